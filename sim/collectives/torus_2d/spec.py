@@ -107,7 +107,7 @@ def _grid(section: Torus2dSection, job: JobContext) -> Grid:
         lengths = " + ".join(map(str, grid.lengths))
         raise job.location.job_error(
             "collective.columns",
-            f"{workers} workers in {rows} rows are {lengths}, {columns} columns do not fit them",
+            f"{workers} workers in {grid.rows} rows are {lengths}, {columns} columns do not fit them",
             f"use collective.columns: {grid.columns}" + ("" if section.rows is None else ", or only rows"),
         )
     return grid

@@ -76,8 +76,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "stages that overlap count the last alone",
-                "shares[link] = shares.get(link, 0.0) + count * stage.share",
-                "shares[link] = count * stage.share",
+                "parts[link] = parts.get(link, 0.0) + count * stage.share",
+                "parts[link] = count * stage.share",
             ),
         ],
     ),

@@ -122,8 +122,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "retransmissions of ended flows are forgotten",
-                "world.sent_again[natural(flow.job)] += flow.retransmitted_packets",
-                "world.sent_again[natural(flow.job)] += 0",
+                "counts[0] += flow.retransmitted_packets",
+                "counts[0] += 0",
             ),
         ],
     ),

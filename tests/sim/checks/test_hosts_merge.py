@@ -15,11 +15,13 @@ from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.host_merge import HostHop, replay
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Hop, Merge, Merged, Message
+from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message
 from netfold.sim.checks.rounds import HostReplay, Operation
+from netfold.sim.collectives import scheduled
 from netfold.sim.collectives.channels import Channels, Parcel
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
+from netfold.sim.collectives.host_messages import MessageExchange
 from netfold.sim.collectives.parameter_server.serve import ServerHost
+from netfold.sim.collectives.scheduled import ScheduledCollective
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list
 from tests.sim.scenes import run
 
@@ -36,11 +38,15 @@ faults: [{kind: loss, rate: 1%}]
 COLLECTIVES = {
     "ring": "{kind: ring}",
     "torus": "{kind: torus_2d, rows: 3}",
+    "halving": "{kind: halving_doubling}",
+    "tree": "{kind: tree}",
+    "hierarchical": "{kind: hierarchical, groups: 2, inner: {kind: ring}, outer: {kind: ring}}",
     "all_gather": "{kind: all_gather, chunk: 400B}",
     "one": "{kind: parameter_server}",
     "two": "{kind: parameter_server, servers: 2, chunk: 400B}",
     "beside": "{kind: parameter_server, servers: 4, placement: beside_workers}",
 }
+SCHEDULED = ["ring", "torus", "halving", "tree", "hierarchical"]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +64,7 @@ def checks(folder: Path, how: str, collective: str, *sets: str) -> dict[str, tup
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("how", ["union", "cascade", "gather", "memory"])
 def test_sound_runs_pass(tmp_path: Path, how: str, collective: str) -> None:
-    if collective in ("ring", "torus") and how in ("gather", "memory"):
+    if collective in SCHEDULED and how in ("gather", "memory"):
         return
     found = checks(tmp_path, how, collective)
 
@@ -107,62 +113,50 @@ def test_a_damaged_packet_on_one_link_fails(
 
 
 @pytest.mark.parametrize("how", ["union", "cascade"])
-@pytest.mark.parametrize("collective", ["ring", "torus"])
+@pytest.mark.parametrize("collective", SCHEDULED)
 def test_a_damaged_packet_on_the_ring_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, collective: str
 ) -> None:
-    receive, struck = HostCollective.receive, list[int]()
+    """The last word of a part that arrives at worker 2, before it is merged."""
+    merge_parts, struck = ScheduledCollective._merge_parts, list[int]()
     bit = np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
 
-    def damaged(self: HostCollective, worker: int, operation: Any, step: int) -> Any:
-        chunk = yield from receive(self, worker, operation, step)
-        if worker == 2 and chunk.words.size and not struck:
-            struck.append(step)
-            chunk.words[-1] ^= bit
-        return chunk
+    def damaged(self: ScheduledCollective, under_way: Any, transfer: int) -> Any:
+        schedule = under_way.schedule
+        cell = under_way.cells[int(schedule.source[transfer]), int(schedule.first[transfer])]
+        if schedule.target[transfer] == 2 and cell.words.size and not struck:
+            struck.append(transfer)
+            cell.words = cell.words.copy()
+            cell.words[-1] ^= bit
+        return merge_parts(self, under_way, transfer)
 
-    monkeypatch.setattr(HostCollective, "receive", damaged)
+    monkeypatch.setattr(ScheduledCollective, "_merge_parts", damaged)
     found = checks(tmp_path, how, collective)
 
     assert struck
     assert found["hosts_merge_right"][0] == "fail"
 
 
-def backwards(self: HostCollective, worker: int, operation: MessageExchange, *rest: Any) -> Any:
+def backwards(merge: HostMerge, arriving: Merged, own: Merged, key: int) -> Merged:
     """A hop that takes the arriving part for its own."""
-    step, arriving, own = rest
-    merge = operation.message.host_merge
-    assert merge is not None
-    hop = Hop(arriving.workers, own.workers, self.merge_key(worker, operation, step))
-    if False:
-        yield
-    present = arriving.present | own.present
-    return Merged(
-        merge.merge(own.words, arriving.words, hop), arriving.workers + own.workers, present=present
-    )
+    words = merge.merge(own.words, arriving.words, Hop(arriving.workers, own.workers, key))
+    return Merged(words, arriving.workers + own.workers)
 
 
-def weightless(self: HostCollective, worker: int, operation: MessageExchange, *rest: Any) -> Any:
+def weightless(merge: HostMerge, arriving: Merged, own: Merged, key: int) -> Merged:
     """A hop that ignores how many workers it has merged."""
-    step, arriving, own = rest
-    merge = operation.message.host_merge
-    assert merge is not None
-    hop = Hop(1, 1, self.merge_key(worker, operation, step))
-    if False:
-        yield
-    present = arriving.present | own.present
-    return Merged(
-        merge.merge(arriving.words, own.words, hop), arriving.workers + own.workers, present=present
-    )
+    words = merge.merge(arriving.words, own.words, Hop(1, 1, key))
+    return Merged(words, arriving.workers + own.workers)
 
 
 @pytest.mark.parametrize("wrong", [backwards, weightless])
-@pytest.mark.parametrize("collective", ["ring", "torus"])
+@pytest.mark.parametrize("collective", SCHEDULED)
 def test_a_hop_that_merges_the_wrong_way_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any], collective: str
 ) -> None:
-    monkeypatch.setattr(HostCollective, "merge", wrong)
-    found = checks(tmp_path, "cascade", collective)
+    """Six workers: of parts of equally many workers, as those of four, the order would not matter."""
+    monkeypatch.setattr(scheduled, "combine", wrong)
+    found = checks(tmp_path, "cascade", collective, "workers=6")
 
     verdict, detail = found["hosts_merge_right"]
     assert verdict == "fail"

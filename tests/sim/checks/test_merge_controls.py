@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import simpy
 
 import netfold
-from netfold.homomorphic.merge import combine
-from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.collectives import host_messages
+from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.collective import OperationPlace, Wait
-from netfold.sim.collectives.host_messages import HostCollective, MessageExchange
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.tables.addresses import address_of
+from netfold.sim.engine.tables.schedule_rows import OWN
 from tests.reference.switch.merging import Operand, Register
+from tests.sim.sabotage import Due, before_merges, ignore_weights
 from tests.sim.toys import FloatCodec, SignCodec, registered, scenario
 
 RING = {"kind": "ring", "frame": "roce-1024"}
@@ -92,18 +91,14 @@ def test_damaged_results_at_one_worker(tmp_path: Path) -> None:
     assert re.search(r"\(received 0x\w{8}, worker 0 received 0x\w{8}\): slot ", failed["merges_are_right"])
 
 
-def ignoring_counts(merge: Merge, accumulated: Merged, arriving: Merged, *more: Any, **named: Any) -> Merged:
-    """Merge as if both were one worker's: an arriving bit survives with probability 1/2."""
-    one, other = (replace(part, workers=min(1, part.workers)) for part in (accumulated, arriving))
-    merged = combine(merge, one, other, *more, **named)
-    return replace(merged, workers=accumulated.workers + arriving.workers)
-
-
 def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each segment prefers another worker: only stretches of the words show it."""
+    """An arriving bit survives with probability 1/2, so each segment prefers another worker.
+
+    Only stretches of the words show it.
+    """
     given = scenario("toy_sign", 8, workload=LARGE, collective=RING)
     assert failures(tmp_path / "sound", given) == {}
-    monkeypatch.setattr(host_messages, "combine", ignoring_counts)
+    ignore_weights(monkeypatch)
 
     failed = failures(tmp_path, given)
 
@@ -183,21 +178,15 @@ def test_a_switch_that_ignores_counts(
 
 
 def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = HostCollective.merge
+    """What arrives at worker 2 is merged with zeros."""
+    zeros = np.zeros(20_000, np.float32)
 
-    def merge(
-        self: HostCollective,
-        worker: int,
-        operation: MessageExchange,
-        step: int,
-        arriving: Merged,
-        own: Merged,
-    ) -> Generator[simpy.Event, Any, Merged]:
-        words = arriving.words.copy()
-        merged = yield from original(self, worker, operation, step, arriving, own)
-        return replace(merged, words=words) if worker == 2 else merged
+    def strike(due: Due) -> None:
+        if due.target == 2:
+            assert (due.own["state"] == OWN).all()
+            due.own["address"] = address_of(zeros)
 
-    monkeypatch.setattr(HostCollective, "merge", merge)
+    before_merges(monkeypatch, strike)
 
     failed = failures(tmp_path, scenario("toy_float", 4, collective=RING))
 

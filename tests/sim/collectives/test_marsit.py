@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic import merge
 from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense.encoders import AgreedEncoder
@@ -21,6 +20,7 @@ from netfold.homomorphic.round import Round
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload.training.workload import TrainingWorkload
 from netfold.switch.profiles import PROFILES
+from tests.sim.sabotage import ignore_weights
 from tests.sim.scenes import refused, simulate
 
 ELEMENTS = 9610  # of the digits model, in one bucket
@@ -80,7 +80,7 @@ def test_every_collective_keeps_the_promise(tmp_path: Path, sets: tuple[str, ...
 
 def test_a_merge_without_weights_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Always one half, as if every partial aggregate were one worker."""
-    monkeypatch.setattr(merge, "keep_threshold", lambda held, arriving: 2**31)
+    ignore_weights(monkeypatch)
     result = simulate(tmp_path, text=TEXT)
 
     failed = {name for name, verdict in checks(result).items() if verdict != "pass"}

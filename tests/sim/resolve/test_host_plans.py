@@ -137,6 +137,12 @@ def test_refusals_name_a_collective_that_works(
     message, hint = found.split("\n")
     assert message == f"--set: codec: codec 'host_codec' {told}"
     able = hint.removeprefix("  use collective.kind: ").replace(" or ", ", ").split(", ")
-    assert able == [*(["ring", "torus_2d"] if how == "union" else []), "all_gather", "parameter_server"]
+    gathering = ["all_gather", "parameter_server"]
+    assert able == (
+        ["ring", "halving_doubling", "tree", "torus_2d", *gathering, "hierarchical"]
+        if how == "union"
+        else gathering
+    )
     for one in able:
-        only(tmp_path, codec, f"collective={{kind: {one}}}", text=TEXT)
+        within = ", groups: 2, inner: {kind: ring}, outer: {kind: ring}" if one == "hierarchical" else ""
+        only(tmp_path, codec, f"collective={{kind: {one}{within}}}", text=TEXT)

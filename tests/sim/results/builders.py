@@ -206,7 +206,7 @@ def records(*fakes: Fake, **changes: Any) -> Records:
 
 
 def summary(*fakes: Fake, **changes: Any) -> dict[str, Any]:
-    facts = {fake.name: VariantFacts(fake.workers, 17, 9, fake.references) for fake in fakes}
+    facts = {fake.name: VariantFacts(fake.workers, 17, 9, references=fake.references) for fake in fakes}
     return summarize(facts, records(*fakes, **changes))
 
 

@@ -18,9 +18,10 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
 from netfold.homomorphic.round import Round
-from netfold.sim.collectives.host_messages import HostCollective
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.memory.footprint import codec_footprint
+from netfold.sim.network.fabric import Fabric
+from tests.sim.sabotage import Due, before_merges
 
 WORKERS, ELEMENTS, STEPS = 8, 1000, 4
 UNITS = -(-ELEMENTS // 64)
@@ -277,8 +278,9 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
     with pytest.raises(
         netfold.ScenarioError,
         match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
-        r"cannot carry the header that says so\n  use one of the collectives ring, torus_2d, in_network, "
-        r"all_gather, parameter_server; of the switch programs, switchml, tree, timed can",
+        r"cannot carry the header that says so\n  use one of the collectives ring, halving_doubling, tree, "
+        r"torus_2d, in_network, all_gather, parameter_server, hierarchical; of the switch programs, switchml, "
+        r"tree, timed can",
     ):
         netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
     netfold.validate(
@@ -320,18 +322,18 @@ def test_a_ring_that_counts_absent_workers_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """What an absent worker forwards claims to be its own as well."""
-    right = HostCollective.merge
+    begin, absent = Fabric.begin, set[int]()
 
-    def counting(self: Any, worker: int, operation: Any, step: int, arriving: Merged, own: Merged) -> Any:
-        merged = yield from right(self, worker, operation, step, arriving, own)
-        assert merged.present is not None
-        if merged.workers == 0:
-            return merged
-        present = merged.present.copy()
-        present[worker] = True
-        return replace(merged, workers=int(present.sum()), present=present)
+    def beginning(self: Fabric, number: int, worker: int, words: Any, sizes: None, is_out: bool) -> Any:
+        (absent.add if is_out else absent.discard)(worker)
+        return begin(self, number, worker, words, sizes, is_out)
 
-    monkeypatch.setattr(HostCollective, "merge", counting)
+    def strike(due: Due) -> None:
+        if due.source in absent:
+            due.arriving["workers"] += due.arriving["workers"] > 0
+
+    monkeypatch.setattr(Fabric, "begin", beginning)
+    before_merges(monkeypatch, strike)
     found = run(tmp_path, **COLLECTIVES[name], codec={"kind": "skipper", "words": "floats"})
     details = {one["name"]: one["detail"] for one in found.summary["variants"][0]["checks"]}
     assert found.verdict == "fail"

@@ -24,8 +24,7 @@ from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import Star
 from netfold.topologies.kinds.torus import Torus
-from netfold.topologies.measures import bisection
-from netfold.topologies.measures.divisions import DIVISIONS_MAX
+from netfold.topologies.measures.divisions import DIVISIONS_MAX, by_divisions
 from tests.examples import examples
 from tests.topologies.kinds.oracles import bisection_by_splits, diameter_and_paths, flow_bps
 
@@ -169,9 +168,9 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
 @pytest.mark.parametrize(("topology", "expected"), KNOWN, ids=lambda value: getattr(value, "kind", ""))
 def test_closed_forms_in_full(topology: Topology, expected: tuple[int | None, ...]) -> None:
     found = topology.facts()
-    halves = None if found.bisection_bps is None else found.bisection_bps // GBPS
+    bisection = None if found.bisection_bps is None else found.bisection_bps // GBPS
 
-    assert (*found[:4], halves, found.paths) == expected
+    assert (*found[:4], bisection, found.paths) == expected
 
 
 # Networks of up to 12 hosts, where all splits can be tried.
@@ -249,7 +248,7 @@ def test_bisections_are_measured_the_same(topology: Topology) -> None:
     """The exact search over divisions of switches agrees, where it is not too long."""
     facts, measured = topology.facts(), None
     if facts.bisection_bps is not None and 2**facts.switches <= DIVISIONS_MAX:
-        measured = bisection(topology.graph()).exact
+        measured = by_divisions(topology.graph())
 
     assert measured in (None, facts.bisection_bps)
 

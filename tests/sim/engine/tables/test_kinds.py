@@ -7,11 +7,17 @@ import ast
 from netfold.sim.engine.tables import world
 from tests import ROOT
 
-GROUPS = (world.HOT_KINDS, (world.LOOP,), world.KINDS_AT_ATP_SWITCH, world.KINDS_AT_ATP_HOSTS)
+GROUPS = (
+    world.HOT_KINDS,
+    (world.LOOP,),
+    world.KINDS_AT_ATP_SWITCH,
+    world.KINDS_AT_ATP_HOSTS,
+    (world.SPLIT,),
+)
 
 
 def test_groups_cover_all_kinds_once() -> None:
-    assert [kind for group in GROUPS for kind in group] == list(range(10))
+    assert [kind for group in GROUPS for kind in group] == list(range(11))
     assert max(world.HOT_KINDS) == world.LAST_HOT_KIND
 
 
@@ -23,4 +29,4 @@ def test_packets_are_of_these_kinds_alone() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(".kind")
     }
-    assert sorted(getattr(world, name) for name in given) == list(range(10))
+    assert sorted(getattr(world, name) for name in given) == list(range(11))

@@ -172,7 +172,12 @@ def test_a_timer_backs_off(engine: Make) -> None:
     pauses = [1000 * min(2**k, 64) for k in range(11)]
     fired = [row[0] for row in sim.log if row[2] == FLOW_TIMER]
     assert fired == [time for time in accumulate(pauses) if time <= 300_000]
-    assert sim.flow_counters(0) == {"timeouts": len(fired), "retransmitted_packets": len(fired)}
+    assert sim.flow_counters(0) == {
+        "timeouts": len(fired),
+        "retransmitted_packets": len(fired),
+        "reordered_packets": 0,  # nothing arrived
+        "spurious_retransmissions": 0,
+    }
     assert sim.now_ps == 300_000
 
 
