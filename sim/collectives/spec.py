@@ -100,7 +100,7 @@ class CollectiveSpec:
     carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges
     composable: Composable | None = None  # what others need to be composed of it; None: they cannot be
     as_part: Callable[[Any, JobContext], Any] | None = (
-        None  # of its section: that of a part of another in switches, for some of a job's workers; None: it cannot
+        None  # of its section: that of a part of another, which it runs in switches; None: it cannot
     )
     best: Callable[[Any, Network, Sequence[int], int], Best] | None = (
         None  # see `best.py`; of its section, on the nodes of workers, for words

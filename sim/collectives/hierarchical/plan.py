@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.building.composition import Cut
 from netfold.sim.collectives.hierarchical.groups import Groups
-from netfold.sim.collectives.hierarchical.halves import Lane
-from netfold.sim.plan.collective import CollectivePlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +17,3 @@ class HierarchicalPlan(ChunkedPlan):
     groups: Groups
     inner: Callable[[int], Cut]  # the schedule of a group of some size
     outer: Cut  # the schedule across groups
-
-
-@dataclass(frozen=True, kw_only=True)
-class SwitchedPlan(ChunkedPlan):
-    """Workers in groups that aggregate in switches, inside or across; `chunk_words` as above."""
-
-    groups: Groups
-    lanes: tuple[Lane, ...]
-    inner: Callable[[int], Cut]  # of a group of some size; only its second half if switches do the first
-    outer: Cut | None  # None: switches do it
-    inside: tuple[CollectivePlan | None, ...]  # by group, what switches do; None: nothing
-    across: tuple[CollectivePlan | None, ...]  # by lane

@@ -25,11 +25,14 @@ from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule, Steps
 from netfold.sim.collectives.building.composition import Composable
-from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
-from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan, SwitchedPlan
 from netfold.sim.collectives.hierarchical.closed_form import Closed
+from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
+from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.schedule import owners_of
-from netfold.sim.collectives.hierarchical.switched import Shape, best_switched, resolve_switched
+from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
+from netfold.sim.collectives.hierarchical.switched.resolve import resolve_switched
+from netfold.sim.collectives.hierarchical.switched.shape import Shape
+from netfold.sim.collectives.hierarchical.switched.times import best_switched
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.keys.fields import Count
 from netfold.sim.units import SIZE
@@ -113,7 +116,7 @@ def _steps(
 
 def _start(plan: HostPlan, context: RunContext, parts: dict[str, CollectiveSpec]) -> Collective:
     from netfold.sim.collectives.hierarchical.run import Hierarchical  # late: it needs the engine
-    from netfold.sim.collectives.hierarchical.switched_run import Switched
+    from netfold.sim.collectives.hierarchical.switched.run import Switched
 
     if isinstance(plan, SwitchedPlan):
         return Switched(plan, context, parts)

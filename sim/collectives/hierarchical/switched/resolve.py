@@ -16,38 +16,27 @@ Floats are added in the order of packets at the switches, and in that of the sch
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import (
-    ChunkedSection,
     HostCarrier,
     Schedule,
     ScheduleSize,
     Steps,
-    host_route,
-    pace_of,
 )
-from netfold.sim.collectives.building.composition import Cut
 from netfold.sim.collectives.codec_fit import fitted
-from netfold.sim.collectives.hierarchical.closed_form import Closed
-from netfold.sim.collectives.hierarchical.groups import Groups
-from netfold.sim.collectives.hierarchical.halves import Lane, lanes_of, sharing, sharing_steps
-from netfold.sim.collectives.hierarchical.plan import SwitchedPlan
+from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
+from netfold.sim.collectives.hierarchical.switched.shape import Shape
+from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.frames import frame_of
-from netfold.sim.plan.idle_network import Pace, job_pace
-from netfold.sim.units import PS_PER_S
 from netfold.sim.workload.device import memory_bps
-from netfold.topologies.routing import Network
 
 CARRIED = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN})
 _SUM_BYTES = 4  # per element: of each group, of all lanes together, and of the total
@@ -70,44 +59,6 @@ class PartLocation(Location):
         own = f"collective.{self.part}."
         named = (text.replace("collective.", own) for text in (path, message, hint))
         return super().job_error(*named)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A hierarchy with switches: who does what, without times."""
-
-    section: Any
-    groups: Groups
-    inner_spec: CollectiveSpec
-    outer_spec: CollectiveSpec
-
-    @property
-    def inner(self) -> Callable[[int], Cut]:
-        """The schedule of a group of some size."""
-        composable = self.inner_spec.composable
-        return sharing if composable is None else partial(composable.cut, self.section.inner)
-
-    @property
-    def outer(self) -> Cut | None:
-        """The schedule across groups; None in switches."""
-        composable = self.outer_spec.composable
-        return None if composable is None else composable.cut(self.section.outer, len(self.groups))
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """Who carries which words across groups."""
-        return lanes_of(self.groups, self.inner)
-
-    def host_steps(self) -> list[Steps]:
-        """Phases between hosts: inside, and across, each a chain; those without hops are left out."""
-        lanes = [(lane.share, lane.members) for lane in self.lanes]
-        closed = Closed(self.groups, lanes, self.section.chunk_words)
-        inner, outer = self.inner_spec.composable, self.outer_spec.composable
-        phases = [closed.inside(partial(inner.steps, self.section.inner) if inner else sharing_steps)]
-        if outer is not None:
-            phases.append(closed.across(outer.steps(self.section.outer, len(self.groups))))
-        found = ([stage for stage in phase if stage.hops] for phase in phases)
-        return [Steps.chain(phase) for phase in found if phase]
 
 
 def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
@@ -136,7 +87,7 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
         )
     plans = [plan for plan in (*inside, *across) if plan is not None]
     _check_overflow(shape, plans, job.location)
-    steps = shape.host_steps()
+    steps = shape.host_steps(job.elements)
     stages = [stage for phase in steps for stage in phase.stages] or [Steps([(0, 0)], 0, 1, 0)]
     make_plan = partial(
         SwitchedPlan,
@@ -216,15 +167,15 @@ def _check_codec(shape: Shape, job: JobContext) -> None:
     if refused := sorted(merge.value for merge in codec.merges - CARRIED):
         raise location.job_error(
             "codec",
-            f"codec {codec.kind!r} needs {', '.join(refused)}, which a hierarchy with switches cannot carry: it "
-            f"carries {', '.join(sorted(merge.value for merge in CARRIED))} from phase to phase",
+            f"codec {codec.kind!r} needs {', '.join(refused)}, which a hierarchy with switches cannot "
+            f"carry: it carries {', '.join(sorted(merge.value for merge in CARRIED))} from phase to phase",
             f"use {schedules}",
         )
     if codec.may_be_absent:
         raise location.job_error(
             "codec",
-            f"workers of codec {codec.kind!r} may have nothing to contribute, and the phases of a hierarchy with "
-            "switches do not pass on who did",
+            f"workers of codec {codec.kind!r} may have nothing to contribute, and the phases of a hierarchy "
+            "with switches do not pass on who did",
             f"use {schedules}",
         )
     sizes = sorted({len(group) for group in shape.groups})
@@ -251,82 +202,3 @@ def _check_overflow(shape: Shape, plans: Sequence[CollectivePlan], location: Loc
         + ("; sums of hosts wrap" if has_hosts else ""),
         "use overflow: wrap in both, or a program and switches that can wrap",
     )
-
-
-def pace_of_phases(
-    shape: Shape,
-    job: JobContext,
-    inside: Sequence[CollectivePlan | None],
-    across: Sequence[CollectivePlan | None],
-) -> Pace:
-    """Closed form for dense words on an idle network: the phases one after the other."""
-    network, frame = job.site.network, frame_of(shape.section.frame)
-    route_of = partial(host_route, job.location.scenario.seed, job.index)
-    paces = [pace_of(network, job.nodes, steps, route_of, frame) for steps in shape.host_steps()]
-    longest = max(lane.share for lane in shape.lanes)
-    paces += [
-        _switch_pace(network, plans, share)
-        for plans, share in ((inside, 1.0), (across, longest))
-        if any(plans)
-    ]
-    if not paces:
-        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), route_of, frame)
-    slowest = min(paces, key=lambda one: one.elements_per_s)
-    return Pace(
-        1 / sum(1 / one.elements_per_s for one in paces),
-        sum(one.latency_ps for one in paces),
-        slowest.busiest,
-    )
-
-
-def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share: float) -> Pace:
-    """The pace of several jobs on switches at the same time, each with a share of the words at most."""
-    found = [plan for plan in plans if plan is not None]
-    trees = [tree for plan in found for tree in plan.aggregations]
-    pace = job_pace(network, *trees)
-    return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
-
-
-def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: int) -> Best:
-    """The best possible time: the phases one after the other, of groups and of lanes at the same time.
-
-    A link that is the busiest of several groups or lanes is busy for all of them.
-    """
-    phases = [best_of(network, nodes, steps, words) for steps in shape.host_steps()]
-    many: list[list[Best]] = []
-    if shape.inner_spec.composable is None:
-        groups = [group for group in shape.groups if len(group) > 1]
-        many.append(
-            [
-                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words))
-                for one in groups
-            ]
-        )
-    if shape.outer_spec.composable is None and len(shape.groups) > 1:
-        lanes = [(lane.members, math.ceil(lane.share * words)) for lane in shape.lanes]
-        many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
-    phases += [_together(bests) for bests in many if bests]
-    if not phases:
-        return Best(0.0, "", 0.0, 0.0)
-    slowest = max(phases, key=lambda one: one.busy_s)
-    return Best(
-        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.ways_s for one in phases)
-    )
-
-
-def _part_best(
-    spec: CollectiveSpec, section: Any, network: Network, nodes: Sequence[int], of: tuple[Sequence[int], int]
-) -> Best:
-    members, words = of
-    assert spec.best is not None
-    return spec.best(section, network, [nodes[worker] for worker in members], words)
-
-
-def _together(bests: Sequence[Best]) -> Best:
-    """The time of several at once."""
-    busy: Counter[str] = Counter()
-    for one in bests:
-        busy[one.link] += one.busy_s
-    link = max(busy, key=lambda name: busy[name])
-    ways_s = max(one.ways_s for one in bests)
-    return Best(max(busy[link] + ways_s, *(one.seconds for one in bests)), link, busy[link], ways_s)

@@ -16,9 +16,9 @@ from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import Merged, Message, Words
 from netfold.sim.collectives.collective import Collective, MergeOrders, OperationPlace, RunContext, Wait
-from netfold.sim.collectives.hierarchical.halves import half
-from netfold.sim.collectives.hierarchical.plan import SwitchedPlan
-from netfold.sim.collectives.hierarchical.stage import Stage, blocks_of
+from netfold.sim.collectives.hierarchical.switched.halves import half
+from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
+from netfold.sim.collectives.hierarchical.switched.stage import Stage, blocks_of
 from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
