@@ -94,7 +94,7 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.in_network.run import InNetwork  # late: it needs the engine
 
     assert plan.aggregations
-    return InNetwork(context.fabric, plan.aggregations, context.job)
+    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
 
 
 IN_NETWORK = CollectiveSpec(

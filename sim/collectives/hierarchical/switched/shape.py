@@ -61,7 +61,7 @@ class Shape:
 
 
 def _whole(stage: Steps, block: int, halves: int) -> Steps:
-    """A stage whose words pass several workers, each of which waits for all of a block before it passes them."""
+    """A stage whose words pass several workers; each passes them on when it has all of a block."""
     if stage.trips <= max(stage.hops, 1):
         return stage
     waits = max(0, stage.trips - halves) / (stage.trips - 1)
