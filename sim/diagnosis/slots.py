@@ -258,7 +258,9 @@ class _JobDiagnosis:
     def _why_result_lost(self, worker: int, switch: int) -> Cause:
         cleared = self._cleared(switch)
         late = None if cleared else self._why_late()
-        return late or evidence.why_result_lost(self._placed.rank(worker), self.snapshot.network.nodes[switch], cleared)
+        return late or evidence.why_result_lost(
+            self._placed.rank(worker), self.snapshot.network.nodes[switch], cleared
+        )
 
     def _why_bitmap_full(self, point: int, state: SlotState) -> Cause:
         cleared = self._cleared(self._points[point].switch)

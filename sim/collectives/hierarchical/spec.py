@@ -11,6 +11,8 @@ leaves all words at its root, which then sends these alone.
 
 Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
 group work at the same time, and the one that takes longer counts.
+
+Either part may run in switches (`switched/`): then the phases follow one another, without blocks in between.
 """
 
 from __future__ import annotations
@@ -152,7 +154,12 @@ def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
         "HierarchicalSection",
         __base__=HierarchySection,
         __doc__=HierarchySection.__doc__,
-        inner=(either, Field(description="The collective inside every group, without the keys above.")),
+        inner=(
+            either,
+            Field(
+                description="The collective inside every group, without the keys above; in switches, with all its own."
+            ),
+        ),
         outer=(either, Field(description="The collective across groups, likewise.")),
     )
 

@@ -34,6 +34,7 @@ from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
+from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload.device import memory_bps
@@ -54,8 +55,14 @@ class PartLocation(Location):
         own = f"collective.{self.part}"
         return f"{own} of {super().name_in_errors}" if self.job else own
 
-    def job_error(self, path: str, message: str, hint: str = "") -> Any:
-        """An error about the value at a path of the job; keys of a collective are those of the part."""
+    def job_error(self, path: str, message: str, hint: str = "") -> ScenarioError:
+        """An error about the value at a path of the job; keys of a collective are those of the part.
+
+        Its workers are those of a group, or one of each group.
+        """
+        if path == "workers":
+            what = "smaller groups" if self.part == "inner" else "larger groups, and so fewer"
+            return super().job_error("collective.groups", f"{self.part}: {message}", f"{hint}: use {what}")
         own = f"collective.{self.part}."
         named = (text.replace("collective.", own) for text in (path, message, hint))
         return super().job_error(*named)
