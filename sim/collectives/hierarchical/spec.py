@@ -157,7 +157,7 @@ def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
         inner=(
             either,
             Field(
-                description="The collective inside every group, without the keys above; in switches, with all its own."
+                description="The collective inside every group; of the keys above, only switches have their own."
             ),
         ),
         outer=(either, Field(description="The collective across groups, likewise.")),

@@ -60,9 +60,10 @@ class PartLocation(Location):
 
         Its workers are those of a group, or one of each group.
         """
-        if path == "workers":
+        if path.startswith("workers"):
+            renamed = hint.replace("collective.", f"collective.{self.part}.")
             what = "smaller groups" if self.part == "inner" else "larger groups, and so fewer"
-            return super().job_error("collective.groups", f"{self.part}: {message}", f"{hint}: use {what}")
+            return super().job_error("collective.groups", f"{self.part}: {message}", f"use {what}; {renamed}")
         own = f"collective.{self.part}."
         named = (text.replace("collective.", own) for text in (path, message, hint))
         return super().job_error(*named)
