@@ -157,7 +157,7 @@ def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
         inner=(
             either,
             Field(
-                description="The collective inside every group; of the keys above, only switches have their own."
+                description="The collective inside every group; switches have their own of the keys above."
             ),
         ),
         outer=(either, Field(description="The collective across groups, likewise.")),
