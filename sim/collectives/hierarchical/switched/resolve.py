@@ -40,7 +40,7 @@ from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload.device import memory_bps
 
 CARRIED = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN})
-_SUM_BYTES = 4  # per element: of each group, of all lanes together, and of the total
+_SUM_BYTES = 4  # per element: of each group its sum, its lanes' and its total; of all, lanes and total
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _with_switches(
     return replace(
         plan,
         timeout_max_ps=max(one.timeout_max_ps for one in (plan, *parts)),
-        held_bytes=plan.held_bytes + _SUM_BYTES * (len(shape.groups) + 2),
+        held_bytes=plan.held_bytes + _SUM_BYTES * (3 * len(shape.groups) + 2),
         tables_bytes=sum(size.tables_bytes(workers) for size, workers in sizes),
         aggregations=tuple(tree for one in parts for tree in one.aggregations),
         passes=max(
