@@ -40,7 +40,6 @@ MUTANTS: list[Mutant] = [
                 "total[at] = total[at]",
             ),
             ("words of a lane begin anew", "                first += size", "                first += 0"),
-            ("only the flows' packets count", "flows + sum(", "flows + 0 * sum("),
         ],
     ),
     *faults(
