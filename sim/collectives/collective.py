@@ -57,6 +57,7 @@ class RunContext:
     job: int = 0  # its number in the variant
     make_server: Callable[[], Server | None] = _no_server  # the codec's part where messages meet
     tensors: Sequence[tuple[Tensor, ...]] = ()  # of each bucket; empty: unknown
+    ranks: tuple[int, ...] = ()  # of its workers in the job, if they are only some of these
 
 
 class Collective(Protocol):

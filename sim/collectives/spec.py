@@ -99,6 +99,9 @@ class CollectiveSpec:
     works_anywhere: bool = True  # whether all its merges work on every network
     carries_absence: bool = False  # it counts workers that contribute nothing to a message that merges
     composable: Composable | None = None  # what others need to be composed of it; None: they cannot be
+    as_part: Callable[[Any, JobContext], Any] | None = (
+        None  # of its section: that of a part of another, which it runs in switches; None: it cannot
+    )
     best: Callable[[Any, Network, Sequence[int], int], Best] | None = (
         None  # see `best.py`; of its section, on the nodes of workers, for words
     )

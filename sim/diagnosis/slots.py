@@ -26,7 +26,7 @@ def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
     busy: set[tuple[int, int]] = set()
     for number, placed in enumerate(snapshot.jobs):
         outstanding = engine.outstanding(number)
-        busy |= {(placed.owner, one.worker) for one in outstanding if not one.is_crashed}
+        busy |= {(placed.owner, placed.rank(one.worker)) for one in outstanding if not one.is_crashed}
         slots += _JobDiagnosis(engine, snapshot, number, outstanding).rows()
     idle = [
         IdleWorker(snapshot.names[owner], worker, what, what == HAS_CRASHED)
@@ -53,7 +53,8 @@ class _JobDiagnosis:
         self, engine: InspectableEngine, snapshot: Snapshot, number: int, outstanding: list[Outstanding]
     ) -> None:
         self.snapshot, self.number = snapshot, number
-        self.owner, self.job = snapshot.jobs[number]
+        self._placed = snapshot.jobs[number]
+        self.owner, self.job = self._placed.owner, self._placed.job
         self._engine = engine
         self._points = engine.job_points(number) if outstanding else ()
         self._outstanding = outstanding
@@ -155,7 +156,7 @@ class _JobDiagnosis:
         absent = [worker for worker in others if self._opened(worker) <= unit.stream]
         if not cause and absent:
             return self._why(ROOT, unit, ("worker", absent[0]))[1]
-        return cause or unknown_cause(f"of {workers_listed(waiting)} through the tree and back")
+        return cause or unknown_cause(f"of {self._listed(waiting)} through the tree and back")
 
     def _children_by_worker(self, point: int) -> dict[int, Child]:
         """The child of a point that leads to each worker below it."""
@@ -184,7 +185,7 @@ class _JobDiagnosis:
             version=unit.version,
             stream=unit.stream,
             unit=unit.unit,
-            waiting=tuple(sorted(waiting)),
+            waiting=tuple(sorted(map(self._placed.rank, waiting))),
             missing=tuple(self._named(child) for child in missing),
             missing_count=state.missing_count if state else len(missing),
             age_ps=self.snapshot.time_ps - min(opened),
@@ -196,7 +197,11 @@ class _JobDiagnosis:
         return self.snapshot.network.nodes[self._points[point].switch]
 
     def _named(self, child: Child) -> str:
-        return f"worker {child[1]}" if child[0] == "worker" else f"switch {self._switch(child[1])}"
+        is_worker, number = child[0] == "worker", child[1]
+        return f"worker {self._placed.rank(number)}" if is_worker else f"switch {self._switch(number)}"
+
+    def _listed(self, workers: Iterable[int]) -> str:
+        return workers_listed([self._placed.rank(worker) for worker in workers])
 
     def _last_event(self, point: int, state: SlotState) -> str:
         if state.last_ps < 0:
@@ -217,31 +222,32 @@ class _JobDiagnosis:
             way = path(snapshot.network, branch.switch, self._points[point].switch, branch.route)
             words = f"from {self._named(child)} to {self._switch(point)}"
             return 1, self._why_undelivered(way) or self._why_without_loss(way, words)
-        worker = child[1]
+        worker, name = child[1], self._named(child)
         pending = [one for one in self._outstanding if one.worker == worker]
         if any(one.is_crashed for one in pending) or has_crashed(snapshot, job.hosts[worker]):
             return 0, Cause(
-                f"worker {worker} has crashed",
+                f"{name} has crashed",
                 CRASH_ADVICE,
             )
         if any((one.stream, one.unit) == (unit.stream, unit.unit) for one in pending):
             way = path(snapshot.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
             return 1, self._why_undelivered(way) or self._why_without_loss(
-                way, f"of worker {worker} to {self._switch(point)}"
+                way, f"of {name} to {self._switch(point)}"
             )
         if self._opened(worker) <= unit.stream:
             ahead = sorted({one.worker for one in self._outstanding if one.stream == unit.stream})
             links = [link for one in ahead for link in self._round_trip(one)]
-            if cause := evidence.why_diverged(snapshot.network, snapshot.disturbances, links, ahead):
+            ranks = [self._placed.rank(one) for one in ahead]
+            if cause := evidence.why_diverged(snapshot.network, snapshot.disturbances, links, ranks):
                 return 0, cause
-            doing = snapshot.activities.get((self.owner, worker), "is elsewhere")
+            doing = snapshot.activities.get((self.owner, self._placed.rank(worker)), "is elsewhere")
             return 0, Cause(
-                f"worker {worker} has not begun this exchange: it {doing}",
+                f"{name} has not begun this exchange: it {doing}",
                 "check what delays it: `device`, and `faults` that stop or slow it",
             )
         same_slot = [one for one in pending if one.slot == unit.slot]
         if any((one.stream, one.unit) < (unit.stream, unit.unit) for one in same_slot):
-            why = f"worker {worker} is stuck earlier in the same slot"
+            why = f"{name} is stuck earlier in the same slot"
             return 3, Cause(why, "the advice for that unit", is_consequence=True)
         return 2, self._why_result_lost(worker, self._points[point].switch)
 
@@ -252,7 +258,9 @@ class _JobDiagnosis:
     def _why_result_lost(self, worker: int, switch: int) -> Cause:
         cleared = self._cleared(switch)
         late = None if cleared else self._why_late()
-        return late or evidence.why_result_lost(worker, self.snapshot.network.nodes[switch], cleared)
+        return late or evidence.why_result_lost(
+            self._placed.rank(worker), self.snapshot.network.nodes[switch], cleared
+        )
 
     def _why_bitmap_full(self, point: int, state: SlotState) -> Cause:
         cleared = self._cleared(self._points[point].switch)
@@ -270,7 +278,7 @@ class _JobDiagnosis:
         ways = [link for worker in waiting for link in self._round_trip(worker)]
         ways += [self.job.loopback_link] if self.job.loopback_link >= 0 else []
         return self._why_undelivered(ways) or self._why_without_loss(
-            ways, f"of the results to {workers_listed(waiting)}"
+            ways, f"of the results to {self._listed(waiting)}"
         )
 
     def _round_trip(self, worker: int) -> list[int]:

@@ -48,6 +48,11 @@ class JobOnSwitch(NamedTuple):
 
     owner: int  # index of the job in the variant; the engine numbers only jobs with slots
     job: Job
+    ranks: tuple[int, ...] = ()  # of its workers in the job of the variant; empty: it has all of these
+
+    def rank(self, worker: int) -> int:
+        """The rank of one of its workers in the job of the variant."""
+        return self.ranks[worker] if self.ranks else worker
 
 
 class NodeEvent(NamedTuple):

@@ -81,9 +81,12 @@ class Fabric:
         engine = self.engine
         engine.on_pause = lambda: report(engine.now_ps, engine.packet_hops)
 
-    def add_job(self, job: Job, owner: int = 0) -> int:
-        """Add a job to the engine and return its number. `owner` is the job's index in the variant."""
-        self._jobs.append(JobOnSwitch(owner, job))
+    def add_job(self, job: Job, owner: int = 0, ranks: tuple[int, ...] = ()) -> int:
+        """Add a job to the engine and return its number. `owner` is the job's index in the variant.
+
+        `ranks` are those of its workers in the variant's job, if they are only some of these.
+        """
+        self._jobs.append(JobOnSwitch(owner, job, ranks))
         if self._sampler is not None:
             self._sampler.add_job(owner)
         return self.engine.add_job(job)

@@ -15,6 +15,10 @@ class HostTimes:
     def __init__(self, environment: simpy.Environment, conditions: Sequence[Condition]) -> None:
         self._environment, self._conditions = environment, tuple(conditions)
 
+    def of(self, workers: Sequence[int]) -> HostTimes:
+        """The same of some workers, numbered in this order."""
+        return HostTimes(self._environment, [self._conditions[worker] for worker in workers])
+
     def end_ps(self, worker: int, start_ps: int, work_ps: int) -> int:
         """Time at which work ends that a worker begins at `start_ps`; ignores crashes."""
         return self._conditions[worker].end_ps(start_ps, work_ps)

@@ -37,13 +37,13 @@ class _Inner(NamedTuple):
 
 def owners_of(groups: Groups, inner: Callable[[int], Cut]) -> list[tuple[float, list[int]]]:
     """The stretches of a message that cross groups as one: the share of each, and its owner in each group."""
-    edges, inners = _inners(groups, inner)
+    edges, inners = inners_of(groups, inner)
     owners = [[group[at] for at in inners[len(group)].owners.tolist()] for group in groups]
     shares = [float(end - start) for start, end in pairwise(edges)]
     return [(share, list(own)) for share, own in zip(shares, zip(*owners, strict=True), strict=True)]
 
 
-def _inners(groups: Groups, inner: Callable[[int], Cut]) -> tuple[list[Fraction], dict[int, _Inner]]:
+def inners_of(groups: Groups, inner: Callable[[int], Cut]) -> tuple[list[Fraction], dict[int, _Inner]]:
     """Where the cells of any group begin, and the schedules of groups by their size."""
     cuts = {size: inner(size) for size in {len(group) for group in groups}}
     edges = sorted({edge for cut in cuts.values() for edge in cut.cells})
@@ -52,7 +52,7 @@ def _inners(groups: Groups, inner: Callable[[int], Cut]) -> tuple[list[Fraction]
 
 def composed(groups: Groups, inner: Callable[[int], Cut], outer: Cut, blocks: int = 1) -> Cut:
     """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
-    edges, inners = _inners(groups, inner)
+    edges, inners = inners_of(groups, inner)
     across = outer.schedule.chunks
     block = Transfers(sum(map(len, groups)), (len(edges) - 1) * across)
     parts = [inners[len(group)] for group in groups]
@@ -64,7 +64,7 @@ def composed(groups: Groups, inner: Callable[[int], Cut], outer: Cut, blocks: in
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
         _distribute(block, (part, who), across, finals[group])
     cells = [start + (end - start) * edge for start, end in pairwise(edges) for edge in outer.cells[:-1]]
-    return _in_blocks(block.schedule(), (*cells, Fraction(1)), blocks)
+    return in_blocks(block.schedule(), (*cells, Fraction(1)), blocks)
 
 
 def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
@@ -167,7 +167,7 @@ def _distribute(block: Transfers, group: tuple[_Inner, Ints], across: int, final
             block.wait(np.full(every.size, numbers[transfer]), every)
 
 
-def _in_blocks(schedule: Schedule, cells: Cells, blocks: int) -> Cut:
+def in_blocks(schedule: Schedule, cells: Cells, blocks: int) -> Cut:
     """The same schedule for every block of a message, with one lane for each pair of workers."""
     count, chunks, workers = schedule.transfers, schedule.chunks, schedule.workers
     pairs = schedule.source.astype(np.int64) * workers + schedule.target

@@ -11,13 +11,14 @@ leaves all words at its root, which then sends these alone.
 
 Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
 group work at the same time, and the one that takes longer counts.
+
+Either part may run in switches (`switched/`): then the phases follow one another, without blocks in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, create_model
@@ -33,9 +34,14 @@ from netfold.sim.collectives.between_hosts import (
     Steps,
 )
 from netfold.sim.collectives.building.composition import Composable
+from netfold.sim.collectives.hierarchical.closed_form import Closed
 from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.schedule import composed, owners_of
+from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
+from netfold.sim.collectives.hierarchical.switched.resolve import resolve_switched
+from netfold.sim.collectives.hierarchical.switched.shape import Shape
+from netfold.sim.collectives.hierarchical.switched.times import best_switched
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine import schedule as engine_schedule
 from netfold.sim.keys.fields import Count
@@ -71,6 +77,8 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
         The workers do not form groups, a part does not fit the size of a group, or as for `Schedule.resolve`.
     """
     groups = groups_of(section.groups, job)
+    if (shape := _switched(section, groups, parts)) is not None:
+        return resolve_switched(shape, job)
     sizes = sorted({len(group) for group in groups})
     kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
     assert kinds[0] is not None
@@ -96,8 +104,17 @@ def _best(
 ) -> Best:
     """Of groups that `groups_on` can find; one group alone, or workers alone, have one level."""
     groups = groups_on(section.groups, network, nodes)
+    if (shape := _switched(section, groups, parts)) is not None:
+        return best_switched(shape, network, nodes, words)
     kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
     return best_of(network, nodes, _steps(section, groups, kinds, words), words)
+
+
+def _switched(section: Any, groups: Groups, parts: dict[str, CollectiveSpec]) -> Shape | None:
+    """The hierarchy if a part of it runs in switches."""
+    inner, outer = parts[section.inner.kind], parts[section.outer.kind]
+    is_between_hosts = inner.composable is not None and outer.composable is not None
+    return None if is_between_hosts else Shape(section, groups, inner, outer)
 
 
 def _steps(
@@ -107,73 +124,30 @@ def _steps(
     inner, outer = kinds
     assert inner is not None
     assert outer is not None
-    closed = _Closed(groups, owners_of(groups, partial(inner.cut, section.inner)), section.chunk_words)
+    closed = Closed(groups, owners_of(groups, partial(inner.cut, section.inner)), section.chunk_words)
     across = outer.steps(section.outer, len(groups))
     return closed.steps(partial(inner.steps, section.inner), across, is_cut=words > section.chunk_words)
 
 
-class _Closed:
-    """The closed form of a hierarchy."""
-
-    def __init__(self, groups: Groups, owners: Sequence[tuple[float, Sequence[int]]], block: int) -> None:
-        """`owners` are, for each stretch of words, its share and its owner in each group."""
-        self._groups, self._owners, self._block = groups, owners, block
-
-    def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
-        """Stages inside, of all groups at the same time, then those across, of all owners."""
-        stages = [one for one in (*self._inside(inner), *self._across(outer)) if one.hops]
-        if not is_cut:
-            return Steps.chain(stages)
-        passed = [one._replace(passed_words=self._block // one.chunks) for one in stages]
-        return Steps.chain([passed[0]._replace(overlaps=True), *passed[1:]])
-
-    def _inside(self, inner: Callable[[int], Steps]) -> list[Steps]:
-        """The numbers are those of the largest group."""
-        by_size = {len(group): list(inner(len(group)).stages) for group in self._groups if len(group) > 1}
-        if not by_size:
-            return []
-        largest = by_size[max(by_size)]
-        found = []
-        for stage, same in zip_longest(largest, zip(*by_size.values(), strict=False)):
-            of_size = dict(zip(by_size, same, strict=True)) if same else {max(by_size): stage}
-            pairs = [
-                (group[source], group[target])
-                for group in self._groups
-                if len(group) in of_size
-                for source, target in of_size[len(group)].pairs
-            ]
-            found.append(stage._replace(pairs=pairs, then=None))
-        return found
-
-    def _across(self, outer: Steps) -> list[Steps]:
-        """Each stretch of words has an all-reduce of its own; the numbers are those of the longest."""
-        longest = max(share for share, _ in self._owners)
-        return [
-            stage._replace(
-                pairs=[(of[source], of[target]) for _, of in self._owners for source, target in stage.pairs],
-                chunks=max(1, int(stage.chunks / longest)),
-                then=None,
-            )
-            for stage in outer.stages
-        ]
-
-
-def _start(plan: HostPlan, context: RunContext) -> Collective:
+def _start(plan: HostPlan, context: RunContext, parts: dict[str, CollectiveSpec]) -> Collective:
     from netfold.sim.collectives.hierarchical.run import Hierarchical  # late: it needs the engine
+    from netfold.sim.collectives.hierarchical.switched.run import Switched
 
+    if isinstance(plan, SwitchedPlan):
+        return Switched(plan, context, parts)
     assert isinstance(plan, HierarchicalPlan)
     return Hierarchical(plan, context)
 
 
 def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
     """The hierarchy of these collectives, as far as they can be composed."""
-    parts = {spec.kind: spec for spec in specs if spec.composable is not None}
+    parts = {spec.kind: spec for spec in specs if spec.composable or spec.as_part}
     return CollectiveSpec(
         KIND,
         MERGEABLE | {Merge.HOST},
         _section(list(parts.values())),
         partial(_resolve, parts=parts),
-        _start,
+        partial(_start, parts=parts),
         carries_absence=True,
         best=partial(_best, parts=parts),
         choices=lambda: {"": _example(list(parts))},
@@ -187,13 +161,18 @@ def _example(kinds: Sequence[str]) -> dict[str, Any]:
 
 def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
     """The keys, with those of the parts."""
-    sections = tuple(_part(spec.section) for spec in parts)
+    sections = tuple(_part(spec.section) if spec.composable else spec.section for spec in parts)
     either: Any = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
     return create_model(
         "HierarchicalSection",
         __base__=HierarchySection,
         __doc__=HierarchySection.__doc__,
-        inner=(either, Field(description="The collective inside every group, without the keys above.")),
+        inner=(
+            either,
+            Field(
+                description="The collective inside every group; switches have their own of the keys above."
+            ),
+        ),
         outer=(either, Field(description="The collective across groups, likewise.")),
     )
 

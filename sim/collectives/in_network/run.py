@@ -41,12 +41,14 @@ class InNetwork:
     servers: tuple[Server, ...] = ()
     is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
-    def __init__(self, fabric: Fabric, trees: Sequence[model.Job], owner: int = 0) -> None:
+    def __init__(
+        self, fabric: Fabric, trees: Sequence[model.Job], owner: int = 0, ranks: tuple[int, ...] = ()
+    ) -> None:
         self._fabric = fabric
         job = self._plan = trees[0]
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
-        self._trees = tuple(Tree(fabric.add_job(tree, owner), Places(tree)) for tree in trees)
+        self._trees = tuple(Tree(fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
         self._shares = Shares(len(trees), self._workers, job.unit_packets, job.frame.elements)
         self._results = Results(self._workers, self._unit_words, job.unit_packets)
 

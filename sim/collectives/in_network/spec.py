@@ -14,6 +14,7 @@ from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import wire_bound
 from netfold.sim.units import TIME
+from netfold.switch.program import names_of
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
@@ -47,6 +48,26 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     )
 
 
+def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
+    """The section of a part of another collective, whose hosts add up what switches have: sums wrap.
+
+    Raises
+    ------
+    ScenarioError
+        The program may deliver sums of only some workers, or needs a host of its own.
+    """
+    if not section.spec.is_all_or_nothing:
+        able = names_of(lambda program: program.is_all_or_nothing)
+        raise job.location.job_error(
+            "collective.program",
+            f"program {section.program} may deliver the sum of only some workers, which the rest of the "
+            "hierarchy would take for that of all",
+            f"use {' or '.join(able)}",
+        )
+    is_open = section.overflow == "auto" and section.spec.overflow is None
+    return section.model_copy(update={"overflow": "wrap"}) if is_open else section
+
+
 def _plan(found: PlacedJob, is_timeout_default: bool, network: Network) -> CollectivePlan:
     job, program = found.jobs[0], found.jobs[0].program
     roots = {network.nodes[one.switch] for one in found.jobs}  # of several, none has the key `switch`
@@ -73,7 +94,7 @@ def _start(plan: CollectivePlan, context: RunContext) -> Collective:
     from netfold.sim.collectives.in_network.run import InNetwork  # late: it needs the engine
 
     assert plan.aggregations
-    return InNetwork(context.fabric, plan.aggregations, context.job)
+    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
 
 
 IN_NETWORK = CollectiveSpec(
@@ -84,6 +105,7 @@ IN_NETWORK = CollectiveSpec(
     _start,
     works_anywhere=False,
     carries_absence=True,  # not with all programs
+    as_part=_as_part,
     best=best_in_network,
     choices=program_choices,
 )

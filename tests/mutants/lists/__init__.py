@@ -29,6 +29,7 @@ FOLDERS = (
     "count_sketch",
     "torus",
     "composed",
+    "switched",
     "marsit",
     "matrix",
     "fusion",

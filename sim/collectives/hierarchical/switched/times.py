@@ -1,0 +1,97 @@
+"""Closed forms of hierarchies with switches: see `resolve.py` for what they say."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from netfold.sim.collectives.best import Best, best_of
+from netfold.sim.collectives.between_hosts import Steps, host_route, pace_of
+from netfold.sim.collectives.hierarchical.switched.shape import Shape
+from netfold.sim.collectives.spec import CollectiveSpec, JobContext
+from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.idle_network import Pace, job_pace
+from netfold.topologies.routing import Network
+
+
+def pace_of_phases(
+    shape: Shape,
+    job: JobContext,
+    inside: Sequence[CollectivePlan | None],
+    across: Sequence[CollectivePlan | None],
+) -> Pace:
+    """Closed form for dense words on an idle network: the phases one after the other."""
+    network, frame = job.site.network, frame_of(shape.section.frame)
+    route_of = partial(host_route, job.location.scenario.seed, job.index)
+    paces = [pace_of(network, job.nodes, steps, route_of, frame) for steps in shape.host_steps(job.elements)]
+    longest = max(lane.share for lane in shape.lanes)
+    paces += [
+        _switch_pace(network, plans, share)
+        for plans, share in ((inside, 1.0), (across, longest))
+        if any(plans)
+    ]
+    if not paces:
+        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), route_of, frame)
+    slowest = min(paces, key=lambda one: one.elements_per_s)
+    return Pace(
+        1 / sum(1 / one.elements_per_s for one in paces),
+        sum(one.latency_ps for one in paces),
+        slowest.busiest,
+    )
+
+
+def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share: float) -> Pace:
+    """The pace of several jobs on switches at the same time, each with a share of the words at most."""
+    found = [plan for plan in plans if plan is not None]
+    trees = [tree for plan in found for tree in plan.aggregations]
+    pace = job_pace(network, *trees)
+    return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
+
+
+def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: int) -> Best:
+    """The best possible time: the phases one after the other, of groups and of lanes at the same time.
+
+    A link that is the busiest of several groups or lanes is busy for all of them.
+    """
+    phases = [best_of(network, nodes, steps, words) for steps in shape.host_steps(words)]
+    many: list[list[Best]] = []
+    if shape.inner_spec.composable is None:
+        groups = [group for group in shape.groups if len(group) > 1]
+        many.append(
+            [
+                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words))
+                for one in groups
+            ]
+        )
+    if shape.outer_spec.composable is None and len(shape.groups) > 1:
+        lanes = [(lane.members, math.ceil(lane.share * words)) for lane in shape.lanes]
+        many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
+    phases += [_together(bests) for bests in many if bests]
+    if not phases:
+        return Best(0.0, "", 0.0, 0.0)
+    slowest = max(phases, key=lambda one: one.busy_s)
+    return Best(
+        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.ways_s for one in phases)
+    )
+
+
+def _part_best(
+    spec: CollectiveSpec, section: Any, network: Network, nodes: Sequence[int], of: tuple[Sequence[int], int]
+) -> Best:
+    members, words = of
+    assert spec.best is not None
+    return spec.best(section, network, [nodes[worker] for worker in members], words)
+
+
+def _together(bests: Sequence[Best]) -> Best:
+    """The time of several at once."""
+    busy: defaultdict[str, float] = defaultdict(float)
+    for one in bests:
+        busy[one.link] += one.busy_s
+    link = max(busy, key=lambda name: busy[name])
+    ways_s = max(one.ways_s for one in bests)
+    return Best(max(busy[link] + ways_s, *(one.seconds for one in bests)), link, busy[link], ways_s)
