@@ -18,7 +18,15 @@ from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, naming, unknown_key, without_consequences
-from netfold.sim.scenario.merge import combinations, merge, merge_settings, override_at, parse_set, with_child
+from netfold.sim.scenario.merge import (
+    combinations,
+    merge,
+    merge_settings,
+    only,
+    override_at,
+    parse_set,
+    with_child,
+)
 from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
@@ -135,7 +143,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
                 document = with_profile_files(changed, given.folder, mistakes)
     header: Header | None = None
     with mistakes.collecting():
-        header = _validate(Header, _only(document, _HEADER))
+        header = _validate(Header, only(document, _HEADER))
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
@@ -190,7 +198,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
         named = (
             name if name is not None and is_name(name.value) else None
         )  # otherwise it is a mistake already
-        item = _only(document, ())
+        item = only(document, ())
         return {
             str(named.value) if named else _NAMELESS: with_child(
                 item, "name", named or replace(item, value=_NAMELESS)
@@ -230,7 +238,7 @@ def _by_name(items: Node, what: str, allowed: Sequence[str], mistakes: Mistakes)
 
 
 def _merged(document: Node, item: Node, mistakes: Mistakes) -> Node:
-    merged = merge_settings(_only(document, _SETTINGS), item)
+    merged = merge_settings(only(document, _SETTINGS), item)
     whole = replace(merged, line=item.line, path=item.path)  # the location for missing sections
     return _with_jobs(whole, mistakes)
 
@@ -240,7 +248,7 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
     jobs = settings.children.get("jobs")
     if jobs is None:
         return settings
-    common = _only(settings, _JOB_SECTIONS)
+    common = only(settings, _JOB_SECTIONS)
     complete = tuple(
         replace(merge_settings(common, job), line=job.line, path=job.path)
         for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
@@ -303,17 +311,12 @@ def _addressed(path: tuple[str, ...], value: Node, trees: Mapping[str, Node]) ->
     return path[1:2]
 
 
-def _only(mapping: Node, keys: Sequence[str]) -> Node:
-    children = {key: child for key, child in mapping.children.items() if key in keys}
-    return Node(children, mapping.file, mapping.line, mapping.path)
-
-
 def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -> Node:
     """The mapping without unknown keys, which go to `mistakes`."""
     for key, child in mapping.children.items():
         if key not in allowed:
             mistakes.add(unknown_key(child, key, allowed))
-    return _only(mapping, allowed)
+    return only(mapping, allowed)
 
 
 def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, ...]:
@@ -343,7 +346,7 @@ def _as_its_first_job(settings: Node) -> Node:
     jobs = settings.children.get("jobs")
     if jobs is None or not jobs.value:
         return settings
-    first = _only(next(iter(jobs.children.values())), _JOB_SECTIONS)
+    first = only(next(iter(jobs.children.values())), _JOB_SECTIONS)
     return replace(settings, value={**settings.children, **first.children})
 
 

@@ -65,6 +65,12 @@ def _expand(settings: Node) -> Node:
     return with_child(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
 
 
+def only(mapping: Node, keys: Sequence[str]) -> Node:
+    """The mapping with some of its keys alone."""
+    children = {key: child for key, child in mapping.children.items() if key in keys}
+    return Node(children, mapping.file, mapping.line, mapping.path)
+
+
 def with_child(mapping: Node, key: str, child: Node) -> Node:
     """The mapping with another value of a key."""
     return replace(mapping, value={**mapping.children, key: child})
