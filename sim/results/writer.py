@@ -7,7 +7,6 @@ next run removes its hidden leftovers. All files except `run.json` depend on the
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -20,25 +19,11 @@ from typing import Any
 
 from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
+from netfold.sim.files.packages import package_version, package_versions
 from netfold.sim.results.format import FORMAT
 from netfold.sim.results.reader import Run, read
 from netfold.sim.results.records import Records
 from netfold.sim.results.tables import TABLES, to_parquet
-
-_PACKAGES = (
-    "numpy",
-    "numba",
-    "torch",
-    "networkx",
-    "simpy",
-    "polars",
-    "matplotlib",
-)  # they may move a number or a byte
-_OWN_NAMES = (
-    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
-    *(f"{name}.parquet" for name in TABLES),
-    *("report.html", "figures"),
-)
 
 
 @dataclass(frozen=True)
@@ -187,7 +172,7 @@ def _circumstances(run: RunData) -> dict[str, Any]:
 def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
     """When and where something was made, with which versions of what."""
     return {
-        "version": _package_version("netfold"),
+        "version": package_version("netfold"),
         "started_at": started_at.astimezone(UTC).isoformat(timespec="seconds"),
         "wall_s": wall_s,
         "host": platform.node(),
@@ -195,19 +180,6 @@ def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": package_versions(),
     }
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of the packages that results stand on."""
-    return {name: _package_version(name) for name in _PACKAGES}
-
-
-def _package_version(name: str) -> str:
-    """Version of an installed distribution, "unknown" if it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def to_json(content: Any) -> bytes:

@@ -19,6 +19,7 @@ from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, missing_key, naming, unknown_key, without_consequences
 from netfold.sim.scenario.merge import (
+    as_first_job,
     combinations,
     merge,
     merge_settings,
@@ -325,7 +326,7 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
     for name, tree in trees.items():
         own = Mistakes()
         with own.collecting():
-            variants.append(_validate(Variant, _as_its_first_job(tree)))
+            variants.append(_validate(Variant, as_first_job(tree, _JOB_SECTIONS)))
         for error in own.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path
             found.setdefault(error.message if is_section else str(error), {})[name] = error
@@ -339,15 +340,6 @@ def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, .
             for error in by_variant.values():
                 mistakes.add(error)
     return tuple(variants)
-
-
-def _as_its_first_job(settings: Node) -> Node:
-    """Settings whose job sections are those of the first job."""
-    jobs = settings.children.get("jobs")
-    if jobs is None or not jobs.value:
-        return settings
-    first = only(next(iter(jobs.children.values())), _JOB_SECTIONS)
-    return replace(settings, value={**settings.children, **first.children})
 
 
 def _validate(section: type[S], tree: Node) -> S:

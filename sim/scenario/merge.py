@@ -65,6 +65,15 @@ def _expand(settings: Node) -> Node:
     return with_child(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
 
 
+def as_first_job(settings: Node, sections: Sequence[str]) -> Node:
+    """Settings whose job sections are those of the first job."""
+    jobs = settings.children.get("jobs")
+    if jobs is None or not jobs.value:
+        return settings
+    first = only(next(iter(jobs.children.values())), sections)
+    return replace(settings, value={**settings.children, **first.children})
+
+
 def only(mapping: Node, keys: Sequence[str]) -> Node:
     """The mapping with some of its keys alone."""
     children = {key: child for key, child in mapping.children.items() if key in keys}

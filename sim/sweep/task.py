@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from netfold.sim.errors import NetfoldError
+from netfold.sim.files.packages import package_versions
 
 _FOLDERS = ("homomorphic", "switch", "topologies", "sim")  # of the package, besides single files
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
@@ -52,8 +53,6 @@ class Versions:
 @cache
 def own_versions() -> Versions:
     """Those of this process."""
-    from netfold.sim.results.writer import package_versions  # late: polars takes a while to import
-
     try:
         own = version("netfold")
     except PackageNotFoundError:

@@ -1,0 +1,33 @@
+"""Versions of installed packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+_PACKAGES = (
+    "numpy",
+    "numba",
+    "torch",
+    "networkx",
+    "simpy",
+    "polars",
+    "matplotlib",
+)  # they may move a number or a byte
+_OWN_NAMES = (
+    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
+    *(f"{name}.parquet" for name in TABLES),
+    *("report.html", "figures"),
+)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that results stand on."""
+    return {name: package_version(name) for name in _PACKAGES}
+
+
+def package_version(name: str) -> str:
+    """Version of an installed distribution, "unknown" if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
