@@ -13,11 +13,6 @@ _PACKAGES = (
     "polars",
     "matplotlib",
 )  # they may move a number or a byte
-_OWN_NAMES = (
-    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
-    *(f"{name}.parquet" for name in TABLES),
-    *("report.html", "figures"),
-)
 
 
 def package_versions() -> dict[str, str]:

@@ -25,6 +25,12 @@ from netfold.sim.results.reader import Run, read
 from netfold.sim.results.records import Records
 from netfold.sim.results.tables import TABLES, to_parquet
 
+_OWN_NAMES = (
+    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
+    *(f"{name}.parquet" for name in TABLES),
+    *("report.html", "figures"),
+)
+
 
 @dataclass(frozen=True)
 class RunData:
