@@ -2,7 +2,7 @@
 
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
 W2: a k-ary fat tree of such links, k³/4 hosts; host i sends to the host that a random permutation without
-    fixed points names, over one random shortest path, in the same packets.
+    fixed points names, over one random shortest path, in the same packets and with the same window.
 W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
     are carried and summed.
 """

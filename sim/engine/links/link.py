@@ -136,7 +136,7 @@ def queue_or_drop_otherwise(at: int, index: int, row: int, transmit_ps: int) -> 
     start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)
     lane.free_at_ps = start_ps + transmit_ps
     link.free_at_ps = max(clock.now_ps, link.free_at_ps) + transmit_ps
-    link.shift_ps += transmit_ps
+    link.shift_ps += transmit_ps if first_waiting(world, index) >= 0 else 0
     link.backlog_ps_max = max(link.backlog_ps_max, backlog_ps)
     packet.arrive_ps = start_ps + transmit_ps + link.delay_ps
     count_sent(world, index, row, transmit_ps)
@@ -167,6 +167,14 @@ def note_begun(world: World, index: int) -> None:
     """Fix the arrival times of packets whose transmission has begun: no packet overtakes them."""
     clock, link = world.clock[0], world.links[index]
     row = first_waiting(world, index)
+    if row >= 0 and link.shift_ps == 0:  # then no time needs to be fixed, and the last packet may tell of all
+        last = world.packets[natural(link.tail)]
+        leaves_ps = last.arrive_ps - link.delay_ps
+        if leaves_ps - transmit_time_ps(link, last.size_bytes) <= clock.now_ps:
+            link.begun = link.tail
+            link.begun_order = last.order
+            link.begun_leaves_ps = leaves_ps
+            return
     while row >= 0:
         packet = world.packets[row]
         leaves_ps = packet.arrive_ps + link.shift_ps - link.delay_ps
@@ -177,6 +185,7 @@ def note_begun(world: World, index: int) -> None:
         link.begun_order = packet.order
         link.begun_leaves_ps = leaves_ps
         row = packet.next
+    link.shift_ps = 0  # nothing waits
 
 
 @inlined

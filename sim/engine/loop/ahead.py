@@ -1,8 +1,9 @@
 """Prefetches for events that come soon: on large networks most time would be spent waiting for memory.
 
-An event needs its link, then the packet at the head of that link, then the link on which that packet goes
-on. In each event one entry moves up to each level of the heap. At the third level its link is prefetched,
-at the second the packet, at the first the next link. So each address is known when it is needed.
+An event needs its link, then the packet at the head of that link, then the packet behind it and the link on
+which the first goes on. In each event one entry moves up to each level of the heap. At the third level its
+link is prefetched, at the second the packet, at the first the rest. So each address is known when it is
+needed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def look_ahead(world: World, third: int) -> None:
         link = world.links[natural(what)]
         row = natural(link.head)
         packet = world.packets[row]
+        prefetch_row(world.packets, packet.next, PACKET_WORDS)
         if packet.target != link.target and packet.route >= 0:
             prefetch_row(world.links, next_link(world, link.target, row), LINK_WORDS)
         elif packet.kind >= FLOW_DATA:
-            prefetch_row(world.flows, packet.owner, LINK_WORDS)
+            prefetch_row(world.packets, row, 2 * PACKET_WORDS)
+            prefetch_row(world.flows, packet.owner, 2 * LINK_WORDS)

@@ -124,9 +124,9 @@ def take_first(world: World, what: int) -> int:
         third = replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
         if clock.heap_count > LARGE:
             look_ahead(world, third)
-        if following.kind >= FLOW_DATA:
+        elif following.kind >= FLOW_DATA:
             prefetch_row(world.packets, following.next, PACKET_WORDS // 2)
-        else:
+        if following.kind < FLOW_DATA:
             prefetch_row(world.packets, following.next, PACKET_WORDS)
             if following.words != 0:
                 prefetch(following.words, following.words_count)

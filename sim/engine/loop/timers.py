@@ -23,7 +23,7 @@ from netfold.sim.engine.tables.world import (
     STREAM_TIMER,
     World,
 )
-from netfold.sim.engine.transports.flow import on_flow_timer
+from netfold.sim.engine.transports.flow import on_flow_timer, push_timer
 from netfold.sim.engine.transports.stream import on_timer
 from netfold.switch.program import Machine
 
@@ -70,10 +70,18 @@ def on_stream_timer_event(at: int, row: int, order: int) -> None:
 
 @kernel
 def on_flow_timer_event(at: int, row: int, order: int) -> None:
-    """A flow's timer fires, unless the flow was closed in the meantime; in a pause it waits."""
+    """A flow's timer fires, unless the flow was closed in the meantime; in a pause it waits.
+
+    If the entry is of an earlier flow of the row, it is put off until the timer of this one.
+    """
     world = world_at(at)
     clock, flow = world.clock[0], world.flows[row]
+    is_entry = order == flow.entry_order
+    if is_entry:
+        flow.entry_order = -1
     if order != flow.armed_order:
+        if is_entry and flow.armed_order >= 0:
+            push_timer(world, row)
         return
     away_until_ps = world.hosts[flow.source].away_until_ps
     if clock.now_ps < away_until_ps:

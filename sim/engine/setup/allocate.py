@@ -120,9 +120,11 @@ def threshold(probability: float) -> int:
 
 def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     """Fill a flow's row, except its addresses."""
+    entry = world.flows[row]
+    in_heap = entry.entry_ps, entry.entry_order
     world.flows[row] = np.zeros((), flow_rows.FLOW)
     world.flights["received"][row] = 0
-    entry = world.flows[row]
+    (entry.entry_ps, entry.entry_order), entry.armed_order = in_heap, -1
     for name in (
         "key",
         "words_count",
@@ -149,7 +151,7 @@ def add_flows(world: World, count: int, window: int) -> World:
     flights = records((count, columns), flow_rows.FLIGHT)
     flights[:old, : world.flights.shape[1]] = world.flights
     flows = enlarged(world.flows, count)
-    flows["serial"][old:] = -1
+    flows["serial"][old:] = flows["entry_order"][old:] = -1
     if count > old:
         flows["next_free"][old:] = np.append(np.arange(old + 1, count), clock.flow_free)
         clock.flow_free = old

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-FLOW = np.dtype(
+from netfold.sim.engine.tables.lines import in_lines
+
+FLOW = in_lines(
     [
         ("key", "u8"),
         ("words", "i8"),  # address, 0 if only counted
@@ -13,6 +15,9 @@ FLOW = np.dtype(
         ("timeout_ps", "i8"),
         ("deadline_ps", "i8"),
         ("armed_order", "i8"),
+        ("armed_ps", "i8"),
+        ("entry_ps", "i8"),  # of the row's entry in the heap, and its order; −1: it has none
+        ("entry_order", "i8"),
         ("timeouts", "i8"),
         ("retransmitted_packets", "i8"),
         ("serial", "i4"),
@@ -46,8 +51,7 @@ FLOW = np.dtype(
         ("transfer", "i4"),
         ("next_free", "i4"),  # row, of one that is closed
         ("opened_ps", "i8"),
-    ],
-    align=True,
+    ]
 )
 
 # One row per (flow, sequence number modulo window).

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from netfold.sim.engine.tables.lines import in_lines
+
 CLOCK = np.dtype(
     [
         ("now_ps", "i8"),
@@ -57,7 +59,7 @@ NODE = np.dtype(
 
 # A link has two rows. The second is for its acknowledgements ("lane") and uses only the fields marked so. A
 # packet that arrives needs the first cache line, one that is put on the link the first two.
-LINK = np.dtype(
+LINK = in_lines(
     [
         ("target", "i4"),  # lane too, and the two below
         ("head", "i4"),  # packets queued or in flight, oldest first
@@ -92,8 +94,7 @@ LINK = np.dtype(
         ("wire_order", "i8"),  # of `wire`; −1: none
         ("wire_work", "i8"),  # what was left of it: bits · 10^12
         ("changed_ps", "i8"),
-    ],
-    align=True,
+    ]
 )
 
 RULE = np.dtype(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine.tables import atp_rows, flow_rows, rows, schedule_rows
+from netfold.sim.engine.tables.lines import LINE_BYTES
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 
@@ -103,9 +104,6 @@ class World(NamedTuple):
     schedules: Table
     done: Table
     log: Table
-
-
-LINE_BYTES = 64  # of the cache; rows of two lines do not lie across three
 
 
 def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:

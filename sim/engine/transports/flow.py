@@ -57,12 +57,25 @@ def start_flow(world: World, row: int) -> None:
 
 @inlined
 def arm(world: World, row: int) -> None:
-    """Set the flow's timer to its deadline."""
+    """Set the flow's timer to its deadline.
+
+    An entry that an earlier flow of the row has left in the heap does for it, if it is not too late: when its
+    time comes, it is put off. So closed flows do not fill the heap.
+    """
     clock, flow = world.clock[0], world.flows[row]
-    flow.armed_order = clock.order
-    push(world.heap, clock.heap_count, flow.deadline_ps, clock.order, FLOW_TIMER | row)
-    clock.heap_count += 1
+    flow.armed_order, flow.armed_ps = clock.order, flow.deadline_ps
     clock.order += 1
+    if flow.entry_order < 0 or flow.entry_ps > flow.armed_ps:
+        push_timer(world, row)
+
+
+@inlined
+def push_timer(world: World, row: int) -> None:
+    """Add the entry of a flow's timer to the heap."""
+    clock, flow = world.clock[0], world.flows[row]
+    flow.entry_ps, flow.entry_order = flow.armed_ps, flow.armed_order
+    push(world.heap, clock.heap_count, flow.armed_ps, flow.armed_order, FLOW_TIMER | row)
+    clock.heap_count += 1
 
 
 @inlined

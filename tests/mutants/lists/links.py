@@ -32,7 +32,11 @@ MUTANTS: list[Mutant] = [
                 "start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)",
                 "start_ps = max(clock.now_ps, lane.free_at_ps)",
             ),
-            ("acknowledgements take no time from the rest", "    link.shift_ps += transmit_ps\n", ""),
+            (
+                "acknowledgements take no time from the rest",
+                "    link.shift_ps += transmit_ps if first_waiting(world, index) >= 0 else 0\n",
+                "",
+            ),
             (
                 "dropped bytes are not counted",
                 "    link.dropped_bytes += world.packets[row].size_bytes\n",
