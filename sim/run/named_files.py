@@ -12,7 +12,6 @@ from typing import Any
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results.writer import is_free_name
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import COMMAND_LINE
 from netfold.sim.workload.sections import GradientFile, Synthetic
@@ -62,6 +61,8 @@ def read_named(plan: Plan) -> NamedFiles:
     DataError
         A file cannot be read.
     """
+    from netfold.sim.results.writer import is_free_name  # late: it needs polars
+
     folder = Path(plan.scenario.file).parent
     gradients = _gradient_paths(plan.scenario)
     kept: dict[str, bytes] = {}

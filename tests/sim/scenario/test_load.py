@@ -55,6 +55,8 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
         "window": 512,
         "timeout": None,
         "ack_every": 16,
+        "channels": 1,
+        "chunk": None,
     }
     assert variant.faults == ()
 
