@@ -11,6 +11,8 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.matrix.cells import REFUSED, Cell
 
 Run = Callable[[str, str], Iterable[Cell]]  # the cells of a codec on a collective
+# Where a hint names programs of in_network: `tree` is a program there, and elsewhere a collective.
+_PROGRAMS = re.compile(r"(?<=\bin_network )\w+|\bprograms?\b(?:(?!\bcollective)[^;])*")
 _CHOICES = {choice: kind for kind, spec in COLLECTIVES.items() for choice in spec.choices() if choice}
 
 
@@ -36,20 +38,20 @@ def _advised(cell: Cell, others: Sequence[Cell], run: Run) -> dict[str, set[str]
     A collective works if one of its choices does.
     """
     codecs = re.findall(r"\{kind: [^}]*\}", cell.hint)
-    without_codecs = re.sub(r"\{kind: [^}]*\}", "", cell.hint)
-    words = set(re.findall(r"\w+", without_codecs))
-    programs = set(re.findall(r"\w+", " ".join(re.findall(r"programs? ([\w, ]+)", without_codecs))))
+    text = re.sub(r"\{kind: [^}]*\}", "", cell.hint)
+    programs = set(re.findall(r"\w+", " ".join(_PROGRAMS.findall(text))))
+    words = set(re.findall(r"\w+", _PROGRAMS.sub(" ", text)))
     ran = [one for one in others if one.verdict != REFUSED]
     found = {
         f"choice {name}": {one.loss for one in ran if (one.collective, one.choice) == (kind, name)}
         for name, kind in _CHOICES.items()
-        if name in (programs if name in COLLECTIVES else words)
+        if name in programs or (name in words and name not in COLLECTIVES)
     }
     for kind in words & COLLECTIVES.keys():
         found[f"collective {kind}"] = {one.loss for one in ran if one.collective == kind}
-    for text in codecs:
-        cells = [one for one in run(_named(text), cell.collective) if one.choice == cell.choice]
-        found[f"codec {text}"] = {one.loss for one in cells if one.verdict == "pass"}
+    for codec in codecs:
+        cells = [one for one in run(_named(codec), cell.collective) if one.choice == cell.choice]
+        found[f"codec {codec}"] = {one.loss for one in cells if one.verdict == "pass"}
     return found
 
 

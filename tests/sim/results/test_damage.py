@@ -21,11 +21,11 @@ from netfold.sim.errors import DataError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import render
 from netfold.sim.report.table import results_table
-from netfold.sim.results import Reference, load, write_run
+from netfold.sim.results import Reference, VariantFacts, load, summarize, write_run
 from netfold.sim.results.format import FORMAT, _Metrics
 from netfold.sim.results.records import FaultRecord
 from netfold.sim.results.tables import TABLES
-from tests.sim.results.builders import LOSSLESS, RING, run_data, summary
+from tests.sim.results.builders import LOSSLESS, RING, records, run_data, summary
 from tests.sim.results.damage import MISSING, ODD, changed, damaged, places
 
 DAMAGED = "\n  the folder is damaged or was changed: run the scenario again"
@@ -373,5 +373,11 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_the_form_names_every_metric() -> None:
-    of_sprayed = {"packets_reordered", "packets_retransmitted_in_vain"}
-    assert set(_Metrics.model_fields) == of_sprayed | set(summary(RING)["variants"][0]["metrics"])
+    """Two are of runs that spray packets alone."""
+    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1))
+    sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
+    assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
+
+    assert set(_Metrics.model_fields) == set(sprayed)
+    others = summary(RING)["variants"][0]["metrics"]
+    assert set(sprayed) - set(others) == {"packets_reordered", "packets_retransmitted_in_vain"}
