@@ -131,7 +131,7 @@ def test_its_schedule_keeps_the_rules() -> None:
             "codec={kind: none}",
             "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
             "cannot carry\n  use collective.kind: ring, halving_doubling, tree, torus_2d, all_gather, "
-                "parameter_server or hierarchical",
+            "parameter_server or hierarchical",
         ),
         (
             "collective.windw=5",

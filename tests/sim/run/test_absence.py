@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -279,8 +279,8 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
         netfold.ScenarioError,
         match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
         r"cannot carry the header that says so\n  use one of the collectives ring, halving_doubling, tree, "
-        r"torus_2d, in_network, all_gather, parameter_server, hierarchical; of the switch programs, switchml, "
-        r"tree, timed can",
+        r"torus_2d, in_network, all_gather, parameter_server, hierarchical; of the switch programs, "
+        r"switchml, tree, timed can",
     ):
         netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
     netfold.validate(

@@ -113,7 +113,11 @@ TOO_LARGE: list[tuple[Any, str, str]] = [
     (Dumbbell(hosts_per_side=10**30), "hosts_per_side", "hosts_per_side can be 8191 at most"),
     (Ring(switches=20000), "switches", "use 8192 switches at most"),
     (Torus(dimensions=(128, 128)), "dimensions", "use fewer or smaller dimensions"),
-    (Torus(dimensions=(8, 8), hosts_per_switch=300), "hosts_per_switch", "hosts_per_switch can be 255 at most"),
+    (
+        Torus(dimensions=(8, 8), hosts_per_switch=300),
+        "hosts_per_switch",
+        "hosts_per_switch can be 255 at most",
+    ),
     (Hypercube(dimension=20), "dimension", "dimension can be 13 at most"),
     (FatTree(k=64), "k", "k can be 38 at most"),
     (BCube(n=24, k=2), "n", "n can be 19 at most"),
