@@ -252,10 +252,9 @@ def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> Non
 def _points(scenario: Scenario) -> str:
     """How many points the sweep of a scenario has; checks all of them."""
     from netfold.sim.sweep.points import points_of, swept
-    from netfold.sim.sweep.task import Versions
+    from netfold.sim.sweep.task import own_versions
 
-    nobody_s = Versions("", "", "", {})  # the digests of the points, which nobody asks for
-    return swept(points_of(scenario, nobody_s))
+    return swept(points_of(scenario, own_versions()))
 
 
 def _installed_version() -> str:

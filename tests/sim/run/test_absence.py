@@ -278,8 +278,8 @@ def test_what_cannot_carry_it_refuses_in_words() -> None:
     with pytest.raises(
         netfold.ScenarioError,
         match=r"codec: workers of codec 'skipper' may have nothing to contribute to a merge, and program atp "
-        r"cannot carry the header that says so\n  use one of the collectives ring, halving_doubling, tree, "
-        r"torus_2d, in_network, all_gather, parameter_server, hierarchical; of the switch programs, "
+        r"cannot carry the header that says so\n  use one of the collectives ring, halving_doubling, "
+        r"tree, torus_2d, in_network, all_gather, parameter_server, hierarchical; of the switch programs, "
         r"switchml, tree, timed can",
     ):
         netfold.validate({**SCENARIO, "topology": {**SCENARIO["topology"], "hosts": 9}, "collective": atp})
