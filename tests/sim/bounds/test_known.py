@@ -195,6 +195,8 @@ def test_hosts_that_merge(tmp_path: Path) -> None:
     assert found.share("merging") == pytest.approx(
         1 - quick.time_us / found.time_us - found.share("device"), abs=0.05
     )
+    # Three merges one after the other; where one begins, a sample of 1/16 of the time before holds both.
+    assert found.first["time_us"] == pytest.approx(3 * 300_000 * 8 / 4e3, rel=1 / 16)
 
 
 def test_two_jobs_share_a_link(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from pydantic import TypeAdapter
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.errors import NetfoldError
 from netfold.sim.scenario.models import AnyCollectiveSection
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
 from tests.reference.collectives.programs import Kind
 from tests.sim.collectives.schedules.cases import exchanged, flat
@@ -53,7 +55,7 @@ def best(network: Network, workers: int, **keys: Any) -> Best:
 )
 def test_on_a_star_it_is_the_closed_form(keys: dict[str, Any], shares: float, ways: int) -> None:
     """The ideal ring of 100 MB over 8 workers takes 14.028 ms: 14 segment times and 14 times 2 us."""
-    found = best(small_star(8), 8, **keys)
+    found = best(compile_network(star(8, LINK, "ideal")), 8, **keys)
 
     assert found.busy_s == pytest.approx(shares * 32 * WORDS / RATE)
     assert found.ways_s == pytest.approx(ways * WAY_S)
@@ -71,7 +73,7 @@ def test_the_ideal_ring(workers: int, ms: float) -> None:
 def test_a_thin_uplink_bounds_what_crosses_it() -> None:
     """Two racks of four with one uplink at a tenth of a host's rate."""
     thin = LinkSpec(RATE // 10, LINK.delay_ps, LINK.buffer_bytes)
-    network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=thin))
+    network = compile_network(leaf_spine(2, 1, 4, LINK, thin, "ideal"))
     whole = 32 * WORDS / (RATE // 10)
     ring = {"kind": "ring"}
     for keys, share in (
@@ -84,6 +86,11 @@ def test_a_thin_uplink_bounds_what_crosses_it() -> None:
         assert "leaf" in found.link
         assert "spine" in found.link
         assert found.busy_s == pytest.approx(share * whole)
+
+
+def test_plain_switches_aggregate_nothing() -> None:
+    with pytest.raises(NetfoldError, match="no switch can run switchml; profiles found: plain"):
+        best(small_star(8), 8, kind="in_network", program="switchml")
 
 
 @pytest.mark.parametrize("kind", ["ring", "halving_doubling", "tree"])
