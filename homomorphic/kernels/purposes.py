@@ -23,18 +23,18 @@ SERVER_MERGE = 24  # and at a parameter server
 GATHERED_MERGE = 25  # and of messages that every worker has gathered
 RING_ROUTE = 7  # path of a worker's flow among equal paths
 SWITCH_ROUTE = 8  # path between a worker and its switch
-SPRAY = 35  # path of a packet that is sprayed
-VALIANT = 36  # not after the seed: a flow's intermediate group
+SPRAY = 50  # path of a packet that is sprayed
+VALIANT = 51  # not after the seed: a flow's intermediate group
 JITTER = 9  # extra wait of a retransmitted unit
 FIRST_ENTRY = 14  # ATP: entry of a position in a worker's window
 PROPOSED_ENTRY = 15  # ATP: entry that the server proposes after a collision
-PLACEMENT = 37  # order in which workers take hosts
+PLACEMENT = 52  # order in which workers take hosts
 BURST_CHAIN = 19  # steps of a link's chain
 RANDOM_K = 26  # elements that codec random_k sends
 BIRD = 29  # rows that codecs bird and bird_plus keep
 BIRD_SECOND = 30  # and of those, the rows that they send; also of bird_shared
 BIRD_SHARED = 31  # rows that codec bird_shared keeps, and how norms are rounded for it
-SWEEP_SEED = 40  # seeds of a sweep's repeats
+SWEEP_SEED = 53  # seeds of a sweep's repeats
 COUNT_SKETCH = 48  # counters and signs of codec count_sketch
 
 # After a packet's key.

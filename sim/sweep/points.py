@@ -10,8 +10,8 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.kernels.purposes import SWEEP_SEED
 from netfold.sim.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.resolve import resolve
@@ -63,7 +63,7 @@ def seeds_of(scenario: Scenario) -> tuple[int, ...]:
     for repeat in itertools.count():
         if len(drawn) == seeds:
             break
-        drawn[mix_plain(scenario.seed, SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
+        drawn[mix_plain(scenario.seed, purposes.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
     return tuple(drawn)
 
 

@@ -26,7 +26,8 @@ from netfold.topologies.routing import Network, path
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts
-_ROUTE = mix_plain(0, purposes.SWITCH_ROUTE, 0) >> 33  # seed 0, job 0
+_SEED, _JOB = 0, 0
+_ROUTE = mix_plain(_SEED, purposes.SWITCH_ROUTE, _JOB) >> 33
 
 
 class _Workers(NamedTuple):

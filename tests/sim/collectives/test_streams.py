@@ -44,7 +44,7 @@ class Fabric:
         self._environment = simpy.Environment()
         self._holders, self._floats = holders, floats
 
-    def add_job(self, job: Job, owner: int) -> int:
+    def add_job(self, job: Job, owner: int, ranks: Any = None) -> int:
         return 0
 
     def stream(self, job: int, worker: int, segments: list[Segment], scaled: Any = None) -> simpy.Event:
