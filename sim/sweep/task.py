@@ -68,10 +68,15 @@ def _sources_digest() -> str:
         found = find_spec(f"netfold.{folder}")
         assert found is not None
         below = Path(str(found.origin)).parent
-        for path in sorted(path for path in below.rglob("*") if path.suffix not in (".pyc", "")):
+        for path in sorted(path for path in below.rglob("*") if is_source(path)):
             digest.update(f"{folder}/{path.relative_to(below).as_posix()}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def is_source(path: Path) -> bool:
+    """Whether a file is netfold's own, and not one that Python writes while others read."""
+    return path.suffix not in (".pyc", "") and "__pycache__" not in path.parts
 
 
 @dataclass(frozen=True)

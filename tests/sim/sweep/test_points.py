@@ -20,6 +20,7 @@ from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.scenario.sweep import POINTS_MAX
 from netfold.sim.sweep.points import points_of, refuse_absolute, resolved_text, seeds_of
+from netfold.sim.sweep.task import is_source
 from tests.sim.sweep.scene import BASE, GRID, VERSIONS, points, scenario, write
 
 SYNTHETIC = "kind: synthetic, elements: 2000, density: 10%"
@@ -253,3 +254,11 @@ def test_validate_checks_every_point() -> None:
 def test_seeds_that_are_listed_are_not_replaced() -> None:
     with pytest.raises(ScenarioError, match="--seed changes nothing"):
         netfold.sweep(BASE + "sweep: {seeds: [1, 2]}\n", seed=3)
+
+
+def test_files_that_python_writes_are_no_sources() -> None:
+    """A module is compiled to a file with a number at its end, which is renamed when it is whole."""
+    assert is_source(Path("netfold/sim/units.py"))
+    assert is_source(Path("netfold/sim/report/template.html"))
+    assert not is_source(Path("netfold/sim/__pycache__/units.cpython-311.pyc"))
+    assert not is_source(Path("netfold/sim/__pycache__/units.cpython-311.pyc.140234"))
