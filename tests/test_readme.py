@@ -32,6 +32,10 @@ README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
 BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
 SLOW = (
     "01-quickstart.yaml",
+    "11-compare-topologies.yaml",
+    "12-oversubscription.yaml",
+    "13-how-many-workers.yaml",
+    "14-thousand-hosts.yaml",
     "07-lossless.yaml",
     "08-five-systems.yaml",
     "switchml-rate.yaml",
