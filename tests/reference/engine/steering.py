@@ -6,7 +6,7 @@ from __future__ import annotations
 from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
 from netfold.topologies.routing import Network, next_links
 
-KEY_SPRAY, KEY_VALIANT = 35, 36
+KEY_SPRAY, KEY_VALIANT = 50, 51
 DATA, ACK = 2, 3  # kinds of packets, as spraying draws for them
 
 
