@@ -151,7 +151,6 @@ def test_everything_completes(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
 
 
-@drawn_anew
 @examples(80)
 @given(lossy_steered())
 def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:
