@@ -33,6 +33,8 @@ from tests.sim.engine.small import Make
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
 END_PS = 20 * 10**9  # plans without end long before
+# With a window of one packet and losses on each of many links, a flow may wait for timeouts for most of 20 ms.
+LONG_END_PS = 10**12
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -151,7 +153,8 @@ def test_everything_completes(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
 
 
+@drawn_anew
 @examples(80)
 @given(lossy_steered())
 def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:
-    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
+    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, LONG_END_PS))
