@@ -33,7 +33,7 @@ from tests.sim.engine.small import Make
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
 END_PS = 20 * 10**9  # plans without end long before
-# With a window of one packet and losses on each of many links, a flow may wait for timeouts for most of 20 ms.
+# With a window of one packet and losses on many links, a flow may wait for timeouts for most of 20 ms.
 LONG_END_PS = 10**12
 
 
