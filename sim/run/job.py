@@ -62,6 +62,15 @@ class TrainingJob:
         except CodecError as error:
             self.failure = error
 
+    def settle(self) -> None:
+        """Count what hosts still carried after the last round for it, once no packet is left."""
+        up, down = self._rounds.late_wire_bytes().tolist()
+        if rounds := self.journal.rounds:
+            last = rounds[-1]
+            rounds[-1] = replace(
+                last, wire_bytes_up=last.wire_bytes_up + up, wire_bytes_down=last.wire_bytes_down + down
+            )
+
     def _step(self, step: int, is_last: bool) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload

@@ -163,6 +163,8 @@ def _finish(environment: simpy.Environment, fabric: Fabric, running: list[Runnin
     except StuckError as error:
         return error.diagnosis
     fabric.drain()
+    for job in running:
+        job.training.settle()
     return None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.message import Gradient, Merged, Message, Work
@@ -70,6 +72,10 @@ class Rounds:
         self._encoders = [
             make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
         ]
+
+    def late_wire_bytes(self) -> NDArray[np.int64]:
+        """(2,) bytes up and down that workers' hosts carried after their last round, once."""
+        return self._wire.take_rest()
 
     def begin(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
         """Let an encoder look at a step; returns the time of the passes at kept weights that it asked for.

@@ -15,8 +15,9 @@ class WireBytes:
 
     Bytes that pass while a worker has one operation on the network are that operation's. While it has
     several, each gets a share in proportion to the payload that it announced. Bytes that pass while it has
-    none, such as late acknowledgements, go to the worker's next round that ends. So nothing is lost, and the
-    figures are exact wherever the operations of a worker do not overlap.
+    none, such as late acknowledgements and what it still passes on, go to the worker's next round that ends,
+    or after the last one to that. So nothing is lost, and the figures are exact wherever the operations of a
+    worker do not overlap.
     """
 
     def __init__(self, sent_bytes: Callable[[int], int], host_links: Sequence[tuple[int, int]]) -> None:
@@ -40,6 +41,14 @@ class WireBytes:
         self._count(worker)
         log.wire_bytes += self._unclaimed[worker]
         self._unclaimed[worker] = 0
+
+    def take_rest(self) -> NDArray[np.int64]:
+        """(2,) bytes up and down that belong to no round yet, of all workers."""
+        for worker in range(len(self._host_links)):
+            self._count(worker)
+        rest: NDArray[np.int64] = self._unclaimed.sum(axis=0)
+        self._unclaimed[:] = 0
+        return rest
 
     def _count(self, worker: int) -> None:
         """Assign the bytes since the last count."""

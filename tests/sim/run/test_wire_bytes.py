@@ -1,0 +1,37 @@
+"""The rounds of a job have all bytes that its workers' hosts put on their links, and took from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.run.run import run_variant
+from tests.sim.scenes import plan
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        "{kind: ring}",
+        "{kind: halving_doubling}",
+        "{kind: tree, chunk: 512B}",
+        "{kind: hierarchical, groups: 3, inner: {kind: ring}, outer: {kind: tree}}",
+        "{kind: torus_2d}",
+        "{kind: all_gather}",
+        "{kind: parameter_server, placement: beside_workers}",
+        "{kind: in_network, frame: udp-256}",
+    ],
+)
+def test_rounds_have_all_bytes(tmp_path: Path, collective: str) -> None:
+    """With six workers, some have their result while they still pass it on."""
+    sets = (f"collective={collective}", "workers=6", "topology.hosts=6", "workload.steps=2")
+    resolved = plan(tmp_path, *sets)
+    result = run_variant(resolved, resolved.variants[0])
+
+    assert sum(one.wire_bytes_up for one in result.rounds) == sum(
+        link.bytes for link in result.links if link.source.startswith("h")
+    )
+    assert sum(one.wire_bytes_down for one in result.rounds) == sum(
+        link.bytes for link in result.links if link.target.startswith("h")
+    )
