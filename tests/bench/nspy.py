@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise, repeat
+from typing import Any
 
 import numpy as np
 import simpy
@@ -22,22 +23,21 @@ from tests.topologies.fabrics import fat_tree
 RATE_BPS, DELAY_S, PACKET_BYTES = 100e9, 1e-6, 1000
 
 
+def _generator(env: simpy.Environment, host: int, packets: int) -> Any:
+    """Packets at the rate of a link, of one flow per host."""
+    each_s = repeat(PACKET_BYTES * 8 / RATE_BPS).__next__
+    each_bytes = repeat(PACKET_BYTES).__next__
+    return DistPacketGenerator(env, f"h{host}", each_s, each_bytes, flow_id=host, size=packets * PACKET_BYTES)
+
+
 def w1(packets: int) -> Measured:
     """Generator → port → wire → switch → wire → sink, `packets` packets per host."""
     env = simpy.Environment()
-    gap_s = PACKET_BYTES * 8 / RATE_BPS
     switch = SimplePacketSwitch(env, nports=HOSTS, port_rate=RATE_BPS, buffer_size=None, element_id="s0")
     switch.demux.fib = {host: (host + 1) % HOSTS for host in range(HOSTS)}
     sinks = []
     for host in range(HOSTS):
-        generator = DistPacketGenerator(
-            env,
-            f"h{host}",
-            repeat(gap_s).__next__,
-            repeat(PACKET_BYTES).__next__,
-            flow_id=host,
-            size=packets * PACKET_BYTES,
-        )
+        generator = _generator(env, host, packets)
         port, up, down = Port(env, RATE_BPS), _wire(env), _wire(env)
         sink = PacketSink(env, rec_arrivals=False, rec_waits=False)
         generator.out, port.out, up.out, down.out = port, up, switch, sink
@@ -65,21 +65,14 @@ def w2(packets: int, k: int = 8) -> Measured:
     sinks = [PacketSink(env, rec_arrivals=False, rec_waits=False) for _ in targets]
     fibs: list[dict[int, int]] = [{} for _ in ports]
     ends: list[dict[int, PacketSink]] = [{} for _ in ports]
-    gap_s, hops = PACKET_BYTES * 8 / RATE_BPS, 0
+    hops = 0
     for host, target in enumerate(targets):
         links = path(network, host, target, int(random.integers(2**31)))
         hops += len(links) * packets
         for link, following in pairwise(links):
             fibs[link][host] = following
         ends[links[-1]][host] = sinks[target]
-        generator = DistPacketGenerator(
-            env,
-            f"h{host}",
-            repeat(gap_s).__next__,
-            repeat(PACKET_BYTES).__next__,
-            flow_id=host,
-            size=packets * PACKET_BYTES,
-        )
+        generator = _generator(env, host, packets)
         generator.out = ports[host]
     for port, fib, end in zip(ports, fibs, ends, strict=True):
         port.out = _wire(env)

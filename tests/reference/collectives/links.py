@@ -2,7 +2,8 @@
 
 A link sends one packet after the other, each in ceil(bits / rate), and delivers it `delay` later. Waiting
 acknowledgements begin before waiting data. What happens at one instant happens in the order in which packets
-were put on links; a transmitter that falls free comes before all else of its instant.
+were put on links; a transmitter that falls free comes before all else of its instant, and what a host computes
+ends after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-FREE, ARRIVAL = 0, 1
+FREE, ARRIVAL, COMPUTED = 0, 1, 2
 
 
 @dataclass
@@ -50,8 +51,8 @@ class Links:
         self._events: list[tuple[int, int, int, int, Callable[[], None]]] = []
 
     def at(self, time_ps: int, do: Callable[[], None]) -> None:
-        """Call `do` at a time, in the order of calls."""
-        self._push(time_ps, ARRIVAL, next(self._orders), do)
+        """Call `do` at a time, after the packets of that instant and in the order of calls."""
+        self._push(time_ps, COMPUTED, next(self._orders), do)
 
     def put(self, packet: Packet) -> None:
         """Put a packet on the next link of its way."""
