@@ -2,11 +2,11 @@
 
 What it assumes: words travel without headers and acknowledgements; links are idle and full duplex; each pair
 of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
-limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways
-that follow one another take the delays of a word's longest way from worker to worker where each sends to one
-other, as in a ring; elsewhere each takes those of the longest path between two workers that send at the same
-time. Stages that follow one another begin together at all workers; those of a collective that cuts a message
-into blocks overlap.
+limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways that
+follow one another take the delays of a word's longest way from worker to worker where each sends to one other,
+as in a ring, and of the longest way up and down a tree; elsewhere each takes those of the longest path between
+two workers that send at the same time. Stages that follow one another begin together at all workers; those of a
+collective that cuts a message into blocks overlap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,19 @@ class Best(NamedTuple):
     ways_s: float  # delays of paths that follow one another
 
 
-def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, seed: int = 0) -> Best:
+def ways_in_turn_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
+    """Delays of the ways that follow one another in a stage; `delays_ps` is by pair."""
+    return longest_ways_ps(stage.pairs, delays_ps, stage.trips or stage.hops)
+
+
+def best_of(
+    network: Network,
+    nodes: Sequence[int],
+    steps: Steps,
+    words: int,
+    seed: int = 0,
+    ways_of: Callable[[Steps, Sequence[int]], int] = ways_in_turn_ps,
+) -> Best:
     """The best possible time of `words` words of 32 bits on the nodes that the pairs of `steps` index."""
     if len(nodes) < 2:
         return Best(0.0, "", 0.0, 0.0)
@@ -40,7 +52,7 @@ def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, se
     for stage in steps.stages:
         traffic = traffic_of(network, nodes, stage.pairs, partial(host_route, seed, 0))
         delays_ps = [sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths]
-        ways_ps += longest_ways_ps(stage.pairs, delays_ps, stage.trips or stage.hops)
+        ways_ps += ways_of(stage, delays_ps)
         bits = words * WORD_BITS * stage.share
         times = {link: bits * count / int(network.rate_bps[link]) for link, count in traffic.load.items()}
         for link, time_s in times.items():

@@ -15,6 +15,7 @@ from netfold.sim.collectives.best import Best, longest_ways_ps
 from netfold.sim.collectives.best_times import best_times
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
+from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.errors import NetfoldError
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
@@ -76,6 +77,27 @@ def test_a_ring_waits_for_its_long_ways_once_a_round(kind: str, trips: int) -> N
     longs = 2 * rounds + min(2, left // 4 + 1)
     assert found.ways_s == pytest.approx(longs * long_s + (trips - longs) * short_s, rel=1e-9)
     assert kind != "ring" or found.seconds < 178e-6
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+def test_a_tree_waits_for_its_longest_way_up_and_down(workers: int) -> None:
+    """Every worker has a way of its own length to the switch; ways are walked here parent by parent."""
+    graph = star(workers, LINK)
+    for number in range(workers):
+        graph.edges[f"h{number}", "s0"]["delay_ps"] = 10**6 * (1 + 7 * number % 5)
+    delay_s = [1e-6 * (1 + 7 * number % 5) for number in range(workers)]
+    longest_s = 0.0
+    for tree in (0, 1):
+        parents = binary_tree(workers, tree).parents.tolist()
+        ways_s = []
+        for rank in range(workers):
+            total_s, at = 0.0, rank
+            while parents[at] >= 0:
+                total_s, at = total_s + delay_s[at] + delay_s[parents[at]], parents[at]
+            ways_s.append(total_s)
+        longest_s = max(longest_s, 2 * max(ways_s))
+
+    assert best(graph, "tree").ways_s == pytest.approx(longest_s, rel=1e-9)
 
 
 @examples(100)
