@@ -2,11 +2,11 @@
 
 What it assumes: words travel without headers and acknowledgements; links are idle and full duplex; each pair
 of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
-limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways that
-follow one another take the delays of a word's longest way from worker to worker where each sends to one other,
-as in a ring, and of the longest way up and down a tree; elsewhere each takes those of the longest path between
-two workers that send at the same time. Stages that follow one another begin together at all workers; those of a
-collective that cuts a message into blocks overlap.
+limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways
+that follow one another take the delays of a word's longest way from worker to worker where each sends to one
+other, as in a ring, and of the longest way up and down a tree; elsewhere each takes those of the longest
+path between two workers that send at the same time. Stages that follow one another begin together at all
+workers; those of a collective that cuts a message into blocks overlap.
 """
 
 from __future__ import annotations
