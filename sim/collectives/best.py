@@ -2,9 +2,11 @@
 
 What it assumes: words travel without headers and acknowledgements; links are idle and full duplex; each pair
 of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
-limits what is sent; a way takes the delays of the longest path between two workers that send at the same
-time, and packets take no time on the wire besides that of the words on the busiest link. Stages that follow
-one another begin together at all workers; those of a collective that cuts a message into blocks overlap.
+limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways
+that follow one another take the delays of a word's longest way from worker to worker where each sends to one
+other, as in a ring, and of the longest way up and down a tree; elsewhere each takes those of the longest
+path between two workers that send at the same time. Stages that follow one another begin together at all
+workers; those of a collective that cuts a message into blocks overlap.
 """
 
 from __future__ import annotations
@@ -29,7 +31,19 @@ class Best(NamedTuple):
     ways_s: float  # delays of paths that follow one another
 
 
-def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, seed: int = 0) -> Best:
+def ways_in_turn_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
+    """Delays of the ways that follow one another in a stage; `delays_ps` is by pair."""
+    return longest_ways_ps(stage.pairs, delays_ps, stage.trips or stage.hops)
+
+
+def best_of(
+    network: Network,
+    nodes: Sequence[int],
+    steps: Steps,
+    words: int,
+    seed: int = 0,
+    ways_of: Callable[[Steps, Sequence[int]], int] = ways_in_turn_ps,
+) -> Best:
     """The best possible time of `words` words of 32 bits on the nodes that the pairs of `steps` index."""
     if len(nodes) < 2:
         return Best(0.0, "", 0.0, 0.0)
@@ -37,9 +51,8 @@ def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, se
     busy = dict[int, float]()  # seconds, by link
     for stage in steps.stages:
         traffic = traffic_of(network, nodes, stage.pairs, partial(host_route, seed, 0))
-        ways_ps += (stage.trips or stage.hops) * max(
-            sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths
-        )
+        delays_ps = [sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths]
+        ways_ps += ways_of(stage, delays_ps)
         bits = words * WORD_BITS * stage.share
         times = {link: bits * count / int(network.rate_bps[link]) for link, count in traffic.load.items()}
         for link, time_s in times.items():
@@ -49,6 +62,27 @@ def best_of(network: Network, nodes: Sequence[int], steps: Steps, words: int, se
     ways_s = ways_ps / PS_PER_S
     wire = busy_s if steps.overlaps else sum(wire_s)
     return Best(wire + ways_s, network.link_names[link], busy_s, ways_s)
+
+
+def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], trips: int) -> int:
+    """Delays of the longest way over so many pairs one after the other, each with its own delay.
+
+    Where each sends to one other, a word that arrives is sent on to the receiver's own: a ring is walked
+    round, and only as many of its ways are long as there are long pairs. Elsewhere every trip is the longest.
+    """
+    following = dict(pairs)
+    if len(following) < len(pairs):
+        return trips * max(delays_ps)
+    own_ps = dict(zip(following, delays_ps, strict=True))
+    sums_ps, ends = dict.fromkeys(following, 0), {one: one for one in following}
+    while trips:  # of twice as many pairs each time
+        if trips % 2:
+            sums_ps = {one: sums_ps[one] + own_ps.get(end, 0) for one, end in ends.items()}
+            ends = {one: following.get(end, end) for one, end in ends.items()}
+        own_ps = {one: own_ps[one] + own_ps.get(end, 0) for one, end in following.items()}
+        following = {one: following.get(end, end) for one, end in following.items()}
+        trips //= 2
+    return max(sums_ps.values())
 
 
 def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int], Best]:

@@ -12,16 +12,18 @@ words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import best_by
+from netfold.sim.collectives.best import Best, best_of, longest_ways_ps
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule
+from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -52,6 +54,23 @@ def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
     return Steps(
         pairs or [(0, 0)], hops=1, chunks=trees, merges=merges, trips=trips, passed_words=chunk_words
     )
+
+
+def _best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+    """Of words that go all the way up a tree, and sums that go all the way down."""
+    return best_of(network, nodes, _steps(section, len(nodes)), words, ways_of=_ways_ps)
+
+
+def _ways_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
+    """The longest way up a tree and the longest one down it, of the tree where both together are longest."""
+    edges = len(stage.pairs) // (2 * stage.chunks)  # of a tree: all up, then as many down
+    longest_ps = 0
+    for start in range(0, len(stage.pairs), 2 * edges):
+        pairs, trips = stage.pairs[start : start + edges], stage.trips // 2
+        ups_ps, downs_ps = (delays_ps[at : at + edges] for at in (start, start + edges))
+        both_ps = (longest_ways_ps(pairs, one, trips) for one in (ups_ps, downs_ps))
+        longest_ps = max(longest_ps, sum(both_ps))
+    return longest_ps
 
 
 def cut_of(section: TreeSection, workers: int) -> Cut:
@@ -94,5 +113,5 @@ TREE = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
-    best=best_by(_steps),
+    best=_best,
 )

@@ -178,7 +178,8 @@ def test_only_what_changes_a_result_changes_a_digest() -> None:
     assert shared(GRID.replace("[2, 4]", "[4, 8]")) == 4
     assert shared(GRID.replace("seeds: 2", "seeds: 3")) == 8
     assert shared(GRID, BASE.replace("2000", "2001")) == 0
-    others = (replace(VERSIONS, **change) for change in ({"sources": "x"}, {"packages": {"numpy": "3"}}))
+    changes = ({"python": "3.12"}, {"netfold": "2"}, {"sources": "x"}, {"packages": {"numpy": "3"}})
+    others = (replace(VERSIONS, **change) for change in changes)
     assert all(not set(first) & {one.digest for one in points_of(scenario(), other)} for other in others)
 
 
