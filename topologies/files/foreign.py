@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from math import asin, cos, radians, sin, sqrt
@@ -42,6 +43,7 @@ from netfold.topologies.graph import (
 
 _PS_PER_KM = 5 * 10**6  # light in glass: two thirds of its speed in vacuum
 _EARTH_KM = 6371.0  # mean radius
+_DIGITS = re.compile(r"[0-9]{1,19}")
 
 
 class Defaults(NamedTuple):
@@ -204,8 +206,15 @@ def _edge(
     if delay is None:
         kilometres = _kilometres(attributes, one, other)
         delay = defaults.link.delay_ps if kilometres is None else round(kilometres * _PS_PER_KM)
-    whole = int(rate) if isinstance(rate, float) and rate.is_integer() else rate
-    return _Edge(whole, delay, attributes.get("buffer_bytes", defaults.link.buffer_bytes))
+    buffer = attributes.get("buffer_bytes", defaults.link.buffer_bytes)
+    return _Edge(_whole(rate), _whole(delay), _whole(buffer))
+
+
+def _whole(value: object) -> object:
+    """The whole number that a float or a text of digits stands for; networkx's GML has text above 32 bits."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _kilometres(
