@@ -14,7 +14,7 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.plan.warnings import overflow_warnings
+from netfold.sim.plan.warnings import overflow_warnings, vain_warnings
 from netfold.sim.results.passes import passes_count, results_count
 from netfold.sim.results.records import LinkRecord
 from netfold.sim.results.summary import VariantFacts
@@ -103,14 +103,22 @@ class Simulation:
         points = collective.switch_counters()
         trees = job.collective.aggregations
         roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]
+        sent = sum(links[up].packets for up, _ in host_links(self.variant, job))
+        again = collective.retransmitted_packets()
+        lost = sum(link.lost_packets + link.dropped_packets for link in links)
         return VariantFacts(
             workers=len(job.hosts),
-            packets_sent=sum(links[up].packets for up, _ in host_links(self.variant, job)),
-            packets_retransmitted=collective.retransmitted_packets(),
+            packets_sent=sent,
+            packets_retransmitted=again,
             reordering=self._reordering(job),
             references=job.references,
             variant=self.variant.name,
-            warnings=(*job.warnings, *overflow_warnings(job, points), *leak_warnings(ending)),
+            warnings=(
+                *job.warnings,
+                *overflow_warnings(job, points),
+                *vain_warnings(job, sent, again, lost),
+                *leak_warnings(ending),
+            ),
             passes=passes_count(job.collective.passes, points) if points else None,
             results=sum(results_count(root) for root in roots),
             switches=tuple(

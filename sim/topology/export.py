@@ -17,8 +17,8 @@ from netfold.topologies.graph import HOST, validate
 def export(graph: nx.Graph, form: str) -> str:
     """A valid graph in a format: json, graphml, gml or dot; the same graph gives the same text.
 
-    All formats keep nodes, links and their attributes; `json` can be read back as it was. In the others a
-    tuple, such as coordinates, is text: "0,3".
+    All formats keep nodes, links and their attributes; all but `dot` can be read back. In all but `json` a
+    tuple, such as coordinates, is text: "0,3", and so are numbers above 32 bits in `gml`.
 
     Raises
     ------

@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import asin, cos, radians, sin, sqrt
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ from netfold.topologies.graph import (
 
 _PS_PER_KM = 5 * 10**6  # light in glass: two thirds of its speed in vacuum
 _EARTH_KM = 6371.0  # mean radius
+_WITH_UNITS = {"rate": "rate_bps", "delay": "delay_ps", "buffer": "buffer_bytes"}  # in node-link JSON
+_DIGITS = re.compile(r"[0-9]{1,19}")
 
 
 class Defaults(NamedTuple):
@@ -82,6 +85,7 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
     for (a, b), edge in _merged(found, names, defaults).items():
         attributes = edge._asdict()
         link = f"{where(graph)}link {names[a]!r} - {names[b]!r}: "
+        mistakes += [link + mistake for mistake in _units(found, a, b)]
         mistakes += [link + mistake for mistake in edge_mistakes(attributes)]
         graph.add_edge(names[a], names[b], **attributes)
     if mistakes:
@@ -92,6 +96,14 @@ def topology_of(found: nx.Graph, defaults: Defaults) -> nx.Graph:
     add_hosts(graph, defaults)
     validate(graph)
     return graph
+
+
+def _units(found: nx.Graph, a: object, b: object) -> Iterator[str]:
+    """Mistakes of the edges between two nodes: text such as "10Gbps", which only node-link JSON may have."""
+    edges = found[a][b].values() if found.is_multigraph() else (found[a][b],)
+    for key, ours in _WITH_UNITS.items():
+        if any(key in edge and isinstance(edge[key], str) and ours not in edge for edge in edges):
+            yield f"has text under {key!r}, which is read in node-link JSON alone; write {ours}, a number"
 
 
 def add_hosts(graph: nx.Graph, defaults: Defaults) -> None:
@@ -204,8 +216,15 @@ def _edge(
     if delay is None:
         kilometres = _kilometres(attributes, one, other)
         delay = defaults.link.delay_ps if kilometres is None else round(kilometres * _PS_PER_KM)
-    whole = int(rate) if isinstance(rate, float) and rate.is_integer() else rate
-    return _Edge(whole, delay, attributes.get("buffer_bytes", defaults.link.buffer_bytes))
+    buffer = attributes.get("buffer_bytes", defaults.link.buffer_bytes)
+    return _Edge(_whole(rate), _whole(delay), _whole(buffer))
+
+
+def _whole(value: object) -> object:
+    """The whole number that a float or a text of digits stands for; networkx's GML has text above 32 bits."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _kilometres(

@@ -13,7 +13,7 @@ _GRAPH = re.compile(r"(?m)^(\s*graph\s*\[)")
 
 
 def from_gml(text: str, defaults: Defaults) -> nx.Graph:
-    """Topology from GML, by default one of routers (see `files.foreign`).
+    """Topology from GML: what an export writes, or a graph of routers (see `files.foreign`).
 
     Files of the Topology Zoo have several edges between two nodes without saying that they are multigraphs,
     and labels that are there several times: both are read.

@@ -60,3 +60,27 @@ def test_the_result_of_a_server_leaves_it_once_for_every_worker(tmp_path: Path) 
 def test_chunks_and_servers_change_no_sum_of_integers(tmp_path: Path) -> None:
     losses = {measure(tmp_path, f"collective={one}", text=TEXT)["max_abs_error"] for one in COLLECTIVES}
     assert len(losses) == 1
+
+
+PAUSED = """\
+name: paused
+topology: {kind: star, hosts: 4}
+workers: 4
+workload: {kind: synthetic, elements: 100000}
+codec: {kind: none}
+collective: {kind: ring}
+faults: [{kind: worker_pause, worker: 1, at: 1us, for: 20ms}]
+"""
+
+
+def test_packets_that_are_sent_again_in_vain_are_told(tmp_path: Path) -> None:
+    """What a paused worker does not acknowledge in time is sent again; a longer timeout ends that."""
+
+    def warnings(*sets: str) -> tuple[str, ...]:
+        (found,) = simulate(tmp_path, *sets, text=PAUSED).facts.values()
+        return found.warnings
+
+    (told,) = warnings()
+    assert "were sent again, and 0 were lost: others were acknowledged later than the timeout of 1ms" in told
+    assert warnings("collective.timeout=1s") == ()
+    assert warnings("faults=[{kind: loss, rate: 10%}]") == ()  # these were lost

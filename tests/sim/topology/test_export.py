@@ -12,6 +12,10 @@ from hypothesis import given
 
 from netfold.sim.errors import NetfoldError
 from netfold.sim.topology.export import export
+from netfold.topologies.files import Defaults
+from netfold.topologies.files.gml import from_gml
+from netfold.topologies.files.graphml import from_graphml
+from netfold.topologies.graph import LinkSpec
 from tests.examples import examples
 from tests.topologies.graphs import topologies
 from tests.topologies.measures.known import torus
@@ -45,6 +49,16 @@ def test_tuples_become_text() -> None:
         found = read(export(graph, form))
         assert found.nodes["s5"]["coordinates"] == "1,2"
         assert found.graph["dimensions"] == "3,3"
+
+
+@examples(30)
+@given(topologies())
+def test_graphml_and_gml_are_read_back_as_topologies(graph: nx.Graph) -> None:
+    """With rates above 32 bits, which GML has as text."""
+    unused = Defaults(LinkSpec(rate_bps=1, delay_ps=1, buffer_bytes=1), "plain", None)
+
+    assert nx.utils.graphs_equal(from_graphml(export(graph, "graphml"), unused), graph)
+    assert nx.utils.graphs_equal(from_gml(export(graph, "gml"), unused), graph)
 
 
 def test_dot_has_every_node_and_link() -> None:

@@ -152,6 +152,10 @@ REFUSED = [
         gml(edge(0, 1, 'LinkSpeedRaw "10G"'), edge(1, 2)),
         "link 'n0' - 'n1': rate_bps is '10G', must be an int",
     ),
+    (
+        gml(edge(0, 1, 'rate "10Gbps"'), edge(1, 2)),
+        "link 'n0' - 'n1': has text under 'rate', which is read in node-link JSON alone; write rate_bps",
+    ),
     (gml(edge(0, 1), edge(1, 2), edge(2, 3)), "not GML: edge #2 has undefined target 3"),
     (
         gml(edge(0, 1, "LinkSpeedRaw 7"), edge(1, 0, "LinkSpeedRaw 8"), edge(1, 2), head="directed 1"),
