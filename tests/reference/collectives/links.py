@@ -2,8 +2,8 @@
 
 A link sends one packet after the other, each in ceil(bits / rate), and delivers it `delay` later. Waiting
 acknowledgements begin before waiting data. What happens at one instant happens in the order in which packets
-were put on links; a transmitter that falls free comes before all else of its instant, and what a host computes
-ends after it.
+were put on links; a transmitter that falls free comes before all else of its instant, and what a host
+computes ends after it.
 """
 
 from __future__ import annotations
