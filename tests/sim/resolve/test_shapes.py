@@ -136,6 +136,15 @@ def test_trees_in_parallel_spread_over_the_spines(tmp_path: Path) -> None:
     assert sorted(roots.count(f"spine{number}") for number in range(4)) == [1, 1, 2, 2]
 
 
+def test_trees_in_parallel_spread_where_no_link_between_switches_is_the_busiest(tmp_path: Path) -> None:
+    """The workers' own links are the busiest ones, wherever the trees are."""
+    fast = ("topology.uplink_rate=1Tbps", "topology.switch=ideal")
+
+    trees = shape(tmp_path, TREE, "collective.trees=4", *fast)
+
+    assert sorted(tree[0] for tree in trees) == [f"spine{number}" for number in range(4)]
+
+
 def test_trees_with_one_root_take_different_paths(tmp_path: Path) -> None:
     variant = only(tmp_path, TREE, "collective.trees=4", "collective.switch=leaf0", text=RACKS)
     trees = job_plan(variant).collective.aggregations
