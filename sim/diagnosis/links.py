@@ -65,10 +65,18 @@ def why_undelivered(
 
 
 def why_blocked(
-    network: Network, outcomes: Sequence[LinkOutcomes], links: Sequence[int], packet_bytes: int
+    network: Network,
+    outcomes: Sequence[LinkOutcomes],
+    links: Sequence[int],
+    packet_bytes: int,
+    *,
+    repeats: bool = True,
 ) -> Cause | None:
-    """Why the first link that passes no packets is blocked; None if each passes some."""
-    causes = (_why_link_blocked(network, link, outcomes[link], packet_bytes) for link in links)
+    """Why the first link that passes no packets is blocked; None if each passes some.
+
+    A link that lost all of its packets is blocked if their sender `repeats` them: one packet says nothing.
+    """
+    causes = (_why_link_blocked(network, link, outcomes[link], packet_bytes, repeats) for link in links)
     return next((cause for cause in causes if cause), None)
 
 
@@ -200,7 +208,9 @@ def _disturbance_facts(
     return facts
 
 
-def _why_link_blocked(network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int) -> Cause | None:
+def _why_link_blocked(
+    network: Network, link: int, outcome: LinkOutcomes, packet_bytes: int, repeats: bool
+) -> Cause | None:
     """Why a link passes no packets."""
     name = network.link_names[link]
     if outcome.is_down and outcome.waiting + outcome.dropped:
@@ -210,7 +220,7 @@ def _why_link_blocked(network: Network, link: int, outcome: LinkOutcomes, packet
             f"link {name} is down: {outcome.waiting} {packets} for it{refused}",
             "a limited duration (`for`) of its link_down or switch_reboot in `faults`",
         )
-    if outcome.sent and outcome.lost == outcome.sent:
+    if repeats and outcome.sent and outcome.lost == outcome.sent:
         return Cause(
             f"link {name} loses every packet ({outcome.lost} of {outcome.sent})",
             "a loss below 100% for it in `faults`",

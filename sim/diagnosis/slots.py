@@ -147,7 +147,9 @@ class _JobDiagnosis:
         cause = (
             None
             if cleared
-            else evidence.why_blocked(snapshot.network, snapshot.total_outcomes, links, self._packet_bytes)
+            else evidence.why_blocked(
+                snapshot.network, snapshot.total_outcomes, links, self._packet_bytes, repeats=False
+            )
         )
         facts = (snapshot.total_outcomes, snapshot.disturbances)
         cause = cause or evidence.why_not_repeated(

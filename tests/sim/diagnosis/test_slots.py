@@ -335,6 +335,17 @@ def test_a_program_without_retransmission() -> None:
     )
 
 
+def test_without_retransmission_the_only_packet_of_a_link_says_nothing_of_its_others() -> None:
+    """It may have been lost at a rate of 1%: less loss is no help, and none is needed."""
+    job = dataclasses.replace(JOB, program=TREE)
+    inside = Inside([waits(0), waits(1), waits(2)], MISSING_1)
+
+    cause = only(inside, snapshot(job, links={"h1->s0": LinkOutcomes(1, 1, 0)})).cause
+
+    assert cause.why == "link h1->s0 lost 1 of 1 packets, and program tree never retransmits"
+    assert cause.advice == "a network without loss, or program switchml"
+
+
 ONCE = dataclasses.replace(TREE_JOB, program=TREE)
 COMPLETE_FORGOTTEN = SlotState(0, 2, 2, NOW_PS, 0, "complete", False)
 

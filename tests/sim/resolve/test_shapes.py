@@ -100,6 +100,16 @@ def test_of_different_racks_the_fullest_aggregate(tmp_path: Path) -> None:
     assert aggregators(tmp_path, 3, workers) == ["spine0", "leaf2", "leaf3"]
 
 
+def test_so_many_are_the_fastest_and_of_these_the_ones_with_the_least_traffic(tmp_path: Path) -> None:
+    """Racks of 2 and 4 workers: the larger one saves more links, unless the other one's uplink is slow."""
+    sets = ("workers={count: 6, placement: [h0, h1, h4, h5, h6, h7]}", "collective.switch=spine0")
+    fast = (*sets, "topology.uplink_rate=1Tbps", "topology.switch=ideal")
+    slow = (*fast, "topology.links=[{match: leaf0-spine0, rate: 10Gbps}]")
+
+    assert aggregators(tmp_path, 2, *fast) == ["spine0", "leaf1"]
+    assert aggregators(tmp_path, 2, *slow) == ["spine0", "leaf0"]
+
+
 @pytest.mark.parametrize("wanted", ["0", "-1", "all", "1.5", "true", "[leaf0]"])
 def test_other_aggregators_are_refused(tmp_path: Path, wanted: str) -> None:
     text = refused(tmp_path, f"collective.aggregators={wanted}", text=RACKS)
@@ -124,6 +134,15 @@ def test_trees_in_parallel_spread_over_the_spines(tmp_path: Path) -> None:
         assert all(tree[1:] == LEAVES for tree in trees)
     roots = [tree[0] for tree in shape(tmp_path, TREE, "collective.trees=6")]
     assert sorted(roots.count(f"spine{number}") for number in range(4)) == [1, 1, 2, 2]
+
+
+def test_trees_in_parallel_spread_where_no_link_between_switches_is_the_busiest(tmp_path: Path) -> None:
+    """The workers' own links are the busiest ones, wherever the trees are."""
+    fast = ("topology.uplink_rate=1Tbps", "topology.switch=ideal")
+
+    trees = shape(tmp_path, TREE, "collective.trees=4", *fast)
+
+    assert sorted(tree[0] for tree in trees) == [f"spine{number}" for number in range(4)]
 
 
 def test_trees_with_one_root_take_different_paths(tmp_path: Path) -> None:
@@ -253,6 +272,16 @@ def test_one_switch_is_not_relieved(tmp_path: Path) -> None:
     for wanted in ("one", "1"):
         text = refused(tmp_path, *wide(33, 2), f"collective.aggregators={wanted}", text=RACKS)
         assert "SwitchML cannot tell 33 workers apart" in text
+
+
+@pytest.mark.parametrize("more", ["tree=depth", "tree=traffic", "trees=2"])
+def test_relief_takes_no_more_switches_than_wanted(tmp_path: Path, more: str) -> None:
+    """64 workers on a leaf need both spines, so three switches."""
+    sets = (*wide(64, 2), f"collective.{more}")
+
+    assert {len(tree) for tree in shape(tmp_path, *sets, "collective.aggregators=3")} == {3}
+    text = refused(tmp_path, *sets, "collective.aggregators=2", text=RACKS)
+    assert "SwitchML cannot tell 64 workers apart" in text
 
 
 def test_folded_packets_have_narrower_limits(tmp_path: Path) -> None:

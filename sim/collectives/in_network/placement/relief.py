@@ -61,11 +61,13 @@ def relieved(
     helpers: Iterable[int],
     children_max: Callable[[int], int],
     hops: Callable[[int, int], int],
+    points_max: int | None = None,
 ) -> Tree | None:
     """The tree with no more than `children_max` children at any point; None if that cannot be reached.
 
     Surplus children move to the switch that adds the fewest hops for each: a point of the tree that has room,
-    or one of `helpers`, which then hangs on the point that it relieves.
+    or one of `helpers`, which then hangs on the point that it relieves, as long as the tree has fewer than
+    `points_max` points.
     """
     growing, spare = _Growing(tree), [node for node in helpers if node not in tree.switches]
     while True:
@@ -76,10 +78,12 @@ def relieved(
             return numbered(growing.root, growing.parents, growing.homes)
         surplus = len(growing.children(over)) - children_max(over)
         moves = []
-        for target in (*growing.points, *spare):
+        points = growing.points
+        may_grow = points_max is None or len(points) < points_max
+        for target in (*points, *(spare if may_grow else ())):
             if target == over or children_max(target) == 0:
                 continue
-            is_new = target not in growing.points
+            is_new = target not in points
             movable = sorted(
                 (hops(node, target) - hops(node, over), child)
                 for child in growing.children(over)

@@ -81,7 +81,7 @@ class Shapes:
         if self.points_max == 1 or not self._is_over(tree):
             return None
         spare = self._spare(tree)
-        return relieved(tree, self.hosts, spare, self._children_max, self._hops)
+        return relieved(tree, self.hosts, spare, self._children_max, self._hops, self.points_max)
 
     @property
     def _network(self) -> Network:
@@ -134,8 +134,6 @@ class Shapes:
 
     def _spare(self, tree: Tree) -> list[int]:
         """Further switches that may help a tree, the nearest to its root first."""
-        if self.points_max is not None and len(tree.switches) >= self.points_max:
-            return []
         able = [node for node in range(len(self._network.nodes)) if self._can_add_up(node)]
         return sorted(able, key=lambda node: (self._hops(tree.switches[0], node), node))
 

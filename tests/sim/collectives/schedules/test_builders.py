@@ -18,7 +18,7 @@ from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
-from netfold.sim.engine.schedule import Schedule, check_schedule
+from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
 from tests.examples import examples
 from tests.reference.collectives.hosts import leaves
 from tests.reference.collectives.played import in_any_order
@@ -57,6 +57,20 @@ def test_so_is_every_hierarchy_of_any_groups(
     assert len(cut.cells) == cut.schedule.chunks + 1
     assert list(cut.cells) == sorted(set(cut.cells))
     assert (cut.cells[0], cut.cells[-1]) == (0, 1)
+
+
+@examples(30)
+@given(groups=groupings(9), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
+def test_what_a_worker_of_a_hierarchy_sends_to_another_shares_one_window(
+    groups: list[list[int]], inner: object, outer: object, blocks: int
+) -> None:
+    """In all phases and all blocks, and with nobody else."""
+    made = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks).schedule
+
+    pairs = list(zip(made.source.tolist(), made.target.tolist(), strict=True))
+    lanes = made.lane.tolist()
+    assert NONE not in lanes
+    assert len(set(zip(pairs, lanes, strict=True))) == len(set(pairs)) == len(set(lanes))
 
 
 @examples(60)
