@@ -9,7 +9,8 @@ between neighbours are used, and no channel leaves a rack more often than the fi
 at worker c: a worker's first segments are not all of the same workers.
 
 Pieces of a segment are merged and passed on as they come (NCCL's chunks). The messages of one worker to the
-next on one channel then share a window, as on a connection.
+next on one channel share a window, as on a connection: where the link between them is slower than others,
+they would else wait there for longer than the timeout.
 """
 
 from __future__ import annotations
@@ -43,14 +44,13 @@ def ring_schedule(workers: int, channels: int = 1, pieces: int = 1) -> Schedule:
     segment = np.where(step < n - 1, place - step, place - step + n) % n
     number = np.arange(each * 2 * (n - 1), dtype=np.int64)
     before = np.where(piece > 0, number - 1, np.where(step > 0, number - each + pieces - 1, NONE))
-    is_whole = channels == pieces == 1
     transfers = Transfers(n, each)
     transfers.add(
         (source, target),
         ((channel * n + segment) * pieces + piece, 1),
         merges=step < n - 1,
         follows=before,
-        lane=NONE if is_whole else channel * n + place,
+        lane=channel * n + place,
     )
     previous = np.where(place > 0, number - each - pieces, number - each + (n - 1) * pieces)
     later = step > 0

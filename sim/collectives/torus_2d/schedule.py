@@ -77,6 +77,7 @@ def _schedule(lengths: tuple[int, ...], is_host: bool) -> Schedule:
     waited = [number[before] for one in ordered if (before := waits[one]) is not None]
     counts = [waits[one] is not None for one in ordered]
     led = [NONE if (before := follows[one]) is None else number[before] for one in ordered]
+    pairs = [one.source * grid.workers + one.target for one in ordered]
     return Schedule(
         grid.workers,
         cut.parts,
@@ -87,7 +88,7 @@ def _schedule(lengths: tuple[int, ...], is_host: bool) -> Schedule:
         np.array([one.stage <= Stage.REDUCE_COLUMN for one in ordered], np.bool_),
         np.array([one.stage * cut.parts + one.parts.start for one in ordered], np.int64),
         np.array(led, np.int32),
-        np.full(len(ordered), NONE, np.int32),
+        np.unique(pairs, return_inverse=True)[1].astype(np.int32),
         np.append(0, np.cumsum(counts)).astype(np.int64),
         np.array(waited, np.int32),
     )

@@ -81,7 +81,7 @@ def flat(kind: programs.Kind, workers: int, size: int) -> Case:
         words -= 1
     pieces = max(1, -(-size // (parts * words))) if kind.pieces > 1 else 1
     kind = programs.Kind(kind.name, kind.trees, pieces, kind.channels)
-    lanes = "own" if kind.name == "tree" or kind.pieces > 1 or kind.channels > 1 else "none"
+    lanes = "own" if kind.name in ("ring", "tree") else "none"
     makers: dict[str, tuple[Any, Any]] = {
         "ring": (
             Ring,
