@@ -53,11 +53,10 @@ def _spec_of(
             raise location.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, sections.Training):
         return TrainingSpec(
-            section.model,
+            section.whole_model(),
             section.batch,
             section.learning_rate,
             fusion,
-            section.expand,
             section.data,
             section.evaluate.every if section.evaluate else None,
         )

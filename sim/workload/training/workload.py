@@ -24,7 +24,7 @@ from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.probe import probe
-from netfold.sim.workload.training.tasks import Task
+from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.weights import Weights
 from netfold.sim.workload.workload import ALL_FACTS, Score, StepCost
 

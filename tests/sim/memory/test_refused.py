@@ -12,6 +12,7 @@ import netfold.sim.resolve.memory
 from netfold.sim.memory.available import BASE_BYTES, Footprint
 from netfold.sim.resolve.memory import JobSize
 from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.training.models.ncf import Ncf
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
 
@@ -122,7 +123,7 @@ def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
-    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec("ncf", batch=1, expand=(2, 1))):
+    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec(Ncf(expand=(2, 1)), batch=1)):
         elements = sum(bucket.elements for bucket in training_workload(spec, 1, 1).buckets)
         assert spec.elements == elements
 

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.models.perceptrons import Mlp
+from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.ratings import Ratings
-from netfold.sim.workload.training.recommender import RecommenderTask
-from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask
+from netfold.sim.workload.training.tasks.images import ImagesTask
+from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
 
 SAMPLES, WORKERS, BATCH, STEPS = 60, 3, 20, 40
-SIZES = PERCEPTRONS["mlp"]
 
 
 class Spy(nn.Module):
@@ -41,6 +41,10 @@ class Spy(nn.Module):
         return self.answer(*inputs)
 
 
+def settings(workers: int, seed: int, holds_out: bool = True) -> TaskSettings:
+    return TaskSettings("digits", BATCH, workers, seed, holds_out)
+
+
 def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
     """Images whose first pixel is their number."""
     images = np.zeros((SAMPLES, 64), np.float32)
@@ -50,12 +54,12 @@ def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
 
 def held_out_digits(workers: int, seed: int) -> set[int]:
     spy = Spy(lambda images: torch.zeros(len(images), 10))
-    DigitsTask(numbered_digits(), SIZES, BATCH, workers, seed, holds_out=True).score(spy)
+    ImagesTask(numbered_digits(), Mlp().module, settings(workers, seed)).score(spy)
     return {int(number) for (images,) in spy.asked for number in images[:, 0]}
 
 
 def test_no_worker_draws_a_digit_that_is_tested() -> None:
-    task = DigitsTask(numbered_digits(), SIZES, BATCH, WORKERS, 1, holds_out=True)
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1))
     # An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21.
     own = [
         {int(one) for step in range(STEPS) for one in task.samples(step, worker)[0][0][:, 0]}
@@ -73,7 +77,7 @@ def test_the_same_digits_are_tested_for_all_seeds_and_workers() -> None:
 
 
 def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
-    task = DigitsTask(numbered_digits(), SIZES, BATCH, WORKERS, 7)
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 7, holds_out=False))
     for worker, shard in enumerate(shards(SAMPLES, WORKERS, 7)):
         expected = keyed(7, "batch", 2, worker).choice(shard, BATCH)
         assert expected.tolist() == task.samples(2, worker)[0][0][:, 0].tolist()
@@ -107,7 +111,7 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
-    task = DigitsTask(numbered_digits(np.zeros(SAMPLES, np.int64)), SIZES, BATCH, 1, 1, holds_out=True)
+    task = ImagesTask(numbered_digits(np.zeros(SAMPLES, np.int64)), Mlp().module, settings(1, 1))
 
     def answer(logit: float) -> Callable[[Tensor], Tensor]:
         return lambda images: torch.tensor([[logit] + [0.0] * 9]).repeat(len(images), 1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.models import NeuMF
+from netfold.sim.workload.training.networks.neumf import NeuMF
 from netfold.sim.workload.training.ratings import Ratings
 from netfold.sim.workload.workload import Score
 

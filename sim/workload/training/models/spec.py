@@ -1,0 +1,117 @@
+"""The contract of a model: what is known of it without building it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from netfold.homomorphic.round import Tensor
+from netfold.sim.keys.section import Section
+from netfold.sim.workload.layers import elements_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from netfold.sim.workload.training.tasks.task import Task
+
+
+class Data(NamedTuple):
+    """A data set that a model can be trained on."""
+
+    name: str  # in `data.DATA_SETS`
+    stands_in_for: str = ""  # the benchmark's own data, of which it takes the place; "": nothing
+
+
+class TaskSettings(NamedTuple):
+    """What a task depends on besides its model."""
+
+    data: str  # name of one of the model's data sets
+    batch: int  # samples per worker and step
+    workers: int
+    seed: int
+    holds_out: bool = False  # whether a part of the data is kept for tests
+
+
+class Model(Section, ABC):
+    """A model that can be trained: a frozen section whose fields are its options, `kind` first.
+
+    What it says, it says without PyTorch, which is imported when `module` or `task` is called.
+    """
+
+    kind: str  # a literal
+    title: ClassVar[str]
+    source: ClassVar[str]  # where its layers and sizes come from
+    data: ClassVar[tuple[Data, ...]]  # the first is the default
+    metric: ClassVar[str]  # what tests on held-out data measure
+
+    @classmethod
+    def name(cls) -> str:
+        """Its kind, by which a scenario names it."""
+        return str(cls.model_fields["kind"].default)
+
+    @classmethod
+    def default(cls) -> Model:
+        """The model with its default options.
+
+        Raises
+        ------
+        ValidationError
+            It has an option without a default.
+        """
+        return cls.model_validate({"kind": cls.name()})
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Its parameters, one after another in gradient-ready order."""
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The module with new weights from PyTorch's global generator."""
+
+    @abstractmethod
+    def task(self, settings: TaskSettings) -> Task:
+        """The model with its data, for a number of workers.
+
+        Raises
+        ------
+        DataError
+            The data set is not available, or has fewer samples than there are workers.
+        """
+
+    @property
+    def elements(self) -> int:
+        """Number of parameters."""
+        return elements_of(self.tensors)
+
+    @property
+    def untestable(self) -> str:
+        """Why nothing can be held out for tests, with a hint on a second line; empty if it can."""
+        return ""
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory of tables that its data need, beside the data set itself."""
+        return 0
+
+    @property
+    def written(self) -> str | dict[str, Any]:
+        """The model as a scenario writes it: its kind, with the options that differ from their defaults."""
+        options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+        return {"kind": self.kind, **options} if options else self.kind
+
+    def stands_in_for(self, data: str | None) -> str:
+        """What a data set takes the place of; empty if it is the benchmark's own. None: the default."""
+        return self.data_named(data).stands_in_for
+
+    def data_named(self, name: str | None) -> Data:
+        """One of its data sets; None: the default.
+
+        Raises
+        ------
+        KeyError
+            It is not trained on such data.
+        """
+        if name is None:
+            return self.data[0]
+        return {one.name: one for one in self.data}[name]
