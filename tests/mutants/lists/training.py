@@ -9,7 +9,7 @@ HELD_OUT = W + "test_held_out.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/workload/training/images.py",
+        "sim/workload/training/data/images.py",
         [W + "test_images.py"],
         [
             ("small pixels have their centres at whole numbers", "max(4 * row - 5, 0)", "max(4 * row, 0)"),

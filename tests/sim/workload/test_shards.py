@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.ratings import Ratings
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 

@@ -85,7 +85,7 @@ class Ncf(Model):
 
     def task(self, settings: TaskSettings) -> Task:
         """Which items does a user choose?"""
-        from netfold.sim.workload.training.ratings import load_movielens
+        from netfold.sim.workload.training.data.ratings import load_movielens
         from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 
         _, batch, workers, seed, holds_out = settings

@@ -36,7 +36,7 @@ class Perceptron(Model):
 
     def task(self, settings: TaskSettings) -> Task:
         """Which digit is it?"""
-        from netfold.sim.workload.training.images import load_images
+        from netfold.sim.workload.training.data.images import load_images
         from netfold.sim.workload.training.tasks.images import ImagesTask
 
         return ImagesTask(load_images(settings.data, self.sizes[0]), self.module, settings)

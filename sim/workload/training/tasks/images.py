@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.workload import Score
 

@@ -15,7 +15,7 @@ from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.tasks.images import ImagesTask

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.ratings import Ratings
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.workload import TrainingWorkload

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.training.images import Digits
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.ratings import Ratings
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.tasks.task import Task

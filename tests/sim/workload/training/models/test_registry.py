@@ -11,7 +11,7 @@ import torch
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.layers import layers_of, placed
-from netfold.sim.workload.training.data import DATA_SETS
+from netfold.sim.workload.training.data.catalogue import DATA_SETS
 from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
 from netfold.sim.workload.training.models.spec import Model

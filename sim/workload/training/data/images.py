@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.workload.training.data import fetch
+from netfold.sim.workload.training.data.fetch import fetch
 
 _SMALL, _LARGE = 8, 28  # pixels of a side
 _GREYS = 16  # of the small images: 0 to 16
