@@ -143,6 +143,9 @@ def steps_of(
 
 def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
     """Warnings about gradients."""
+    if isinstance(workload, TrainingSpec) and workload.stands_in_for:
+        data = workload.model.data_named(workload.data).name
+        return (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

@@ -60,6 +60,11 @@ class TrainingSpec:
         return self.model.tensors
 
     @property
+    def stands_in_for(self) -> str:
+        """What its data take the place of; empty if they are the benchmark's own."""
+        return self.model.stands_in_for(self.data)
+
+    @property
     def elements(self) -> int:
         """Number of weights."""
         return self.model.elements

@@ -17,7 +17,7 @@ from netfold.sim.workload.fusion.registry import SECTIONS
 from netfold.sim.workload.fusion.rule import FusionSection
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
-from netfold.sim.workload.training.models.key import AnyModel
+from netfold.sim.workload.training.model_key import AnyModel
 from netfold.sim.workload.training.models.registry import MODELS, data_names
 from netfold.sim.workload.training.models.spec import Model
 

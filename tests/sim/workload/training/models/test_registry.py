@@ -13,16 +13,37 @@ from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.data.catalogue import DATA_SETS
 from netfold.sim.workload.training.models.ncf import Ncf
+from netfold.sim.workload.training.models.perceptrons import Mlp784
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.models.vgg import Vgg19Small
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,
     "mlp": 64 * 128 + 128 + 128 * 10 + 10,
     "mlp_784": 784 * 512 + 512 + 512 * 10 + 10,
+    "cnn": 320 + 18_496 + 401_536 + 1_290,
+    "resnet20": 269_722,  # Idelbayev's table of option A on CIFAR-10
+    "resnet18": 11_689_512,  # this and the next ones: torchvision's table of models
+    "resnet50": 25_557_032,
+    "vgg19_32": 20_024_384 + 512 * 10 + 10,  # torchvision's features of VGG19
+    "vgg19": 143_667_240,
 }
-OPTIONS: list[Model] = [Ncf(expand=(2, 3)), Ncf(expand=(147, 16))]
-SMALL: list[Model] = [Ncf(), Ncf(expand=(2, 3)), model_named("mlp"), model_named("mlp_784")]
+OPTIONS: dict[Model, int] = {
+    Ncf(expand=(2, 3)): 64 * 3 * (2 * 943 + 3 * 1682) + 611_073 - 64 * 3 * (943 + 1682),
+    Ncf(expand=(147, 16)): 31_889_409,
+    Mlp784(hidden=(256, 128)): 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10,
+    Vgg19Small(batch_norm=True): 20_024_384 + 512 * 10 + 10 + 2 * 5504,
+}
+SMALL: list[Model] = [
+    *map(model_named, ("ncf", "mlp", "mlp_784", "cnn", "resnet20", "vgg19_32")),
+    Ncf(expand=(2, 3)),
+    Mlp784(hidden=(256, 128)),
+    Vgg19Small(batch_norm=True),
+]
+LARGE: list[Model] = [
+    pytest.param(model_named(kind), marks=pytest.mark.slow) for kind in ("resnet18", "resnet50", "vgg19")
+]
 
 
 def shown(model: Model) -> str:
@@ -46,7 +67,12 @@ def test_number_of_parameters_is_the_published_one(kind: str) -> None:
     assert model_named(kind).elements == PUBLISHED[kind]
 
 
-@pytest.mark.parametrize("model", SMALL, ids=shown)
+@pytest.mark.parametrize("model", OPTIONS, ids=shown)
+def test_number_of_parameters_with_options(model: Model) -> None:
+    assert model.elements == OPTIONS[model]
+
+
+@pytest.mark.parametrize("model", [*SMALL, *LARGE], ids=shown)
 def test_tensors_are_in_the_order_of_their_gradients(model: Model) -> None:
     """The resolver checks fusion by this list, without building the model."""
     buckets = training_workload(TrainingSpec(model, 2, 0.1, NoFusion()), 1, 1).buckets
