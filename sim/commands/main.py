@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from netfold.sim.commands.codecs import codecs
+from netfold.sim.commands.models import models
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
 from netfold.sim.commands.terminal import (
@@ -64,6 +65,7 @@ app = typer.Typer(
 data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
+app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(sweep)

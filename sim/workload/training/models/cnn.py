@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload.training.models.images import ImageModel
-from netfold.sim.workload.training.models.spec import Data
+from netfold.sim.workload.training.models.spec import Data, Density
 from netfold.sim.workload.training.shapes import convolution, in_ready_order, linear
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class CnnModel(ImageModel):
         Data("digits", "MNIST: digits of 8 by 8 pixels, enlarged"),
         Data("fashion-mnist"),
     )
+    densities: ClassVar[tuple[Density, ...]] = (Density(16, 0.693, 0.802),)
     channels: ClassVar[int] = 1
     side: ClassVar[int] = SIDE
 

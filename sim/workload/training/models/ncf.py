@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.fields import Pair
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
+from netfold.sim.workload.training.models.spec import Data, Density, Model, TaskSettings
 from netfold.sim.workload.training.shapes import embedding, linear
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ class Ncf(Model):
         "He et al., Neural Collaborative Filtering, WWW 2017, §3.4; sizes as in MLPerf training 0.5"
     )
     data: ClassVar[tuple[Data, ...]] = (Data("movielens-100k"),)
+    densities: ClassVar[tuple[Density, ...]] = (
+        Density(256, 0.180, 0.549),
+        Density(2048, 0.191, 0.576, {"expand": (7, 3)}),
+        Density(4096, 0.0293, 0.147, {"expand": (147, 16)}),
+        Density(131_072, 0.136, 0.514, {"expand": (587, 254)}),
+    )
     metric: ClassVar[str] = "HR@10"
 
     @property

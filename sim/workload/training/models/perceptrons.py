@@ -11,7 +11,7 @@ from pydantic import Field
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.fields import Count
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
+from netfold.sim.workload.training.models.spec import Data, Density, Model, TaskSettings
 from netfold.sim.workload.training.shapes import linear
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class Mlp784(Perceptron):
     title: ClassVar[str] = "MLP 784"
     source: ClassVar[str] = "a perceptron for the 28 by 28 pixels of MNIST"
     data: ClassVar[tuple[Data, ...]] = (Data("digits"), Data("mnist-5k"), Data("fashion-mnist"))
+    densities: ClassVar[tuple[Density, ...]] = (
+        Density(16, 0.495, 0.667, {"hidden": (256, 128)}, "mnist-5k"),
+    )
 
     @property
     def sizes(self) -> tuple[int, ...]:

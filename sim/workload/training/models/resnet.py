@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload.training.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
-from netfold.sim.workload.training.models.spec import Data
+from netfold.sim.workload.training.models.spec import Data, Density
 from netfold.sim.workload.training.shapes import convolution, in_ready_order, linear, norm
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class ResNet20(_ResNet):
     title: ClassVar[str] = "ResNet-20"
     source: ClassVar[str] = f"{_SOURCE}, §4.2, option A"
     data: ClassVar[tuple[Data, ...]] = SMALL_IMAGES
+    densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 32
     stages: ClassVar[tuple[Stage, ...]] = tuple(
         Stage(width, 3, stride, pads=True) for width, stride in ((16, 1), (32, 2), (64, 2))
@@ -85,6 +86,7 @@ class ResNet18(_ResNet):
     title: ClassVar[str] = "ResNet-18"
     source: ClassVar[str] = f"{_SOURCE}, table 1; as in torchvision"
     data: ClassVar[tuple[Data, ...]] = LARGE_IMAGES
+    densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 224
     stages: ClassVar[tuple[Stage, ...]] = (
         *(Stage(64, 2, 1), Stage(128, 2, 2)),
@@ -101,6 +103,7 @@ class ResNet50(_ResNet):
     title: ClassVar[str] = "ResNet-50"
     source: ClassVar[str] = f"{_SOURCE}, table 1; strides as in torchvision (v1.5)"
     data: ClassVar[tuple[Data, ...]] = LARGE_IMAGES
+    densities: ClassVar[tuple[Density, ...]] = (Density(1, 1.0, 1.0),)
     side: ClassVar[int] = 224
     stages: ClassVar[tuple[Stage, ...]] = (
         *(Stage(64, 3, 1, is_bottleneck=True), Stage(128, 4, 2, is_bottleneck=True)),

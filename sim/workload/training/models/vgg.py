@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload.training.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
-from netfold.sim.workload.training.models.spec import Data
+from netfold.sim.workload.training.models.spec import Data, Density
 from netfold.sim.workload.training.shapes import convolution, in_ready_order, linear, norm
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Vgg19(ImageModel):
         "Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, table 1 (E); as in torchvision"
     )
     data: ClassVar[tuple[Data, ...]] = LARGE_IMAGES
+    densities: ClassVar[tuple[Density, ...]] = (Density(1, 0.237, 0.481),)
     channels: ClassVar[int] = 3
     side: ClassVar[int] = 224
 
@@ -60,6 +61,7 @@ class Vgg19Small(ImageModel):
         "the convolutions of VGG19 (Simonyan and Zisserman, ICLR 2015) and one linear layer, as for CIFAR-10"
     )
     data: ClassVar[tuple[Data, ...]] = SMALL_IMAGES
+    densities: ClassVar[tuple[Density, ...]] = (Density(4, 0.643, 0.740),)
     channels: ClassVar[int] = 3
     side: ClassVar[int] = 32
 
