@@ -73,7 +73,8 @@ class Training(Section):
 
     kind: Literal["training"]
     model: AnyModel
-    """What is trained: the name of a model, or a mapping with its kind and its options."""
+    """What is trained: the name of a model; a mapping with its kind and its options; or a function of your
+    own, ./mine.py:make, that returns a module, data and a loss."""
     data: Annotated[str, OneOf(data_names)] | None = None
     """What it is trained on, one of the model's data sets; left out, its first."""
     expand: Pair = (1, 1)
@@ -118,6 +119,8 @@ class Training(Section):
     @classmethod
     def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
         model: Model | None = info.data.get("model")
+        if model is not None and data and not model.data:
+            raise ValueError(f"{model.title} has data of its own\nremove data")
         if model is not None and data and data not in (own := [one.name for one in model.data]):
             others = " or ".join(one.name() for one in MODELS if data in [known.name for known in one.data])
             raise ValueError(

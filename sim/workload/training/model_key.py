@@ -1,4 +1,4 @@
-"""The key `model` of a scenario: a model's name, or a mapping with its kind and options."""
+"""The key `model`: a model's name, a mapping with its options, or a user's file and function."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 from netfold.sim.keys.fields import refuse_unknown
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.user.model import PATTERN, UserModel
 
 
 class _ByName:
@@ -27,15 +28,21 @@ class _ByName:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         names: JsonSchemaValue = {"enum": list(model_kinds()), "type": "string"}
+        own: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
         mappings: Any = schema
-        return {"anyOf": [names, handler(mappings["schema"])]}
+        return {"anyOf": [names, own, handler(mappings["schema"])]}
 
 
 def _written_out(value: object) -> object:
-    return {"kind": refuse_unknown(value, model_kinds())} if isinstance(value, str) else value
+    """The mapping that a name, or a user's file and function, is short for."""
+    if not isinstance(value, str):
+        return value
+    if any(sign in value for sign in (":", "/", ".")):
+        return UserModel(make=value)
+    return {"kind": refuse_unknown(value, model_kinds())}
 
 
 if TYPE_CHECKING:
     AnyModel = Model
 else:
-    AnyModel = Annotated[Union[MODELS], Field(discriminator="kind"), _ByName()]  # noqa: UP007 (as many as there are)
+    AnyModel = Annotated[Union[(*MODELS, UserModel)], Field(discriminator="kind"), _ByName()]

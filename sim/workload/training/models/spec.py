@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -123,6 +124,21 @@ class Model(Section, ABC):
         options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
         return {"kind": self.kind, **options} if options else self.kind
 
+    @property
+    def file(self) -> str | None:
+        """The user's file that it names, relative to the scenario's; None: it names none."""
+        return None
+
+    def located(self, folder: Path, settings: TaskSettings) -> Model:
+        """The model as it is in the file that it names, in a folder; itself if it names none.
+
+        Raises
+        ------
+        UserModelError
+            The file cannot be used.
+        """
+        return self
+
     def stands_in_for(self, data: str | None) -> str:
         """What a data set takes the place of; empty if it is the benchmark's own. None: the default."""
         return self.data_named(data).stands_in_for
@@ -136,5 +152,5 @@ class Model(Section, ABC):
             It is not trained on such data.
         """
         if name is None:
-            return self.data[0]
+            return self.data[0] if self.data else Data("")  # "": its own
         return {one.name: one for one in self.data}[name]
