@@ -8,10 +8,11 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from netfold.sim.errors import shown
 from netfold.sim.keys.fields import refuse_unknown
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds
 from netfold.sim.workload.training.models.spec import Model
-from netfold.sim.workload.training.user.model import PATTERN, UserModel
+from netfold.sim.workload.training.user.model import PATTERN, UserModel, require_function
 
 
 class _ByName:
@@ -35,10 +36,12 @@ class _ByName:
 
 def _written_out(value: object) -> object:
     """The mapping that a name, or a user's file and function, is short for."""
-    if not isinstance(value, str):
+    if isinstance(value, dict | Model):
         return value
+    if not isinstance(value, str):
+        raise ValueError(f"must be the name of a model, or a mapping, found {shown(value)}")
     if any(sign in value for sign in (":", "/", ".")):
-        return UserModel(make=value)
+        return {"kind": "user", "make": require_function(value)}
     return {"kind": refuse_unknown(value, model_kinds())}
 
 

@@ -173,7 +173,7 @@ DATA_SETS = {
                         ),
                         DataFile(
                             "t10k-images-idx3-ubyte.gz",
-                            "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936907477e6dd344da56eaa",
+                            "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
                             4_422_079,
                         ),
                         DataFile(

@@ -33,6 +33,7 @@ class CnnModel(ImageModel):
     densities: ClassVar[tuple[Density, ...]] = (Density(16, 0.693, 0.802),)
     channels: ClassVar[int] = 1
     side: ClassVar[int] = SIDE
+    sample_bytes: ClassVar[int] = 650_000
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

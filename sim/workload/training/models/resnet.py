@@ -72,6 +72,7 @@ class ResNet20(_ResNet):
     data: ClassVar[tuple[Data, ...]] = SMALL_IMAGES
     densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 32
+    sample_bytes: ClassVar[int] = 3_000_000
     stages: ClassVar[tuple[Stage, ...]] = tuple(
         Stage(width, 3, stride, pads=True) for width, stride in ((16, 1), (32, 2), (64, 2))
     )
@@ -88,6 +89,7 @@ class ResNet18(_ResNet):
     data: ClassVar[tuple[Data, ...]] = LARGE_IMAGES
     densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 224
+    sample_bytes: ClassVar[int] = 40_000_000
     stages: ClassVar[tuple[Stage, ...]] = (
         *(Stage(64, 2, 1), Stage(128, 2, 2)),
         *(Stage(256, 2, 2), Stage(512, 2, 2)),
@@ -105,6 +107,7 @@ class ResNet50(_ResNet):
     data: ClassVar[tuple[Data, ...]] = LARGE_IMAGES
     densities: ClassVar[tuple[Density, ...]] = (Density(1, 1.0, 1.0),)
     side: ClassVar[int] = 224
+    sample_bytes: ClassVar[int] = 115_000_000
     stages: ClassVar[tuple[Stage, ...]] = (
         *(Stage(64, 3, 1, is_bottleneck=True), Stage(128, 4, 2, is_bottleneck=True)),
         *(Stage(256, 6, 2, is_bottleneck=True), Stage(512, 3, 2, is_bottleneck=True)),

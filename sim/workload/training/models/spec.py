@@ -61,6 +61,7 @@ class Model(Section, ABC):
     data: ClassVar[tuple[Data, ...]]  # the first is the default
     metric: ClassVar[str]  # what tests on held-out data measure
     densities: ClassVar[tuple[Density, ...]] = ()  # known ones
+    sample_bytes: ClassVar[int] = 0  # memory of a pass for each sample of a batch, as measured; 0: little
 
     @classmethod
     def name(cls) -> str:

@@ -31,6 +31,7 @@ class Vgg19(ImageModel):
     densities: ClassVar[tuple[Density, ...]] = (Density(1, 0.237, 0.481),)
     channels: ClassVar[int] = 3
     side: ClassVar[int] = 224
+    sample_bytes: ClassVar[int] = 85_000_000
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -64,6 +65,7 @@ class Vgg19Small(ImageModel):
     densities: ClassVar[tuple[Density, ...]] = (Density(4, 0.643, 0.740),)
     channels: ClassVar[int] = 3
     side: ClassVar[int] = 32
+    sample_bytes: ClassVar[int] = 6_000_000
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

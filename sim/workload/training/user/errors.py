@@ -27,6 +27,7 @@ def told(error: BaseException, path: str, given: str, doing: str) -> UserModelEr
     doing
         What was being done, such as "step 3, worker 0".
     """
+    linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     what = " ".join(what.split())
     before = f"{doing}: " if doing else ""

@@ -39,9 +39,7 @@ class UserModel(Model):
     @field_validator("make")
     @classmethod
     def _names_a_function(cls, make: str) -> str:
-        if not re.fullmatch(PATTERN, make):
-            raise ValueError(f"cannot read {make!r}\n{_HOW}")
-        return make
+        return require_function(make)
 
     @property
     def written(self) -> str | dict[str, Any]:
@@ -117,6 +115,19 @@ class LocatedModel(UserModel):
         if digest_of(Path(self.path), self.file) != self.sha256:
             raise UserModelError(f"{self.file}: was changed after it had been checked", "run again")
         return UserTask(self, settings)
+
+
+def require_function(make: str) -> str:
+    """Refuse a text that does not name a function in a file.
+
+    Raises
+    ------
+    ValueError
+        With a hint on the second line.
+    """
+    if not re.fullmatch(PATTERN, make):
+        raise ValueError(f"cannot read {make!r}\n{_HOW}")
+    return make
 
 
 def digest_of(path: Path, given: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import inspect
 import random
@@ -98,7 +99,7 @@ def beside(model: LocatedModel) -> Iterator[None]:
 
 def _run(model: LocatedModel) -> ModuleType:
     """The user's file as a module; a file that has not changed runs once."""
-    name = f"netfold_user_{model.sha256[:16]}_{abs(hash(model.path)):x}"
+    name = "netfold_user_" + hashlib.sha256(f"{model.sha256} {model.path}".encode()).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, model.path)
