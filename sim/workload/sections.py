@@ -87,8 +87,9 @@ class Training(Section):
     """Step size of plain gradient descent."""
     evaluate: Evaluate | None = None
     """Tests on held-out data, {every: 10}: after every ten steps and the last. Held out are a fifth of the
-    images (accuracy), or each user's last rating (HR@10): no worker is trained on these. Tests take no
-    simulated time. Without this key nothing is held out."""
+    images (accuracy), or the data set's own test part, or each user's last rating (HR@10): no worker is
+    trained on these. Tests take no simulated time. Without this key nothing is held out but a data set's own
+    test part."""
     fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None

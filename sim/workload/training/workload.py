@@ -1,8 +1,9 @@
 """Real training: virtual workers in one process, each with separate data, all with the same weights.
 
 Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
-gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. (Models here
-have no per-worker state such as batch-norm statistics.)
+gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. Running
+statistics of batch norms, which only tests use, are shared too: they follow the batches of all workers, one
+worker after the other.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class TrainingWorkload:
         self._loss: float | None = None
         self._step: int | None = None  # the step whose gradients `_gradients` holds
         self._next_step = 0
+        self._buffers = {name: one.clone() for name, one in self._model.named_buffers()}  # at the start
         probed = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
+        self._reset_buffers()
         self._cost = probed.cost
         tensors = placed(
             Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
@@ -141,11 +144,16 @@ class TrainingWorkload:
         return found
 
     def restart(self) -> None:
-        """Reset the weights to their start; gradients of the first step stay valid."""
+        """Reset weights and buffers to their start; gradients of the first step stay valid."""
         self._weights.restart()
+        self._reset_buffers()
         self._next_step = 0
-        if self._step != 0:
+        if self._step != 0 or self._buffers:  # which the passes of the first step move
             self._step = None
+
+    def _reset_buffers(self) -> None:
+        for name, one in self._model.named_buffers():
+            one.copy_(self._buffers[name])
 
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """SGD: weights -= learning_rate / workers · total, in float32; updates are subtracted as they are."""

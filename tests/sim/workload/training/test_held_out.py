@@ -258,3 +258,35 @@ def test_the_classifier_learns_mnist() -> None:
 
     assert score is not None
     assert score.value > 0.9
+
+
+def test_statistics_of_norms_begin_again_and_tests_do_not_move_them() -> None:
+    """Another variant of the same run sees what the first saw: losses, gradients and scores."""
+
+    class Normed(Mlp):
+        def module(self) -> nn.Module:
+            first, relu, last = super().module()
+            return nn.Sequential(first, nn.BatchNorm1d(128), relu, last)
+
+    workload = training_workload(TrainingSpec(Normed(), 16, 0.5, test_every=1), 2, 1)
+    assert isinstance(workload, TrainingWorkload)
+    norm = workload.model[1]
+    assert norm.running_mean.tolist() == [0] * 128  # the pass that was looked at has left no trace
+
+    def trained(steps: int) -> list[object]:
+        found: list[object] = []
+        for step in range(steps):
+            totals = [np.sum(parts, axis=0) for parts in zip(*workload.gradients(step), strict=True)]
+            workload.apply(step, totals)
+            before = norm.running_mean.clone()
+            found += [workload.loss, workload.score(step, is_last=False), totals[0].tolist()]
+            assert torch.equal(norm.running_mean, before)
+            assert norm.training
+        return found
+
+    first = trained(3)
+    for steps in (3, 1, 1):
+        workload.restart()
+
+        assert norm.running_mean.tolist() == [0] * 128
+        assert trained(steps) == first[: 3 * steps]

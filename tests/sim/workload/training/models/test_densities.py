@@ -14,6 +14,7 @@ from netfold.sim.workload.training.models.registry import model_named
 from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
 from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
+from tests.examples import nightly
 
 WORKERS = 8
 POINTS = 0.02
@@ -38,7 +39,7 @@ def densities_of(model: Model, batch: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     ("model", "batch", "own", "union"),
-    [*KNOWN, *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE)],
+    [*KNOWN, *(pytest.param(*one, marks=nightly) for one in LARGE)],
     ids=lambda one: str(one.written) if isinstance(one, Model) else None,
 )
 def test_densities_are_the_known_ones(model: Model, batch: int, own: float, union: float) -> None:
@@ -47,7 +48,7 @@ def test_densities_are_the_known_ones(model: Model, batch: int, own: float, unio
     assert found == (pytest.approx(own, abs=POINTS), pytest.approx(union, abs=POINTS))
 
 
-@pytest.mark.slow  # 25 s
+@nightly  # 25 s
 @pytest.mark.parametrize("model", [ResNet18(), ResNet50()], ids=lambda model: model.kind)
 def test_gradients_of_residual_networks_are_dense(model: Model) -> None:
     found = measure(model, TaskSettings("photos", 1, 1, 1))

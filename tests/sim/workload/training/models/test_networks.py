@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812  as everywhere
 from netfold.sim.workload.training.models.cnn import CnnModel
 from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
+from tests.examples import nightly
 
 Weights = dict[str, Tensor]
 
@@ -122,7 +123,7 @@ def test_small_vgg19(batch_norm: bool) -> None:
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow  # 15 s and 1.5 GB
+@nightly  # 15 s and 1.5 GB
 def test_vgg19() -> None:
     model = Vgg19().module().eval()
     of, x = weights_of(model), torch.randn(1, 3, 224, 224)

@@ -17,6 +17,7 @@ from netfold.sim.workload.training.models.perceptrons import Mlp784
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
 from netfold.sim.workload.training.models.spec import Model
 from netfold.sim.workload.training.models.vgg import Vgg19Small
+from tests.examples import nightly
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,
@@ -42,7 +43,7 @@ SMALL: list[Model] = [
     Vgg19Small(batch_norm=True),
 ]
 LARGE: list[Model] = [
-    pytest.param(model_named(kind), marks=pytest.mark.slow) for kind in ("resnet18", "resnet50", "vgg19")
+    pytest.param(model_named(kind), marks=nightly) for kind in ("resnet18", "resnet50", "vgg19")
 ]
 
 
@@ -75,7 +76,7 @@ def test_number_of_parameters_with_options(model: Model) -> None:
 @pytest.mark.parametrize("model", [*SMALL, *LARGE], ids=shown)
 def test_tensors_are_in_the_order_of_their_gradients(model: Model) -> None:
     """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(model, 2, 0.1, NoFusion()), 1, 1).buckets
+    buckets = training_workload(TrainingSpec(model, 1, 0.1, NoFusion()), 1, 1).buckets
     layers = layers_of(model.tensors)
 
     assert [bucket.tensors[0].layer for bucket in buckets] == [layer.name for layer in layers]
