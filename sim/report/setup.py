@@ -39,22 +39,22 @@ def _section(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(map(_section, value)) or NONE
     if not isinstance(value, dict):
-        return _value(value)
-    kind = _value(value["kind"]) if "kind" in value else ""
+        return shown(value)
+    kind = shown(value["kind"]) if "kind" in value else ""
     keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
-    options = ", ".join(f"{key} {_value(value[key])}" for key in keys if key != "kind")
+    options = ", ".join(f"{key} {shown(value[key])}" for key in keys if key != "kind")
     return ": ".join(part for part in (kind, options) if part) or NONE
 
 
-def _value(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as a scenario file writes it, a list with commas."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(shown, value))}]"
     if isinstance(value, dict):
         kind_first = sorted(value, key=lambda key: key != "kind")
-        return f"{{{', '.join(f'{key} {_value(value[key])}' for key in kind_first)}}}"
+        return f"{{{', '.join(f'{key} {shown(value[key])}' for key in kind_first)}}}"
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

@@ -83,8 +83,9 @@ class JobSize:
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
-            a, b = self.workload.expand
-            return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + a * b
+            model = self.workload.model
+            more = model.table_bytes + model.sample_bytes * self.workload.batch
+            return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + more
         if isinstance(self.workload, FileSpec):
             kept_bytes += self.workload.held_bytes
         is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
@@ -178,8 +179,7 @@ def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exc
         listed = "workload.profile" if job.workload.ready_shares else "workload.tensors"
         key = listed if job.workload.shapes else "workload.elements"
         return job.location.job_error(key, message, _at_most(most, "elements"))
-    key = "workload.expand" if job.workload.model == "ncf" else "workload.model"
-    return job.location.job_error(key, message, _at_most(most, "weights", "a model of "))
+    return job.location.job_error("workload.model", message, _at_most(most, "weights", "a model of "))
 
 
 def _at_most(most: int, what: str, whose: str = "") -> str:

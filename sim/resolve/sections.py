@@ -17,6 +17,7 @@ from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.rule import FusionError
 from netfold.sim.workload.layers import elements_of, read_tensors
 from netfold.sim.workload.profile import LayerProfile, read_profile
+from netfold.sim.workload.training.models.spec import Model, TaskSettings
 
 PROFILE_BYTES_MAX = 2**22
 
@@ -53,11 +54,10 @@ def _spec_of(
             raise location.job_error("workload.path", error.message, error.hint) from None
     if isinstance(section, sections.Training):
         return TrainingSpec(
-            section.model,
+            _model_of(section, workers, location),
             section.batch,
             section.learning_rate,
             fusion,
-            section.expand,
             section.data,
             section.evaluate.every if section.evaluate else None,
         )
@@ -75,6 +75,17 @@ def _spec_of(
         *profile,
         fusion,
     )
+
+
+def _model_of(section: sections.Training, workers: int, location: Location) -> Model:
+    """The model; a user's own is read and tried."""
+    settings = TaskSettings(
+        section.data or "", section.batch, workers, location.scenario.seed, section.evaluate is not None
+    )
+    try:
+        return section.whole_model().located(Path(location.scenario.file).parent, settings)
+    except DataError as error:
+        raise location.job_error("workload.model", error.message, error.hint) from None
 
 
 def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
@@ -144,6 +155,9 @@ def steps_of(
 
 def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
     """Warnings about gradients."""
+    if isinstance(workload, TrainingSpec) and workload.stands_in_for:
+        data = workload.model.data_named(workload.data).name
+        return (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

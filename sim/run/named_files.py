@@ -14,7 +14,7 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import COMMAND_LINE
-from netfold.sim.workload.sections import GradientFile, Synthetic
+from netfold.sim.workload.sections import GradientFile, Synthetic, Training
 
 KEPT_BYTES_MAX = 16 << 20  # of a gradient file: of larger ones only the digest is recorded
 _BLOCK_BYTES = 1 << 22
@@ -24,14 +24,14 @@ _State = tuple[int, ...]  # differs when a file was written or replaced
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """The graph, profile, layer and gradient files of a plan, as they were before its first variant."""
+    """The files that a plan names, as they were before its first variant."""
 
     kept: Mapping[str, bytes]  # for the run folder, by their path in it
     inputs: list[dict[str, Any]]  # for the summary: path, whether it is kept, size and SHA-256 of every file
-    states: Mapping[Path, _State]  # of gradient files, which are read while the variants run
+    states: Mapping[Path, _State]  # of gradient and model files, which are read while the variants run
 
     def require_unchanged(self) -> None:
-        """Require that no gradient file was changed. A missing file fails later, when it is opened.
+        """Require that no gradient or model file was changed. A missing file fails later, when it is opened.
 
         Raises
         ------
@@ -64,7 +64,7 @@ def read_named(plan: Plan) -> NamedFiles:
     from netfold.sim.results.writer import is_free_name  # late: it imports polars
 
     folder = Path(plan.scenario.file).parent
-    gradients = _gradient_paths(plan.scenario)
+    gradients, models = _gradient_paths(plan.scenario), _model_paths(plan.scenario)
     kept: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
@@ -85,15 +85,17 @@ def read_named(plan: Plan) -> NamedFiles:
             raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
         if is_kept:
             kept[given] = b"".join(blocks)
-        if is_gradient:
+        if is_gradient or given in models:
             states[path] = _state(state)
         inputs.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
     return NamedFiles(kept, inputs, states)
 
 
 def input_paths(scenario: Scenario) -> set[str]:
-    """The gradient, layer and graph files that the variants of a scenario name; profiles are part of it."""
-    return _gradient_paths(scenario) | _layer_paths(scenario) | _graph_paths(scenario)
+    """The files that the variants of a scenario name; profiles are part of it."""
+    return (
+        _gradient_paths(scenario) | _layer_paths(scenario) | _model_paths(scenario) | _graph_paths(scenario)
+    )
 
 
 def _state(found: os.stat_result) -> _State:
@@ -114,6 +116,12 @@ def _layer_paths(scenario: Scenario) -> set[str]:
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
     profiles = [one.profile for one in sections if isinstance(one, Synthetic)]
     return {_plain(one) for one in profiles if one is not None}
+
+
+def _model_paths(scenario: Scenario) -> set[str]:
+    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
+    files = [one.model.file for one in sections if isinstance(one, Training)]
+    return {_plain(one) for one in files if one is not None}
 
 
 def _graph_paths(scenario: Scenario) -> set[str]:

@@ -12,6 +12,7 @@ from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import models
 from netfold.sim.units import TIME
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 
 # Shown even with their default value, as readers look for them first.
 _TOPOLOGY = ("hosts", "rate", "delay", "switch")
@@ -52,13 +53,19 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
     return {
         "topology": _section(written.topology, _TOPOLOGY),
         "workers": {**_section(sections.workers), **start},
-        "workload": _section(sections.workload, _WORKLOAD),
+        "workload": {**_section(sections.workload, _WORKLOAD), **_data(job.workload)},
         "device": _section(sections.device),
         **({"overlap": overlap} if overlap else {}),
         "codec": _codec(job.codec),
         "collective": {**_section(collective, collective.recorded_always), **job.collective.settled},
         "faults": [_section(fault) for fault in written.faults],
     }
+
+
+def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
+    """What the data of a trained model take the place of, if they do."""
+    stands_in_for = workload.stands_in_for if isinstance(workload, TrainingSpec) else ""
+    return {"stands_in_for": stands_in_for} if stands_in_for else {}
 
 
 def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -48,14 +48,48 @@ def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
     return tuple(map(read_codec, texts))
 
 
-def _require_option(kind: str, key: str, value: Node) -> None:
-    """Refuse a key that is not an option of a known codec."""
+def _options_of(kind: str) -> list[str] | None:
+    """The options of a codec; None if there is no such codec."""
     known: Any = codec_kinds().get(kind)
-    options = [field.name for field in fields(known)] if known else [key]
-    if not options:
+    return [field.name for field in fields(known)] if known else None
+
+
+def _require_option(kind: str, key: str, value: Node, options: list[str] | None) -> None:
+    """Refuse a key that is not an option of a known kind."""
+    if options == []:
         raise value.error(f"unknown key {key!r}", f"{kind} has no options")
-    if key not in options:
+    if options is not None and key not in options:
         raise unknown_key(value, key, options)
+
+
+def read_kind(text: str, options_of: Callable[[str], list[str] | None], example: str) -> Node:
+    """The mapping that "KIND" or "KIND:OPTION=VALUE,…" is short for.
+
+    Parameters
+    ----------
+    text
+        The text, also its own place in errors.
+    options_of
+        The options of a kind; None if there is no such kind, which is not refused here.
+    example
+        The hint if it cannot be read.
+
+    Raises
+    ------
+    ScenarioError
+        It is not of this form, or has an option twice or one that the kind does not have.
+    """
+    kind, colon, options = text.partition(":")
+    written = {"kind": Node(kind, text, 0, "")}
+    for part in _COMMAS.split(options) if colon else ():
+        key, equals, value = part.partition("=")
+        if not (key and equals and value):
+            raise ScenarioError(text, 0, "", f"cannot read {part!r}", example)
+        if key in written:
+            raise ScenarioError(text, 0, "", f"the key {key!r} appears twice", "name each option once")
+        written[key] = read_value(value, text, key)
+        _require_option(kind, key, written[key], options_of(kind))
+    return Node(written, text, 0, "")
 
 
 def read_value(text: str, place: str, path: str) -> Node:
@@ -82,17 +116,7 @@ def read_codec(text: str) -> NamedCodec:
         The kind or an option is unknown, or the codec refuses a value. The message is that of a scenario
         file, with the text itself as its place.
     """
-    kind, colon, options = text.partition(":")
-    written = {"kind": Node(kind, text, 0, "")}
-    for part in _COMMAS.split(options) if colon else ():
-        key, equals, value = part.partition("=")
-        if not (key and equals and value):
-            raise ScenarioError(text, 0, "", f"cannot read {part!r}", _EXAMPLE)
-        if key in written:
-            raise ScenarioError(text, 0, "", f"the key {key!r} appears twice", "name each option once")
-        written[key] = read_value(value, text, key)
-        _require_option(kind, key, written[key])
-    tree = Node({"codec": Node(written, text, 0, "")}, text, 0, "")
+    tree = Node({"codec": read_kind(text, _options_of, _EXAMPLE)}, text, 0, "")
     try:
         return NamedCodec(text, _Holder.model_validate(tree.plain).codec)
     except ValidationError as error:

@@ -5,29 +5,23 @@
 
 `layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
 buckets, and `buckets` cuts gradients.
-`data` holds the data sets, `device` the device models. PyTorch is imported only when something is trained.
+`training.models` has the models, `training.data` the data sets, `device` the device models. PyTorch is
+imported only when something is trained.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket
 from netfold.sim.workload.files.workload import FileSpec, FileWorkload
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
-from netfold.sim.workload.layers import Layer, elements_of, layers_of
+from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
-from netfold.sim.workload.training.sizes import (
-    DATA,
-    MOVIELENS_ITEMS,
-    MOVIELENS_USERS,
-    PERCEPTRONS,
-    ncf_tensors,
-    perceptron_tensors,
-)
+from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.models.spec import Model, TaskSettings
 from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
 
 __all__ = [
@@ -49,28 +43,31 @@ _DDP_FUSION = BySize(DDP_BYTES)
 class TrainingSpec:
     """A model and its training settings."""
 
-    model: Literal["ncf", "mlp", "mlp_784"]
+    model: Model  # a name is short for the model with its default options
     batch: int = 256  # samples per worker and step
     learning_rate: float = 0.01
     fusion: Fusion = _DDP_FUSION
-    expand: tuple[int, int] = (
-        1,
-        1,
-    )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
-    data: str | None = None  # a name in DATA[model]; None: the first
+    data: str | None = None  # one of the model's data sets; None: the first
     test_every: int | None = None  # steps between tests on held-out data; None: none is held out
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, str):
+            object.__setattr__(self, "model", model_named(self.model))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The weights of the model, in gradient-ready order."""
-        if self.model in PERCEPTRONS:
-            return perceptron_tensors(PERCEPTRONS[self.model])
-        return ncf_tensors(MOVIELENS_USERS * self.expand[0], MOVIELENS_ITEMS * self.expand[1])
+        return self.model.tensors
+
+    @property
+    def stands_in_for(self) -> str:
+        """What its data take the place of; empty if they are the benchmark's own."""
+        return self.model.stands_in_for(self.data)
 
     @property
     def elements(self) -> int:
         """Number of weights."""
-        return elements_of(self.tensors)
+        return self.model.elements
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -86,28 +83,15 @@ class TrainingSpec:
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     """Real gradients of a model in training; its data set is fetched on first use.
 
-    `ncf` is NeuMF on MovieLens-100K; `mlp` is a perceptron 64-128-10 on handwritten digits of 8 by 8 pixels,
-    `mlp_784` one of 784-512-10 on the same digits enlarged to 28 by 28 or on a part of MNIST.
-
     Raises
     ------
     DataError
         The data set is not available, or has fewer samples than there are workers.
     """
-    from netfold.sim.workload.training.images import load_images
-    from netfold.sim.workload.training.ratings import load_movielens
-    from netfold.sim.workload.training.recommender import RecommenderTask
-    from netfold.sim.workload.training.tasks import DigitsTask, Task
     from netfold.sim.workload.training.workload import TrainingWorkload
 
-    task: Task
-    holds_out = spec.test_every is not None
-    if spec.model == "ncf":
-        task = RecommenderTask(load_movielens(), spec.expand, spec.batch, workers, seed, holds_out)
-    else:
-        sizes = PERCEPTRONS[spec.model]
-        images = load_images(spec.data or DATA[spec.model][0], sizes[0])
-        task = DigitsTask(images, sizes, spec.batch, workers, seed, holds_out)
+    data, holds_out = spec.model.data_named(spec.data).name, spec.test_every is not None
+    task = spec.model.task(TaskSettings(data, spec.batch, workers, seed, holds_out))
     return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every)
 
 

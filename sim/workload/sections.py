@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from netfold.sim.keys.fields import Count, Pair, Share, Size
+from netfold.sim.keys.fields import Count, OneOf, Pair, Share, Size
 from netfold.sim.keys.section import Section
 from netfold.sim.units import SIZE
 from netfold.sim.workload.fusion.one import OneSection
@@ -17,7 +17,9 @@ from netfold.sim.workload.fusion.registry import SECTIONS
 from netfold.sim.workload.fusion.rule import FusionSection
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
-from netfold.sim.workload.training.sizes import DATA
+from netfold.sim.workload.training.model_key import AnyModel
+from netfold.sim.workload.training.models.registry import MODELS, data_names
+from netfold.sim.workload.training.models.spec import Model
 
 if TYPE_CHECKING:
     AnyFusion = FusionSection
@@ -70,12 +72,11 @@ class Training(Section):
     """Gradients of a PyTorch model that is trained during the run, with one virtual worker per rank."""
 
     kind: Literal["training"]
-    model: Literal["ncf", "mlp", "mlp_784"]
-    """ncf: neural collaborative filtering on MovieLens-100K; mlp: a small classifier of digits, 64-128-10;
-    mlp_784: a larger one, 784-512-10."""
-    data: Literal["digits", "mnist-5k", "movielens-100k"] | None = None
-    """What it is trained on. mlp_784: digits (enlarged to 28 by 28 pixels) or mnist-5k; left out, digits.
-    Other models have one data set."""
+    model: AnyModel
+    """What is trained: the name of a model; a mapping with its kind and its options; or a function of your
+    own, ./mine.py:make, that returns a module, data and a loss."""
+    data: Annotated[str, OneOf(data_names)] | None = None
+    """What it is trained on, one of the model's data sets; left out, its first."""
     expand: Pair = (1, 1)
     """ncf: copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
     batch: Count = 256
@@ -86,8 +87,9 @@ class Training(Section):
     """Step size of plain gradient descent."""
     evaluate: Evaluate | None = None
     """Tests on held-out data, {every: 10}: after every ten steps and the last. Held out are a fifth of the
-    images (accuracy), or each user's last rating (HR@10): no worker is trained on these. Tests take no
-    simulated time. Without this key nothing is held out."""
+    images (accuracy), or the data set's own test part, or each user's last rating (HR@10): no worker is
+    trained on these. Tests take no simulated time. Without this key nothing is held out but a data set's own
+    test part."""
     fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
@@ -95,31 +97,47 @@ class Training(Section):
 
     @field_validator("expand")
     @classmethod
-    def _only_ncf_expands(cls, expand: tuple[int, int], info: ValidationInfo) -> tuple[int, int]:
-        if (model := info.data.get("model", "ncf")) != "ncf":
-            raise ValueError(f"model {model} cannot be expanded\nremove expand, or use model ncf")
+    def _model_expands(cls, expand: tuple[int, int], info: ValidationInfo) -> tuple[int, int]:
+        model = info.data.get("model")
+        if model is None:
+            return expand
+        if "expand" not in type(model).model_fields:
+            others = " or ".join(one.name() for one in MODELS if "expand" in one.model_fields)
+            raise ValueError(f"model {model.kind} cannot be expanded\nremove expand, or use model {others}")
+        if "expand" in model.model_fields_set:
+            raise ValueError("the model says expand, too\nleave out one of them")
         return expand
 
     @field_validator("evaluate")
     @classmethod
-    def _only_real_ratings_are_held_out(
-        cls, evaluate: Evaluate | None, info: ValidationInfo
-    ) -> Evaluate | None:
-        if evaluate and info.data.get("expand", (1, 1)) != (1, 1):
-            raise ValueError("expanded ratings cannot be held out\nremove evaluate, or expand")
+    def _model_can_be_tested(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
+        model = info.data.get("model")
+        if evaluate and model and (reason := _expanded(model, info.data.get("expand", (1, 1))).untestable):
+            raise ValueError(reason)
         return evaluate
 
     @field_validator("data")
     @classmethod
     def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
-        model = info.data.get("model")
-        if model and data and data not in DATA[model]:
-            others = " or ".join(other for other, known in DATA.items() if data in known)
+        model: Model | None = info.data.get("model")
+        if model is not None and data and not model.data:
+            raise ValueError(f"{model.title} has data of its own\nremove data")
+        if model is not None and data and data not in (own := [one.name for one in model.data]):
+            others = " or ".join(one.name() for one in MODELS if data in [known.name for known in one.data])
             raise ValueError(
-                f"model {model} is not trained on {data}\nuse {' or '.join(DATA[model])}, or a model that is "
+                f"model {model.kind} is not trained on {data}\nuse {' or '.join(own)}, or a model that is "
                 f"trained on {data}: {others}"
             )
         return data
+
+    def whole_model(self) -> Model:
+        """The model with all options, those given by their short forms included."""
+        return _expanded(self.model, self.expand)
+
+
+def _expanded(model: Model, expand: tuple[int, int]) -> Model:
+    """The model with its option of this name, unless that is the default."""
+    return model if expand == (1, 1) else model.model_copy(update={"expand": expand})
 
 
 class Synthetic(Section):

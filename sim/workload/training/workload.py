@@ -1,8 +1,9 @@
 """Real training: virtual workers in one process, each with separate data, all with the same weights.
 
 Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
-gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. (Models here
-have no per-worker state such as batch-norm statistics.)
+gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. Running
+statistics of batch norms, which only tests use, are shared too: they follow the batches of all workers, one
+worker after the other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.probe import probe
-from netfold.sim.workload.training.tasks import Task
+from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.weights import Weights
 from netfold.sim.workload.workload import ALL_FACTS, Score, StepCost
 
@@ -47,13 +48,16 @@ class TrainingWorkload:
     ) -> None:
         self._test_every = test_every
         self._task = task
+        self._seed = seed
         self._workers = workers
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
         self._loss: float | None = None
         self._step: int | None = None  # the step whose gradients `_gradients` holds
         self._next_step = 0
+        self._buffers = {name: one.clone() for name, one in self._model.named_buffers()}  # at the start
         probed = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
+        self._reset_buffers()
         self._cost = probed.cost
         tensors = placed(
             Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
@@ -140,11 +144,16 @@ class TrainingWorkload:
         return found
 
     def restart(self) -> None:
-        """Reset the weights to their start; gradients of the first step stay valid."""
+        """Reset weights and buffers to their start; gradients of the first step stay valid."""
         self._weights.restart()
+        self._reset_buffers()
         self._next_step = 0
-        if self._step != 0:
+        if self._step != 0 or self._buffers:  # which the passes of the first step move
             self._step = None
+
+    def _reset_buffers(self) -> None:
+        for name, one in self._model.named_buffers():
+            one.copy_(self._buffers[name])
 
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """SGD: weights -= learning_rate / workers · total, in float32; updates are subtracted as they are."""
@@ -203,7 +212,8 @@ class TrainingWorkload:
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
-        return self._task.loss(model(*inputs), targets)
+        with keyed_torch(self._seed, "dropout", step, worker):
+            return self._task.loss(model(*inputs), targets)
 
 
 def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:
@@ -227,8 +237,15 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _build(task: Task, seed: int) -> nn.Module:
-    """Build the task's model from a keyed seed; PyTorch's global CPU generator is restored."""
+@contextmanager
+def keyed_torch(seed: int, purpose: str, *key: int) -> Iterator[None]:
+    """Seed PyTorch's global CPU generator by a key, and restore it afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(keyed(seed, "weights").integers(2**63)))
+        torch.default_generator.manual_seed(int(keyed(seed, purpose, *key).integers(2**63)))
+        yield
+
+
+def _build(task: Task, seed: int) -> nn.Module:
+    """Build the task's model from a keyed seed."""
+    with keyed_torch(seed, "weights"):
         return task.build()

@@ -20,6 +20,7 @@ FOLDERS = (
     "step",
     "topologies",
     "measures",
+    "models",
     "routing",
     "collectives",
     "contributions",

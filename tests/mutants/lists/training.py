@@ -9,7 +9,7 @@ HELD_OUT = W + "test_held_out.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/workload/training/images.py",
+        "sim/workload/training/data/images.py",
         [W + "test_images.py"],
         [
             ("small pixels have their centres at whole numbers", "max(4 * row - 5, 0)", "max(4 * row, 0)"),
@@ -18,21 +18,25 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/workload/training/tasks.py",
+        "sim/workload/training/tasks/images.py",
         [HELD_OUT],
         [
             (
                 "workers draw what is tested",
-                "[samples[own] for own in shards(len(samples), workers, seed)]",
-                "shards(len(digits.labels), workers, seed)",
+                "[samples[own] for own in shards(len(samples), settings.workers, settings.seed)]",
+                "shards(len(digits.labels), settings.workers, settings.seed)",
             ),
-            ("each seed tests other digits", 'keyed(0, "held-out digits")', 'keyed(seed, "held-out digits")'),
+            (
+                "each seed tests other digits",
+                'keyed(0, "held-out digits")',
+                'keyed(settings.seed, "held-out digits")',
+            ),
             ("logits that are not finite may be right", " & logits.isfinite().all(1)", ""),
             ("the smallest logit wins", "logits.argmax(1)", "logits.argmin(1)"),
         ],
     ),
     *faults(
-        "sim/workload/training/recommender.py",
+        "sim/workload/training/tasks/recommender.py",
         [HELD_OUT],
         [
             (

@@ -8,7 +8,7 @@ W = "tests/sim/workload/"
 
 MUTANTS: list[Mutant] = [
     *faults(
-        "sim/workload/training/tasks.py",
+        "sim/workload/training/tasks/images.py",
         [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
         [
             (
@@ -19,7 +19,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/workload/training/recommender.py",
+        "sim/workload/training/tasks/recommender.py",
         [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
         [
             (

@@ -196,7 +196,7 @@ def test_schema_is_printed_as_json() -> None:
 
 def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
-    monkeypatch.setattr(netfold.sim.workload.training.data, "fetch", lambda name: tmp_path / name)
+    monkeypatch.setattr(netfold.sim.workload.training.data.fetch, "fetch", lambda name: tmp_path / name)
 
     assert "  file: not fetched yet\n" in run_netfold("data", "list").stdout
     assert run_netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"

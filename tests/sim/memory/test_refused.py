@@ -12,6 +12,7 @@ import netfold.sim.resolve.memory
 from netfold.sim.memory.available import BASE_BYTES, Footprint
 from netfold.sim.resolve.memory import JobSize
 from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.training.models.ncf import Ncf
 from tests.sim.scenes import job_plan, only, refused
 from tests.sim.scenes import plan as planned
 
@@ -118,11 +119,18 @@ def test_a_codec_that_holds_more_is_refused_where_another_fits(tmp_path: Path, a
 def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path) -> None:
     message = refused(tmp_path, "workload={kind: training, model: ncf, expand: [100000, 100000]}")
 
-    assert "workload.expand: 50,400,107,073 elements of 3 workers take about" in message
+    assert "workload.model: 50,400,107,073 elements of 3 workers take about" in message
+
+
+def test_a_batch_that_is_too_large_for_a_model_is_refused(tmp_path: Path) -> None:
+    """Activations of ResNet-50 take about 112 MB a sample: the growth of the peak from batch 1 to 16."""
+    assert "workload.model: 25,557,032 elements of 3 workers take about" in refused(
+        tmp_path, "workload={kind: training, model: resnet50, batch: 1000000}"
+    )
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:
-    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec("ncf", batch=1, expand=(2, 1))):
+    for spec in (TrainingSpec("mlp", batch=1), TrainingSpec(Ncf(expand=(2, 1)), batch=1)):
         elements = sum(bucket.elements for bucket in training_workload(spec, 1, 1).buckets)
         assert spec.elements == elements
 

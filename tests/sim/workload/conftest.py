@@ -1,7 +1,7 @@
 import pytest
 
-from netfold.sim.workload.training.images import Digits, load_digits, load_large_digits, load_mnist
-from netfold.sim.workload.training.ratings import Ratings, load_movielens
+from netfold.sim.workload.training.data.images import Digits, load_digits, load_large_digits, load_mnist
+from netfold.sim.workload.training.data.ratings import Ratings, load_movielens
 
 
 @pytest.fixture(scope="session")

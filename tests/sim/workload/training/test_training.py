@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.training.images import Digits
-from netfold.sim.workload.training.ratings import Ratings
-from netfold.sim.workload.training.recommender import RecommenderTask
-from netfold.sim.workload.training.sizes import PERCEPTRONS
-from netfold.sim.workload.training.tasks import DigitsTask, Task
+from netfold.sim.workload.training.data.images import Digits
+from netfold.sim.workload.training.data.ratings import Ratings
+from netfold.sim.workload.training.models.perceptrons import Mlp
+from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.tasks.images import ImagesTask
+from netfold.sim.workload.training.tasks.recommender import RecommenderTask
+from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
@@ -47,7 +49,7 @@ def mlp_gradient(
 
 
 def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
-    task = DigitsTask(digits, PERCEPTRONS["mlp"], batch=16, workers=3, seed=7)
+    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", batch=16, workers=3, seed=7))
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     before = {
         name: value.detach().numpy().astype(np.float64) for name, value in workload.model.named_parameters()
@@ -134,7 +136,7 @@ def test_training_learns() -> None:
 
 
 def test_loss_is_the_mean_over_workers(digits: Digits) -> None:
-    task = DigitsTask(digits, PERCEPTRONS["mlp"], batch=16, workers=3, seed=7)
+    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", batch=16, workers=3, seed=7))
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     assert workload.loss is None
     workload.gradients(0)

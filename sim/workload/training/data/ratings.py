@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.workload.training.data import fetch
+from netfold.sim.workload.training.data.fetch import fetch
 
 
 class Ratings(NamedTuple):

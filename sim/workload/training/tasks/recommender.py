@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.training.models import NeuMF
-from netfold.sim.workload.training.ratings import Ratings
+from netfold.sim.workload.training.data.ratings import Ratings
+from netfold.sim.workload.training.networks.neumf import NeuMF
 from netfold.sim.workload.workload import Score
 
 # He et al., Neural Collaborative Filtering, WWW 2017, §4.1

@@ -1,13 +1,15 @@
-"""Images of handwritten digits, to train a classifier with."""
+"""Grey images, to train a classifier with."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import gzip
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.workload.training.data import fetch
+from netfold.sim.workload.training.data.fetch import fetch, fetch_all
 
 _SMALL, _LARGE = 8, 28  # pixels of a side
 _GREYS = 16  # of the small images: 0 to 16
@@ -20,11 +22,57 @@ class Digits(NamedTuple):
     images: NDArray[np.float32]
     labels: NDArray[np.int64]
 
+    @property
+    def tested(self) -> NDArray[np.int64] | None:
+        """None: there is no part for tests."""
+        return None
 
-def load_images(name: str, pixels: int) -> Digits:
-    """Return the images of a data set, `digits` or `mnist-5k`, with 64 (digits only) or 784 pixels each."""
+    def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Some of the images."""
+        return self.images[samples]
+
+
+class Images(Protocol):
+    """Images with labels, made when they are taken."""
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of each, `(samples,)`."""
+        ...
+
+    @property
+    def tested(self) -> NDArray[np.int64] | None:
+        """Those of the data set's own test part, on which nothing is trained; None: it has none."""
+        ...
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Some of the images, `(samples, …)`, by their numbers."""
+        ...
+
+
+class Greys(NamedTuple):
+    """Images `(samples, pixels)` of bytes, and their labels `(samples,)`; the last ones are for tests."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    tested_count: int
+
+    @property
+    def tested(self) -> NDArray[np.int64]:
+        """The last ones."""
+        return np.arange(len(self.labels) - self.tested_count, len(self.labels))
+
+    def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Some of the images, float32 in [0, 1]."""
+        return self.images[samples].astype(np.float32) / np.float32(255)
+
+
+def load_images(name: str, pixels: int) -> Images:
+    """Return the images of a data set of grey images, with 64 (digits only) or 784 pixels each."""
     if name == "mnist-5k":
         return load_mnist()
+    if name == "fashion-mnist":
+        return load_fashion()
     return load_digits() if pixels == _SMALL**2 else load_large_digits()
 
 
@@ -44,6 +92,21 @@ def load_mnist() -> Digits:
     """Return the 5000 images of `mnist-5k`, 28 by 28 pixels, sorted by label as in the file."""
     table = _table("mnist-5k")
     return Digits(table[:, :-1].astype(np.float32) / np.float32(255), table[:, -1].astype(np.int64))
+
+
+def load_fashion() -> Greys:
+    """Return the 70 000 images of `fashion-mnist`, 28 by 28 pixels, the 10 000 of its test part last."""
+    paths = fetch_all("fashion-mnist")
+    images, labels = (
+        np.concatenate([_idx(paths[f"{part}-{what}-ubyte.gz"], start) for part in ("train", "t10k")])
+        for what, start in (("images-idx3", 16), ("labels-idx1", 8))
+    )
+    return Greys(images.reshape(-1, _LARGE**2), labels.astype(np.int64), 10_000)
+
+
+def _idx(path: Path, start: int) -> NDArray[np.uint8]:
+    """Bytes of a file of the MNIST format, without its header."""
+    return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=start)
 
 
 def enlarged(images: NDArray[Any]) -> NDArray[np.float32]:

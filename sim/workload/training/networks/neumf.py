@@ -1,11 +1,11 @@
-"""The models to train: plain PyTorch, initialised from PyTorch's global generator."""
+"""NeuMF, the recommender of NCF."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.training.sizes import NCF_FACTORS, NCF_MLP
+from netfold.sim.workload.training.models.ncf import FACTORS, MLP
 
 
 class NeuMF(nn.Module):
@@ -16,8 +16,8 @@ class NeuMF(nn.Module):
     non-zero.
     """
 
-    FACTORS = NCF_FACTORS
-    MLP = NCF_MLP
+    FACTORS = FACTORS
+    MLP = MLP
 
     def __init__(self, users: int, items: int) -> None:
         super().__init__()
@@ -39,14 +39,6 @@ class NeuMF(nn.Module):
         hidden = self.mlp(torch.cat((self.mlp_user(users), self.mlp_item(items)), dim=1))
         logits: Tensor = self.output(torch.cat((product, hidden), dim=1)).squeeze(1)
         return logits
-
-
-class Perceptron(nn.Sequential):
-    """Perceptron with one hidden layer: images `(batch, inputs)` to logits `(batch, outputs)`."""
-
-    def __init__(self, sizes: tuple[int, int, int]) -> None:
-        inputs, hidden, outputs = sizes
-        super().__init__(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 def _table(rows: int, columns: int) -> nn.Embedding:

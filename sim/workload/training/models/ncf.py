@@ -1,0 +1,98 @@
+"""NCF: a recommender with embedding tables."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from netfold.homomorphic.round import Tensor
+from netfold.sim.keys.fields import Pair
+from netfold.sim.workload.layers import placed
+from netfold.sim.workload.training.models.spec import Data, Density, Model, TaskSettings
+from netfold.sim.workload.training.shapes import embedding, linear
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from netfold.sim.workload.training.tasks.task import Task
+
+USERS, ITEMS = 943, 1682  # of MovieLens-100K
+FACTORS = 64
+MLP = (256, 256, 128, 64)
+
+
+class Ncf(Model):
+    """Neural collaborative filtering (NeuMF): which films does a user rate?"""
+
+    kind: Literal["ncf"] = "ncf"
+    expand: Pair = (1, 1)
+    """Copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
+
+    title: ClassVar[str] = "NCF (NeuMF)"
+    source: ClassVar[str] = (
+        "He et al., Neural Collaborative Filtering, WWW 2017, §3.4; sizes as in MLPerf training 0.5"
+    )
+    data: ClassVar[tuple[Data, ...]] = (Data("movielens-100k"),)
+    densities: ClassVar[tuple[Density, ...]] = (
+        Density(256, 0.180, 0.549),
+        Density(2048, 0.191, 0.576, {"expand": (7, 3)}),
+        Density(4096, 0.0293, 0.147, {"expand": (147, 16)}),
+        Density(131_072, 0.136, 0.514, {"expand": (587, 254)}),
+    )
+    metric: ClassVar[str] = "HR@10"
+
+    @property
+    def users(self) -> int:
+        """Rows of the users' tables."""
+        return USERS * self.expand[0]
+
+    @property
+    def items(self) -> int:
+        """Rows of the items' tables."""
+        return ITEMS * self.expand[1]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The layers from the last on, then four tables."""
+        hidden = [
+            tensor
+            for index, (inputs, outputs) in reversed(list(enumerate(pairwise(MLP))))
+            for tensor in linear(f"mlp.{index}.0", inputs, outputs)
+        ]
+        tables = [
+            tensor
+            for name, rows, columns in (
+                ("mlp_item", self.items, MLP[0] // 2),
+                ("mlp_user", self.users, MLP[0] // 2),
+                ("factors_item", self.items, FACTORS),
+                ("factors_user", self.users, FACTORS),
+            )
+            for tensor in embedding(name, rows, columns)
+        ]
+        return placed([*linear("output", FACTORS + MLP[-1], 1), *hidden, *tables])
+
+    @property
+    def untestable(self) -> str:
+        """Expanded ratings are sampled and never built."""
+        if self.expand == (1, 1):
+            return ""
+        return "expanded ratings cannot be held out\nremove evaluate, or expand"
+
+    @property
+    def table_bytes(self) -> int:
+        """Which blocks of the small copy have ratings."""
+        return self.expand[0] * self.expand[1]
+
+    def module(self) -> nn.Module:
+        """A NeuMF."""
+        from netfold.sim.workload.training.networks.neumf import NeuMF
+
+        return NeuMF(self.users, self.items)
+
+    def task(self, settings: TaskSettings) -> Task:
+        """Which items does a user choose?"""
+        from netfold.sim.workload.training.data.ratings import load_movielens
+        from netfold.sim.workload.training.tasks.recommender import RecommenderTask
+
+        _, batch, workers, seed, holds_out = settings
+        return RecommenderTask(load_movielens(), self.expand, batch, workers, seed, holds_out)

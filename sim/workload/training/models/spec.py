@@ -1,0 +1,157 @@
+"""The contract of a model: what is known of it without building it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from netfold.homomorphic.round import Tensor
+from netfold.sim.keys.section import Section
+from netfold.sim.workload.layers import elements_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from netfold.sim.workload.training.tasks.task import Task
+
+
+class Data(NamedTuple):
+    """A data set that a model can be trained on."""
+
+    name: str  # in `data.DATA_SETS`
+    stands_in_for: str = ""  # the benchmark's own data, of which it takes the place; "": nothing
+
+
+class TaskSettings(NamedTuple):
+    """What a task depends on besides its model."""
+
+    data: str  # name of one of the model's data sets
+    batch: int  # samples per worker and step
+    workers: int
+    seed: int
+    holds_out: bool = False  # whether a part of the data is kept for tests
+
+
+class Density(NamedTuple):
+    """Share of a model's gradient elements that are not zero, as measured with another implementation of it.
+
+    At the first step, from random weights; `union` is over 8 workers. There is one measurement, with one
+    random start.
+    """
+
+    batch: int  # samples per worker
+    own: float  # of one worker
+    union: float  # of their sum
+    options: Mapping[str, Any] = MappingProxyType({})  # of the model, beyond the defaults
+    data: str | None = None  # one of the model's data sets; None: the default
+
+
+class Model(Section, ABC):
+    """A model that can be trained: a frozen section whose fields are its options, `kind` first.
+
+    What it says, it says without PyTorch, which is imported when `module` or `task` is called.
+    """
+
+    kind: str  # a literal
+    title: ClassVar[str]
+    source: ClassVar[str]  # where its layers and sizes come from
+    data: ClassVar[tuple[Data, ...]]  # the first is the default
+    metric: ClassVar[str]  # what tests on held-out data measure
+    densities: ClassVar[tuple[Density, ...]] = ()  # known ones
+    sample_bytes: ClassVar[int] = 0  # memory of a pass for each sample of a batch, as measured; 0: little
+
+    @classmethod
+    def name(cls) -> str:
+        """Its kind, by which a scenario names it."""
+        return str(cls.model_fields["kind"].default)
+
+    @classmethod
+    def default(cls) -> Model:
+        """The model with its default options.
+
+        Raises
+        ------
+        ValidationError
+            It has an option without a default.
+        """
+        return cls.model_validate({"kind": cls.name()})
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Its parameters, one after another in gradient-ready order."""
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """The module with new weights from PyTorch's global generator."""
+
+    @abstractmethod
+    def task(self, settings: TaskSettings) -> Task:
+        """The model with its data, for a number of workers.
+
+        Raises
+        ------
+        DataError
+            The data set is not available, or has fewer samples than there are workers.
+        """
+
+    @classmethod
+    def known(cls) -> Iterator[tuple[Model, Density]]:
+        """Models of this kind whose densities are known."""
+        for density in cls.densities:
+            yield cls.model_validate({"kind": cls.name(), **density.options}), density
+
+    @property
+    def elements(self) -> int:
+        """Number of parameters."""
+        return elements_of(self.tensors)
+
+    @property
+    def untestable(self) -> str:
+        """Why nothing can be held out for tests, with a hint on a second line; empty if it can."""
+        return ""
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory of tables that its data need, beside the data set itself."""
+        return 0
+
+    @property
+    def written(self) -> str | dict[str, Any]:
+        """The model as a scenario writes it: its kind, with the options that differ from their defaults."""
+        options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+        return {"kind": self.kind, **options} if options else self.kind
+
+    @property
+    def file(self) -> str | None:
+        """The user's file that it names, relative to the scenario's; None: it names none."""
+        return None
+
+    def located(self, folder: Path, settings: TaskSettings) -> Model:
+        """The model as it is in the file that it names, in a folder; itself if it names none.
+
+        Raises
+        ------
+        UserModelError
+            The file cannot be used.
+        """
+        return self
+
+    def stands_in_for(self, data: str | None) -> str:
+        """What a data set takes the place of; empty if it is the benchmark's own. None: the default."""
+        return self.data_named(data).stands_in_for
+
+    def data_named(self, name: str | None) -> Data:
+        """One of its data sets; None: the default.
+
+        Raises
+        ------
+        KeyError
+            It is not trained on such data.
+        """
+        if name is None:
+            return self.data[0] if self.data else Data("")  # "": its own
+        return {one.name: one for one in self.data}[name]

@@ -1,0 +1,1 @@
+"""PyTorch modules of the models, initialised from PyTorch's global generator."""

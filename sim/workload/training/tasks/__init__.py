@@ -1,0 +1,1 @@
+"""What models are trained to do: data, loss and tests."""

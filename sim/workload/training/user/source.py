@@ -1,0 +1,116 @@
+"""Reads the user's file, and calls the function in it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.training.user.errors import UserModelError, told
+from netfold.sim.workload.training.workload import keyed_torch
+from netfold.spelling import names_hint
+
+if TYPE_CHECKING:
+    from netfold.sim.workload.training.user.model import LocatedModel
+
+
+def function_of(model: LocatedModel) -> Callable[[], Any]:
+    """The user's function; the file is run, and may import files beside it.
+
+    Raises
+    ------
+    UserModelError
+        The file cannot be run, or has no such function without arguments.
+    """
+    module = _run(model)
+    function = getattr(module, model.function, None)
+    if function is None:
+        own = [name for name, one in vars(module).items() if inspect.isfunction(one) and name[0] != "_"]
+        raise UserModelError(
+            f"{model.file} has no function {model.function!r}", names_hint(model.function, own, "functions")
+        )
+    if not callable(function):
+        raise UserModelError(
+            f"{model.make} is no function but {type(function).__name__}", "give the name of a function"
+        )
+    needed = [
+        name
+        for name, one in inspect.signature(function).parameters.items()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    if needed:
+        raise UserModelError(
+            f"{model.make} needs arguments: {', '.join(needed)}",
+            "it is called without any: give them defaults",
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def call(model: LocatedModel, function: Callable[[], Any], seed: int) -> Any:
+    """What the function returns; the generators of PyTorch, NumPy and Python are seeded for it.
+
+    Raises
+    ------
+    UserModelError
+        It raises an exception.
+    """
+    with seeded(seed, "weights"), beside(model):
+        try:
+            return function()
+        except (Exception, SystemExit) as error:  # whatever the user's code does
+            raise told(error, model.path, model.file, "") from error
+
+
+@contextmanager
+def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
+    """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
+    drawn = keyed(seed, purpose, *key).integers(2**32, size=2).tolist()
+    with keyed_torch(seed, purpose, *key):
+        random.seed(drawn[0])
+        np.random.seed(drawn[1])  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+@contextmanager
+def beside(model: LocatedModel) -> Iterator[None]:
+    """Let the user's code import files that are beside its own."""
+    folder = str(Path(model.path).parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _run(model: LocatedModel) -> ModuleType:
+    """The user's file as a module; a file that has not changed runs once."""
+    name = "netfold_user_" + hashlib.sha256(f"{model.sha256} {model.path}".encode()).hexdigest()[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, model.path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses and pickle look for it
+    try:
+        with beside(model), seeded(0, "import"):
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever the user's code does
+        del sys.modules[name]
+        raise told(error, model.path, model.file, "") from error
+    return module

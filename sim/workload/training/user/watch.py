@@ -1,0 +1,145 @@
+"""Looks at every pass of a user's module: who is running, and what its gradients are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from netfold.sim.errors import NetfoldError
+from netfold.sim.workload.training.user.errors import UserModelError, told
+
+_LISTED = 5  # names in a message
+
+
+class Watch:
+    """What a task knows of the pass that is under way.
+
+    Copies of a watched module are watched too: the module's class is replaced by one that tells this object
+    which of them runs.
+    """
+
+    def __init__(self, path: str, given: str) -> None:
+        self._path, self._given = path, given
+        self._running: nn.Module | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self.where = ""  # the step and worker whose pass it is
+
+    def guard(self, module: nn.Module, has_names: bool) -> None:
+        """Watch a module: its exceptions name the user's line. With names its input is one mapping."""
+        original = type(module)
+        watch = self
+
+        def forward(self: nn.Module, *inputs: Any) -> Any:
+            watch._running = self
+            with watch.blaming():
+                if has_names:
+                    return original.forward(self, **inputs[0])
+                return original.forward(self, *inputs)
+
+        self._shapes = _shapes(module)
+        named = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
+        module.__class__ = type(original.__name__, (original,), named)
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Tell exceptions of the user's code in words."""
+        try:
+            yield
+        except NetfoldError:
+            raise
+        except (Exception, SystemExit) as error:  # whatever the user's code does
+            raise told(error, self._path, self._given, self.where) from error
+
+    def loss(self, value: Any) -> Tensor:
+        """A loss that can be followed backward, whose gradients are looked at when the pass ends.
+
+        Raises
+        ------
+        UserModelError
+            It is no scalar tensor, or depends on no parameter.
+        """
+        if not isinstance(value, Tensor):
+            raise self._error(
+                f"the loss must be a tensor, found {type(value).__name__}", "return a scalar tensor"
+            )
+        if value.numel() != 1:
+            shape = " x ".join(map(str, value.shape))
+            raise self._error(
+                f"the loss must be a scalar, found a tensor of {shape}", "take its mean, such as loss.mean()"
+            )
+        if torch.is_grad_enabled():
+            if not value.requires_grad:
+                raise self._error(
+                    "the loss does not depend on the parameters",
+                    "compute it from the module's outputs, without detach(), item() or no_grad()",
+                )
+            value.register_hook(self._at_end)  # type: ignore[no-untyped-call]
+        return value.reshape(())
+
+    def _at_end(self, _: Tensor) -> None:
+        """Look at the gradients when the backward pass that has begun is done."""
+        queue: Callable[[Callable[[], None]], None] = torch.autograd.Variable._execution_engine.queue_callback
+        queue(self._examine)
+
+    def _examine(self) -> None:
+        """Require a finite gradient of the known shape for every parameter."""
+        module = self._running
+        if module is None:
+            raise self._error("the loss was computed without the module", "call the loss on its outputs")
+        if (found := _shapes(module)) != self._shapes:
+            raise self._changed(found)
+        for name, parameter in module.named_parameters():
+            gradient = parameter.grad
+            if not parameter.requires_grad:
+                continue
+            if gradient is None:
+                raise self._unused(module)
+            if gradient.layout != torch.strided:
+                raise self._error(f"the gradient of {name!r} is sparse", "use sparse=False")
+            if not gradient.isfinite().all():
+                raise self._not_finite(name, gradient)
+
+    def _changed(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
+        for name in {**self._shapes, **found}:
+            before, now = (
+                " x ".join(map(str, one[name])) or "a scalar" if name in one else "missing"
+                for one in (self._shapes, found)
+            )
+            if before != now:
+                break
+        return self._error(
+            f"the shape of the parameter {name!r} has changed: it was {before}, it is {now}",
+            "create all parameters when the module is made, and do not replace them",
+        )
+
+    def _unused(self, module: nn.Module) -> UserModelError:
+        unused = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
+        listed = ", ".join(map(repr, unused[:5])) + (
+            f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+        )
+        return self._error(
+            f"no gradient for {listed}: the loss does not depend on {'it' if len(unused) == 1 else 'them'}",
+            "use these parameters in every forward pass, remove them, or set requires_grad=False",
+        )
+
+    def _not_finite(self, name: str, gradient: Tensor) -> UserModelError:
+        wrong = (~gradient.isfinite()).nonzero()
+        place = wrong[0].tolist()
+        value = gradient[tuple(place)].item()
+        return self._error(
+            f"{len(wrong)} of {gradient.numel()} elements of the gradient of {name!r} are not finite: "
+            f"the first is {value} at {place}",
+            "lower the learning rate, or look for a division by zero or a logarithm of zero in the loss",
+        )
+
+    def _error(self, message: str, hint: str) -> UserModelError:
+        before = f"{self.where}: " if self.where else ""
+        return UserModelError(f"{before}{self._given}: {message}", hint)
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(one.shape) for name, one in module.named_parameters() if one.requires_grad}

@@ -1,0 +1,94 @@
+"""Densities of gradients: how they are counted, and that models have the known ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.training.densities import measure
+from netfold.sim.workload.training.models.cnn import CnnModel
+from netfold.sim.workload.training.models.ncf import Ncf
+from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
+from netfold.sim.workload.training.models.spec import Model, TaskSettings
+from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
+from tests.examples import nightly
+
+WORKERS = 8
+POINTS = 0.02
+
+# Model, batch, density of one worker, and of the union of eight, as another implementation measured them.
+KNOWN = [
+    (Ncf(), 256, 0.180, 0.549),
+    (CnnModel(), 16, 0.693, 0.802),
+    (ResNet20(), 2, 1.0, 1.0),
+]
+LARGE = [
+    (Ncf(expand=(147, 16)), 4096, 0.029, 0.147),  # 5 s
+    (Vgg19Small(), 4, 0.643, 0.740),  # 6 s
+    (Vgg19(), 1, 0.237, 0.481),  # 100 s and 2.8 GB
+]
+
+
+def densities_of(model: Model, batch: int) -> tuple[float, float]:
+    found = measure(model, TaskSettings(model.data[0].name, batch, WORKERS, 1))
+    return found.own, found.union
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "own", "union"),
+    [*KNOWN, *(pytest.param(*one, marks=nightly) for one in LARGE)],
+    ids=lambda one: str(one.written) if isinstance(one, Model) else None,
+)
+def test_densities_are_the_known_ones(model: Model, batch: int, own: float, union: float) -> None:
+    found = densities_of(model, batch)
+
+    assert found == (pytest.approx(own, abs=POINTS), pytest.approx(union, abs=POINTS))
+
+
+@nightly  # 25 s
+@pytest.mark.parametrize("model", [ResNet18(), ResNet50()], ids=lambda model: model.kind)
+def test_gradients_of_residual_networks_are_dense(model: Model) -> None:
+    found = measure(model, TaskSettings("photos", 1, 1, 1))
+
+    assert found.own > 0.999
+
+
+def test_densities_are_those_of_a_run() -> None:
+    """Counted from the gradients of a workload with the same seed, which holds all of them."""
+    spec = TrainingSpec(model_named("mlp"), 4, 0.1)
+    gradients = [np.concatenate(own) != 0 for own in training_workload(spec, WORKERS, 3).gradients(0)]
+    found = measure(spec.model, TaskSettings("digits", 4, WORKERS, 3))
+
+    assert found.own == pytest.approx(np.mean(gradients), abs=1e-12)
+    assert found.union == np.any(gradients, axis=0).mean()
+    assert found.common == np.all(gradients, axis=0).mean()
+    assert 0 < found.common < found.own < found.union < 1
+
+
+def test_dropout_is_drawn_by_seed_step_and_worker() -> None:
+    """VGG19's head alone, so that nothing large is built: it drops half of what passes."""
+
+    class Dropping(Ncf):
+        def module(self) -> torch.nn.Module:
+            raise AssertionError
+
+        def task(self, settings: TaskSettings) -> object:
+            task = model_named("mlp").task(settings)
+            build = task.build
+            task.build = lambda: torch.nn.Sequential(torch.nn.Dropout(), *build())  # type: ignore[method-assign]
+            return task
+
+    def gradients(seed: int, step: int) -> list[np.ndarray]:
+        workload = training_workload(TrainingSpec(Dropping(), 4, 0.1, data=None), 2, seed)
+        return [np.concatenate(own) for own in workload.gradients(step)]
+
+    before = torch.get_rng_state()
+    first, again, other_step, other_seed = gradients(1, 0), gradients(1, 0), gradients(1, 1), gradients(2, 0)
+
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(map(np.array_equal, first, again))
+    assert not any(np.array_equal(first[0], other[0]) for other in (other_step, other_seed))
+    assert not np.array_equal(*first)

@@ -1,0 +1,113 @@
+"""Every registered model: what it says of itself without PyTorch is what the built module has."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.fusion.none import NoFusion
+from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.training.data.catalogue import DATA_SETS
+from netfold.sim.workload.training.models.ncf import Ncf
+from netfold.sim.workload.training.models.perceptrons import Mlp784
+from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
+from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.models.vgg import Vgg19Small
+from tests.examples import nightly
+
+PUBLISHED = {  # parameters
+    "ncf": 611_073,
+    "mlp": 64 * 128 + 128 + 128 * 10 + 10,
+    "mlp_784": 784 * 512 + 512 + 512 * 10 + 10,
+    "cnn": 320 + 18_496 + 401_536 + 1_290,
+    "resnet20": 269_722,  # Idelbayev's table of option A on CIFAR-10
+    "resnet18": 11_689_512,  # this and the next ones: torchvision's table of models
+    "resnet50": 25_557_032,
+    "vgg19_32": 20_024_384 + 512 * 10 + 10,  # torchvision's features of VGG19
+    "vgg19": 143_667_240,
+}
+OPTIONS: dict[Model, int] = {
+    Ncf(expand=(2, 3)): 64 * 3 * (2 * 943 + 3 * 1682) + 611_073 - 64 * 3 * (943 + 1682),
+    Ncf(expand=(147, 16)): 31_889_409,
+    Mlp784(hidden=(256, 128)): 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10,
+    Vgg19Small(batch_norm=True): 20_024_384 + 512 * 10 + 10 + 2 * 5504,
+}
+SMALL: list[Model] = [
+    *map(model_named, ("ncf", "mlp", "mlp_784", "cnn", "resnet20", "vgg19_32")),
+    Ncf(expand=(2, 3)),
+    Mlp784(hidden=(256, 128)),
+    Vgg19Small(batch_norm=True),
+]
+LARGE: list[Model] = [
+    pytest.param(model_named(kind), marks=nightly) for kind in ("resnet18", "resnet50", "vgg19")
+]
+
+
+def shown(model: Model) -> str:
+    return str(model.written)
+
+
+@pytest.mark.parametrize("model", [*map(model_named, model_kinds()), *OPTIONS], ids=shown)
+def test_tensors_are_the_parameters_of_the_module(model: Model) -> None:
+    with torch.device("meta"):
+        built = model.module()
+    parameters = {name: tuple(parameter.shape) for name, parameter in built.named_parameters()}
+
+    assert {tensor.name: tensor.shape for tensor in model.tensors} == parameters
+    assert len(model.tensors) == len(parameters)
+    assert placed(model.tensors) == model.tensors
+    assert model.elements == sum(parameter.numel() for parameter in built.parameters())
+
+
+@pytest.mark.parametrize("kind", model_kinds())
+def test_number_of_parameters_is_the_published_one(kind: str) -> None:
+    assert model_named(kind).elements == PUBLISHED[kind]
+
+
+@pytest.mark.parametrize("model", OPTIONS, ids=shown)
+def test_number_of_parameters_with_options(model: Model) -> None:
+    assert model.elements == OPTIONS[model]
+
+
+@pytest.mark.parametrize("model", [*SMALL, *LARGE], ids=shown)
+def test_tensors_are_in_the_order_of_their_gradients(model: Model) -> None:
+    """The resolver checks fusion by this list, without building the model."""
+    buckets = training_workload(TrainingSpec(model, 1, 0.1, NoFusion()), 1, 1).buckets
+    layers = layers_of(model.tensors)
+
+    assert [bucket.tensors[0].layer for bucket in buckets] == [layer.name for layer in layers]
+    assert [[tensor.name for tensor in bucket.tensors] for bucket in buckets] == [
+        [model.tensors[index].name for index in layer.members] for layer in layers
+    ]
+    assert [tensor._replace(start=0) for bucket in buckets for tensor in bucket.tensors] == [
+        model.tensors[index]._replace(start=0) for layer in layers for index in layer.members
+    ]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_says_what_it_is(model: type[Model]) -> None:
+    assert model.title
+    assert model.source
+    assert model.metric
+    assert model.__doc__
+    assert model.data
+    assert {data.name for data in model.data} <= set(DATA_SETS)
+    assert model().written == model.name() == model().kind
+
+
+def test_options_are_written_beside_the_kind() -> None:
+    assert Ncf(expand=(7, 3)).written == {"kind": "ncf", "expand": [7, 3]}
+
+
+def test_models_are_described_without_pytorch() -> None:
+    code = (
+        "import sys; from netfold.sim.workload.training.models.registry import MODELS; "
+        "print(all(model().elements > 0 for model in MODELS), 'torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert found.stdout == "True False\n"

@@ -1,0 +1,158 @@
+"""A user's model trains as PyTorch trains it, and as a built-in model does."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import netfold
+from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.layers import layers_of
+from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.workload import TrainingWorkload
+from tests.sim.workload.training.user.mine import BATCH, SEED, WORKERS, located
+
+SCENARIO = """name: mine
+topology: {kind: star, hosts: 2, rate: 10Gbps}
+workers: 2
+workload: {kind: training, model: "./mine.py:make", batch: 4, steps: 2, evaluate: {every: 1}}
+codec: {kind: fixed_point}
+collective: {kind: in_network, program: switchml}
+"""
+SCORED = "def make():\n    return MODULE(), DATA, LOSS, lambda module: 0.25\n"
+
+
+def test_gradients_are_those_of_pytorch(tmp_path: Path) -> None:
+    """By a plain loop over the same samples, without netfold's task."""
+    body = (
+        "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 2)\n"
+        "    def forward(self, inputs):\n        return self.two(torch.tanh(self.one(inputs)))\n"
+        "def make():\n    return Mine(), DATA, LOSS\n"
+    )
+    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    assert isinstance(workload, TrainingWorkload)
+    model = workload.model
+    images, targets = torch.arange(36.0).reshape(9, 4) / 36, torch.ones(9, 2)
+    weights = {name: one.detach().clone() for name, one in model.named_parameters()}
+    gradients = workload.gradients(0)
+    for worker in range(WORKERS):
+        (inputs,), wanted = workload._task.samples(0, worker)
+        assert all(any(torch.equal(row, image) for image in images) for row in inputs)
+        assert torch.equal(wanted, targets[:BATCH])
+        leaves = {name: one.clone().requires_grad_() for name, one in weights.items()}
+        hidden = torch.tanh(inputs @ leaves["one.weight"].T + leaves["one.bias"])
+        ((hidden @ leaves["two.weight"].T + leaves["two.bias"] - wanted) ** 2).mean().backward()
+        expected = [leaves[name].grad for name in ("two.bias", "two.weight", "one.bias", "one.weight")]
+        flat = np.concatenate([one.numpy().ravel() for one in expected if one is not None])
+
+        np.testing.assert_allclose(np.concatenate(gradients[worker]), flat, rtol=1e-5, atol=1e-7)
+
+
+def test_it_has_the_tensors_that_a_built_in_model_of_these_layers_has(tmp_path: Path) -> None:
+    body = (
+        "def make():\n    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))\n"
+        "    return module, (torch.randn(9, 64), torch.arange(9)), nn.CrossEntropyLoss()\n"
+    )
+    found, known = located(tmp_path, body), model_named("mlp")
+
+    assert found.tensors == known.tensors
+    assert [layer.name for layer in layers_of(found.tensors)] == ["2", "0"]
+    assert found.elements == 9610
+
+
+def test_frozen_parameters_are_neither_trained_nor_sent(tmp_path: Path) -> None:
+    body = (
+        "def make():\n    module = MODULE()\n    module.bias.requires_grad_(False)\n"
+        "    return module, DATA, LOSS\n"
+    )
+    model = located(tmp_path, body)
+    workload = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED)
+    assert isinstance(workload, TrainingWorkload)
+    before = workload.model.get_parameter("bias").detach().clone()
+    workload.apply(0, [np.sum(parts, axis=0) for parts in zip(*workload.gradients(0), strict=True)])
+
+    assert [tensor.name for tensor in model.tensors] == ["weight"]
+    assert torch.equal(workload.model.get_parameter("bias"), before)
+
+
+def test_samples_with_names(tmp_path: Path) -> None:
+    body = (
+        "class Mine(nn.Linear):\n    def forward(self, first, second):\n"
+        "        return super().forward(first + second)\n"
+        "def make():\n"
+        "    items = [{'first': torch.ones(4) * n, 'second': torch.zeros(4)} for n in range(9)]\n"
+        "    return Mine(4, 2), items, lambda outputs, batch: outputs.mean() + batch['second'].sum()\n"
+    )
+    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    (weights,) = [one for one in workload.gradients(0)[0] if one.size == 8 + 2]
+    (batch,), targets = workload._task.samples(0, 0)
+
+    assert batch is targets
+    # bias first: the mean of two outputs by each bias, and the mean of the inputs by each weight
+    np.testing.assert_allclose(weights[:2], [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(weights[2:], np.tile(batch["first"].mean(0) / 2, 2), rtol=1e-6)
+
+
+def test_random_numbers_of_the_user_repeat_and_leave_no_trace(tmp_path: Path) -> None:
+    body = (
+        "import random\nimport numpy as np\nclass Mine(nn.Linear):\n    def forward(self, inputs):\n"
+        "        return nn.functional.dropout(super().forward(inputs), 0.5)\n"
+        "def make():\n    module = Mine(4, 2)\n"
+        "    nn.init.constant_(module.bias, random.random() + np.random.rand())\n"
+        "    return module, DATA, LOSS\n"
+    )
+    states = random.getstate(), str(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
+    model = located(tmp_path, body)
+    first, second = (training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED) for _ in range(2))
+    other = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED + 1)
+    gradients = [
+        [np.concatenate(own) for own in workload.gradients(0)] for workload in (first, second, other)
+    ]
+
+    assert all(map(np.array_equal, gradients[0], gradients[1]))
+    assert not np.array_equal(gradients[0][0], gradients[2][0])
+    assert random.getstate() == states[0]
+    assert str(np.random.get_state()) == states[1]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "layers_of_mine.py").write_text("WIDTH = 2\n", "utf-8")
+    body = "from layers_of_mine import WIDTH\ndef make():\n    return nn.Linear(4, WIDTH), DATA, LOSS\n"
+
+    assert located(tmp_path, body).elements == 10
+
+
+def test_a_run_keeps_the_file_and_can_be_repeated_from_its_folder(tmp_path: Path) -> None:
+    located(tmp_path, SCORED)
+    (tmp_path / "mine.yaml").write_text(SCENARIO, "utf-8")
+    first = netfold.run(tmp_path / "mine.yaml", out=tmp_path / "runs")
+    folder = first.path
+    copy = tmp_path / "elsewhere"
+    copy.mkdir()
+    for name in ("scenario.yaml", "mine.py"):
+        shutil.copy(folder / name, copy)
+    second = netfold.run(copy / "scenario.yaml", out=copy / "runs")
+
+    assert (folder / "mine.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
+    assert first.steps.select("loss", "test_score", "test_metric").equals(
+        second.steps.select("loss", "test_score", "test_metric")
+    )
+    assert first.steps["test_score"].to_list() == [0.25, 0.25]
+    assert first.summary["inputs"][0]["path"] == "mine.py"
+    assert first.summary["variants"][0]["setup"]["workload"]["model"] == "./mine.py:make"
+
+
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')"])
+def test_a_score_that_is_no_number(tmp_path: Path, value: str) -> None:
+    body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    with pytest.raises(Exception, match="the score is"):
+        workload.score(0, is_last=True)
