@@ -20,6 +20,7 @@ from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
 from netfold.sim.workload.layers import Layer, elements_of, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
+from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.sizes import (
     DATA,
     MOVIELENS_ITEMS,
@@ -28,7 +29,7 @@ from netfold.sim.workload.training.sizes import (
     ncf_tensors,
     perceptron_tensors,
 )
-from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
+from netfold.sim.workload.workload import StepCost, Workload
 
 __all__ = [
     "Bucket",
@@ -42,7 +43,7 @@ __all__ = [
     "training_workload",
 ]
 
-_DDP_FUSION = BySize(DDP_BYTES)
+_DDP_FUSION, _PLAIN_SGD = BySize(DDP_BYTES), Recipe()
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class TrainingSpec:
     )  # ncf only: copies of users and items; (147, 16) has the size of MovieLens-20M
     data: str | None = None  # a name in DATA[model]; None: the first
     test_every: int | None = None  # steps between tests on held-out data; None: none is held out
+    recipe: Recipe = _PLAIN_SGD  # optimizer, schedule, local steps
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -75,12 +77,13 @@ class TrainingSpec:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, in gradient-ready order; their operations are counted when it is built."""
-        return layers_of(self.tensors)
+        tensors = self.tensors
+        return layers_of(tensors, ready_shares=[1.0] * len(tensors) if self.recipe.is_local else ())
 
     @property
     def facts(self) -> frozenset[StepFact]:
         """What its workload knows of a step."""
-        return ALL_FACTS
+        return self.recipe.facts
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
@@ -108,7 +111,7 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
         sizes = PERCEPTRONS[spec.model]
         images = load_images(spec.data or DATA[spec.model][0], sizes[0])
         task = DigitsTask(images, sizes, spec.batch, workers, seed, holds_out)
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every)
+    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe)
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:
