@@ -46,8 +46,8 @@ _CAPTIONS = {
     "busy, the most busy and the median link of each direction.",
     "training.svg": "Training against steps, against the bytes on a worker's link (up and down, headers "
     "included), and against simulated time. The loss is the mean over workers before a step's update; a test "
-    "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "
-    "left out.",
+    "is of the weights after it. A dotted line is the score to reach. Lines of variants that agree coincide; "
+    "a loss far above its first value is left out.",
 }
 
 
@@ -100,6 +100,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         first=variants[0]["metrics"],
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
         tested=any(words.is_tested(variant["metrics"]) for variant in variants),
+        aimed=any(words.has_target(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=fastest_of(variants),

@@ -60,6 +60,7 @@ def _spec_of(
             section.expand,
             section.data,
             section.evaluate.every if section.evaluate else None,
+            section.recipe(),
         )
     if section.profile is not None:
         profile = _profile_of(section.profile, section.shrink, location)
@@ -107,6 +108,8 @@ def check_needs(
     ScenarioError
         It does, with the facts and a workload that knows them.
     """
+    if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
+        raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
     if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
         raise location.job_error("codec", *refusal)
 
@@ -142,8 +145,12 @@ def steps_of(
     return section.steps or held or 1
 
 
-def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
+def workload_warnings(
+    workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int, codec: Codec
+) -> tuple[str, ...]:
     """Warnings about gradients."""
+    if isinstance(workload, TrainingSpec):
+        return workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

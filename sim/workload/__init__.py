@@ -75,6 +75,11 @@ class TrainingSpec:
         return elements_of(self.tensors)
 
     @property
+    def held_elements(self) -> int:
+        """Elements that are kept of a worker's gradient: fewer than all where some are kept as rows."""
+        return self.elements
+
+    @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, in gradient-ready order; their operations are counted when it is built."""
         tensors = self.tensors
@@ -111,7 +116,9 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
         sizes = PERCEPTRONS[spec.model]
         images = load_images(spec.data or DATA[spec.model][0], sizes[0])
         task = DigitsTask(images, sizes, spec.batch, workers, seed, holds_out)
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe)
+    return TrainingWorkload(
+        task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe
+    )
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

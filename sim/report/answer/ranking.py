@@ -9,6 +9,7 @@ from netfold.sim.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import because
 from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.workload.training.loop.metrics import metric_named
 from netfold.spelling import names_hint
 
 AS_GIVEN = "given"
@@ -22,7 +23,8 @@ SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
     "nmse": ("nmse", False),
     "error": ("max_abs_error", False),
     "loss": ("loss", False),
-    "score": ("test_score", True),
+    "score": ("test_score", True),  # of a metric of which less is better, the least
+    "target": ("time_to_target_us", False),
 }
 
 
@@ -56,7 +58,10 @@ def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool,
 
     def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
         value = metrics.get(metric)
-        signed = 0.0 if value is None else -value if more_is_better else value
+        more = more_is_better
+        if metric == "test_score" and value is not None:
+            more = metric_named(metrics["test_metric"]).more_is_better
+        signed = 0.0 if value is None else -value if more else value
         return kind(verdict) not in GOOD, value is None, signed
 
     return key

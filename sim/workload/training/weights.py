@@ -48,9 +48,7 @@ class Weights:
         The optimizer of moves that ask for one, with its state.
     """
 
-    def __init__(
-        self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory | None = None) -> None:
         self._model, self._memory = model, memory
         self.shapes = {name: tuple(model.get_parameter(name).shape) for name in names}
         # Views that share memory with the model: what `move` subtracts from.
@@ -70,7 +68,9 @@ class Weights:
             for name in move.names:
                 weights = self.flat[name]
                 total = move.total[start : start + weights.size]
-                squares += self._stepped(name, total, move) if move.mean_of else moved(weights, total, move.rate)
+                squares += (
+                    self._stepped(name, total, move) if move.mean_of else moved(weights, total, move.rate)
+                )
                 start += weights.size
         self.update_norm = math.sqrt(math.fsum(squares))  # exact, whatever the order of parameters
 
@@ -96,8 +96,8 @@ class Weights:
         try:
             yield
         finally:
-            for name, weights in own.items():
-                self._model.get_parameter(name).data = weights
+            for name, tensor in own.items():
+                self._model.get_parameter(name).data = tensor
 
     def tensor_of(self, name: str, weights: Gradient) -> torch.Tensor:
         """A parameter's flat values as a tensor of its shape, in the same memory."""
@@ -208,7 +208,7 @@ class Weights:
     def _checksum(self) -> int:
         found = 0
         for weights in self.flat.values():
-            found = zlib.crc32(weights.view(np.uint8), found)
+            found = zlib.crc32(weights.data, found)
         return found
 
     def _copied(self) -> Copy:

@@ -1,4 +1,4 @@
-"""Where the gradients of all workers are: one mapping of memory, written tensor by tensor, used at every step.
+"""Where the gradients of all workers are: one mapping of memory, used at every step, written by tensors.
 
 PyTorch hands over each tensor's gradient when it is ready, and frees it; so beside the arena there is no
 second copy of a gradient. Gradients that PyTorch gives as rows stay rows, and take memory for these alone. A

@@ -52,10 +52,8 @@ class LocalSteps:
         """
         before = self._weights.flat if start is None else start
         own = {name: one.copy() for name, one in before.items()}
-        losses = []
         with self._weights.replaced_by(own):
-            for local in range(self._recipe.local_steps):
-                losses.append(self._one(step, local, worker, own))
+            losses = [self._one(step, local, worker, own) for local in range(self._recipe.local_steps)]
         for name, after in own.items():
             np.subtract(before[name], after, out=after)
             sink(name, self._weights.tensor_of(name, after))

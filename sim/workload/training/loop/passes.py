@@ -40,8 +40,8 @@ class Passes:
     def run(self, step: int, worker: int, sink: Sink) -> float:
         """The loss of a worker at a step; every gradient goes to the sink when it is ready.
 
-        A parameter on which the loss does not depend is not handed over. One whose gradient is made in several
-        parts (checkpointed activations) may be handed over several times: the gradient is their sum.
+        A parameter on which the loss does not depend is not handed over. One whose gradient is made in
+        several parts (checkpointed activations) may be handed over several times: the gradient is their sum.
         """
         self._sink = sink
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from netfold.homomorphic.round import StepFact
 from netfold.sim.workload.training.optimizers.rule import Optimizer
@@ -11,6 +12,14 @@ from netfold.sim.workload.training.schedules.constant import Constant
 from netfold.sim.workload.training.schedules.rule import Schedule
 
 _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
+
+
+class RecipeRefusal(NamedTuple):
+    """Why a codec cannot be used with a recipe."""
+
+    key: str  # of the workload, that is at fault
+    message: str
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,36 @@ class Recipe:
         if self.is_local and self.optimizer.state_floats:
             unknown.add(StepFact.KEPT_WEIGHTS)
         return frozenset(StepFact) - unknown
+
+    def refusal(self, codec: str, needs: frozenset[StepFact]) -> RecipeRefusal | None:
+        """Why a codec of this kind, which needs these facts of a step, cannot be used; None if it can."""
+        unknown, kind = needs - self.facts, self.optimizer.kind
+        if StepFact.LEARNING_RATE in unknown:
+            return RecipeRefusal(
+                "optimizer",
+                f"codec {codec} makes updates of weights, or decides by them, and takes an update to be "
+                f"learning_rate · sum / workers; {kind} with these options does something else with the sum",
+                "use optimizer sgd without momentum and weight_decay, or local_steps, where each worker has an "
+                "optimizer of its own, or another codec",
+            )
+        if unknown:
+            return RecipeRefusal(
+                "optimizer",
+                f"codec {codec} compares what a worker sends with the same from weights that it kept; with "
+                f"local_steps and {kind}, which remembers past steps, that cannot be computed again",
+                "use optimizer sgd without momentum, local_steps: 1, or another codec",
+            )
+        return None
+
+    def warnings(self, codec: str, momentum: float) -> tuple[str, ...]:
+        """Warnings about a codec of this kind that keeps so much of workers' past gradients itself."""
+        if not momentum or not self.optimizer.momentum:
+            return ()
+        where = "workers' optimizers have" if self.is_local else "the optimizer has"
+        return (
+            f"momentum is taken twice: codec {codec} has workers keep {momentum:g} of theirs, and {where} "
+            f"{self.optimizer.momentum:g} ({self.optimizer.kind}); set one of them to 0",
+        )
 
     def factor(self, step: int, local: int = 0) -> float:
         """What the schedule multiplies the rate by, at a worker's optimizer step between two exchanges."""

@@ -19,7 +19,7 @@ _BUFFER = "momentum_buffer"
 
 @dataclass(frozen=True)
 class Sgd(Optimizer):
-    """v ← momentum · v + gradient; weights −= rate · v. With Nesterov's momentum gradient + momentum · v moves.
+    """v ← momentum · v + gradient; weights −= rate · v, with Nesterov's rate · (gradient + momentum · v).
 
     Weight decay adds weight_decay · weights to the gradient. PyTorch's convention: the first v is the first
     gradient, and the rate is outside v (Sutskever et al., ICML 2013, have it inside).
