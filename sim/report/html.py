@@ -46,8 +46,8 @@ _CAPTIONS = {
     "busy, the most busy and the median link of each direction.",
     "training.svg": "Training against steps, against the bytes on a worker's link (up and down, headers "
     "included), and against simulated time. The loss is the mean over workers before a step's update; a test "
-    "is of the weights after it. A dotted line is the score to reach. Lines of variants that agree coincide; "
-    "a loss far above its first value is left out.",
+    "is of the weights after it. Lines of variants that agree coincide; a loss far above its first value is "
+    "left out.",
 }
 
 

@@ -204,10 +204,8 @@ def _reordering_metrics(fact: VariantFacts) -> dict[str, Any]:
 def _test_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:
     """The last test on held-out data."""
     last = next((step for step in reversed(steps) if step.test_score is not None), None)
-    return {
-        "test_metric": last and last.test_metric,
-        "test_score": _finite(last.test_score if last else None),
-    }
+    score = _finite(last.test_score) if last else None
+    return {"test_metric": last and last.test_metric, "test_score": score}
 
 
 def _target_metrics(

@@ -71,8 +71,8 @@ class Recipe:
                 "optimizer",
                 f"codec {codec} makes updates of weights, or decides by them, and takes an update to be "
                 f"learning_rate · sum / workers; {kind} with these options does something else with the sum",
-                "use optimizer sgd without momentum and weight_decay, or local_steps, where each worker has an "
-                "optimizer of its own, or another codec",
+                "use optimizer sgd without momentum and weight_decay, or local_steps, where each worker has "
+                "an optimizer of its own, or another codec",
             )
         if unknown:
             return RecipeRefusal(
