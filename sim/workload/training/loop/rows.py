@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +42,14 @@ def rows_of(gradient: Tensor) -> Rows:
 
     Rows of a dense gradient without a non-zero element are left out.
     """
+    row_elements = math.prod(gradient.shape[1:])
     if not gradient.is_sparse:
-        table = gradient.detach().reshape(gradient.shape[0], -1).numpy()
+        table = gradient.detach().reshape(-1, row_elements).numpy()
         places = np.flatnonzero(table.any(axis=1))
         return Rows(places, table[places])
     summed = gradient.detach().coalesce()
     places = summed.indices()[0].numpy()
-    return Rows(places, summed.values().reshape(places.size, -1).numpy())
+    return Rows(places, summed.values().reshape(places.size, row_elements).numpy())
 
 
 def no_rows(row_elements: int) -> Rows:
