@@ -24,7 +24,7 @@ INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11
 
 @dataclass
 class Given:
-    """A model that is built by a function; inputs are normal numbers, or with `ids` whole numbers below it."""
+    """A model that is built by a function; inputs are normal, or with `ids` whole numbers below it."""
 
     make: Callable[[], nn.Module]
     ids: int = 0
@@ -62,7 +62,11 @@ def dropping() -> nn.Module:
 
 
 def made(
-    task: Given, workers: int = 4, rate: float = 0.1, recipe: Recipe | None = None, fusion: Fusion | None = None
+    task: Given,
+    workers: int = 4,
+    rate: float = 0.1,
+    recipe: Recipe | None = None,
+    fusion: Fusion | None = None,
 ) -> TrainingWorkload:
     return TrainingWorkload(task, workers, rate, fusion or NoFusion(), SEED, 1, recipe or Recipe())
 

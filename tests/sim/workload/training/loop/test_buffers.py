@@ -106,9 +106,9 @@ def test_statistics_restart_and_resume() -> None:
     assert buffers_of(other.model) == once
     with pytest.raises(ValueError, match=r"buffers\.1\.running_mean has shape None, must be \(7,\)"):
         other.restore({name: one for name, one in state.items() if name != "buffers.1.running_mean"})
+    plain = made(Given(linear), 2)
     with pytest.raises(ValueError, match=r"buffers\.1\.running_mean has shape \(7,\), must be None"):
-        state_of_plain = made(Given(linear), 2).state()
-        made(Given(linear), 2).restore({**state_of_plain, "buffers.1.running_mean": np.zeros(7, np.float32)})
+        plain.restore({**plain.state(), "buffers.1.running_mean": np.zeros(7, np.float32)})
 
 
 def test_a_model_that_is_built_otherwise_each_time_is_refused_at_the_restart() -> None:

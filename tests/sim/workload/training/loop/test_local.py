@@ -22,7 +22,6 @@ from tests.sim.workload.training.loop.given import (
     linear,
     made,
     normed,
-    totals,
     train,
     weights_of,
 )
@@ -162,6 +161,8 @@ def test_facts_that_a_recipe_leaves_unknown() -> None:
     everything = frozenset(StepFact)
 
     assert Recipe().facts == Recipe(Sgd(), local_steps=2).facts == everything
-    assert Recipe(Adam()).facts == Recipe(Sgd(weight_decay=0.1)).facts == everything - {StepFact.LEARNING_RATE}
+    assert (
+        Recipe(Adam()).facts == Recipe(Sgd(weight_decay=0.1)).facts == everything - {StepFact.LEARNING_RATE}
+    )
     assert Recipe(Adam(), local_steps=2).facts == everything - {StepFact.KEPT_WEIGHTS}
     assert Recipe(Sgd(weight_decay=0.1), local_steps=2).facts == everything
