@@ -54,14 +54,14 @@ def check_sort(sort: str) -> str:
 
 def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
     """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last."""
-    metric, more_is_better = SORTS[sort]
+    metric, usually = SORTS[sort]
 
     def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
         value = metrics.get(metric)
-        more = more_is_better
+        more_is_better = usually
         if metric == "test_score" and value is not None:
-            more = metric_named(metrics["test_metric"]).more_is_better
-        signed = 0.0 if value is None else -value if more else value
+            more_is_better = metric_named(metrics["test_metric"]).more_is_better
+        signed = 0.0 if value is None else -value if more_is_better else value
         return kind(verdict) not in GOOD, value is None, signed
 
     return key
