@@ -25,7 +25,7 @@ REDO_LABEL = "redo"
 class RoundLog:
     """One round in progress."""
 
-    gradients: list[Gradient]  # every worker's
+    gradients: list[Gradient]  # every worker's, while the round is open
     operations: list[Operation] = field(default_factory=list)
     decoded: dict[int, Decoded] = field(default_factory=dict)
     notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun

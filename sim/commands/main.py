@@ -182,8 +182,8 @@ def compare(
         str,
         typer.Option(
             metavar="METRIC",
-            help="Rank by aggregation, iteration, elements, wire, compression, nmse, error, loss or score; "
-            "or given, the order of the runs.",
+            help="Rank by aggregation, iteration, elements, wire, compression, nmse, error, loss, score or "
+            "target (time to it); or given, the order of the runs.",
         ),
     ] = "aggregation",
     draw: Annotated[

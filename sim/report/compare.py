@@ -103,6 +103,7 @@ class Comparison(Shown):
         names = self.runs
         trained = any(words.has_trained(row.metrics) for row in self.rows)
         tested = any(words.is_tested(row.metrics) for row in self.rows)
+        aimed = any(words.has_target(row.metrics) for row in self.rows)
         table = FittingTable("", self._legend(), _KEYS_COUNT, _RATIO_COLUMNS)
         table.add_column("#", justify="right")
         table.add_column("run", justify="right")
@@ -114,6 +115,7 @@ class Comparison(Shown):
         for heading in (
             *(["training loss"] if trained else []),
             *(["held-out data"] if tested else []),
+            *(["target"] if aimed else []),
             "verdict",
         ):
             table.add_column(heading)
@@ -133,6 +135,7 @@ class Comparison(Shown):
                 words.times(ratios["wire_bytes_up_per_worker"]),
                 *([words.training_loss(metrics)] if trained else []),
                 *([words.held_out_score(metrics)] if tested else []),
+                *([words.to_target(metrics)] if aimed else []),
                 verdict_text(row.verdict),
             )
         return table

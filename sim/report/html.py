@@ -100,6 +100,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         first=variants[0]["metrics"],
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
         tested=any(words.is_tested(variant["metrics"]) for variant in variants),
+        aimed=any(words.has_target(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=fastest_of(variants),

@@ -18,6 +18,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.setup import shown
 from netfold.sim.results.reader import Run
 from netfold.sim.units import PS_PER_US
+from netfold.sim.workload.training.loop.metrics import metric_named
 
 _COLOURS = (
     *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
@@ -41,6 +42,8 @@ class _Row(NamedTuple):
     column: str  # loss or test_score
     curves: pl.DataFrame  # the task's, all steps
     is_last: bool  # of its task
+    metric: str = ""  # of a score
+    targets: tuple[float, ...] = ()  # scores to reach
 
 
 _Line = tuple[pl.Series, pl.Series]  # across and up
@@ -120,6 +123,8 @@ def learning(run: Run) -> Figure | None:
     for row, panels in zip(rows, grid, strict=True):
         for axis, axes in zip(_AXES, panels, strict=True):
             _draw(axes, {label: _points(row, axis, label) for label in _labels(row)}, names)
+            for target in row.targets:
+                axes.axhline(target, color=style.BLACK, linewidth=0.8, linestyle=":")
             axes.grid(color=style.LIGHT_GREY, linewidth=0.6)
             _scale_across(axes, row, axis)
             if row.is_last:
@@ -150,8 +155,15 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
         metrics = own["test_metric"].drop_nulls()
         rows.append(_Row(f"{which}training loss{mean}", "loss", own, metrics.is_empty()))
         if not metrics.is_empty():
-            rows.append(_Row(f"{which}{metrics[0]} on held-out data", "test_score", own, True))
+            title = f"{which}{metrics[0]} on held-out data"
+            rows.append(_Row(title, "test_score", own, True, metrics[0], _targets(run, labels)))
     return rows
+
+
+def _targets(run: Run, labels: list[str]) -> tuple[float, ...]:
+    """The scores that some of these variants are to reach, each once."""
+    own = (entry["metrics"].get("target") for entry in run.summary["variants"] if entry["name"] in labels)
+    return tuple(sorted({target for target in own if target is not None}))
 
 
 def _task(entry: dict[str, Any]) -> str:
@@ -206,10 +218,7 @@ def _scale_across(axes: Axes, row: _Row, axis: _Axis) -> None:
 def _scale(axes: Axes, row: _Row) -> None:
     """Scale the upright axis of a row; losses that grow without limit leave it."""
     if row.column == "test_score":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-        scores = row.curves["test_score"].drop_nulls().to_list()
-        margin = max(0.08 * (max(scores) - min(scores)), 0.005)
-        axes.set_ylim(min(scores) - margin, max(scores) + margin)
+        _scale_score(axes, row)
         return
     lines = [_points(row, _STEPS, label)[1].to_list() for label in _labels(row)]
     most = _OFF * max((line[0] for line in lines if math.isfinite(line[0])), default=0.0)
@@ -224,6 +233,25 @@ def _scale(axes: Axes, row: _Row) -> None:
     else:
         margin = max(0.08 * (high - low), 0.001 * high)
         axes.set_ylim(low - margin, high + margin)
+
+
+def _scale_score(axes: Axes, row: _Row) -> None:
+    """Scale the upright axis of scores: shares in percent, perplexities by their logarithm if far apart."""
+    scores = row.curves["test_score"].drop_nulls().to_list()
+    shown = [score for score in (*scores, *row.targets) if math.isfinite(score)]
+    if not shown:
+        return
+    if metric_named(row.metric).is_share:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+        margin = max(0.08 * (max(shown) - min(shown)), 0.005)
+    elif _is_far(shown) and min(shown) > 0:
+        axes.set_yscale("log", nonpositive="mask")
+        axes.set_ylim(0.9 * min(shown), 1.1 * max(shown))
+        _plain_ticks(axes.yaxis, (min(shown), max(shown)))
+        return
+    else:
+        margin = max(0.08 * (max(shown) - min(shown)), 0.005 * max(map(abs, shown)), 1e-6)
+    axes.set_ylim(min(shown) - margin, max(shown) + margin)
 
 
 def _plain_ticks(axis: Axis, limits: tuple[float, float]) -> None:

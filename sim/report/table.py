@@ -26,6 +26,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     bounded = any(variant.get("bounds") for variant in variants)
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     tested = any(words.is_tested(variant["metrics"]) for variant in variants)
+    aimed = any(words.has_target(variant["metrics"]) for variant in variants)
     notes = [
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
@@ -46,6 +47,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         "exact",
         *(["training loss"] if trained else []),
         *(["held-out data"] if tested else []),
+        *(["target"] if aimed else []),
         *(["bound by"] if bounded else []),
         "verdict",
     ):
@@ -63,6 +65,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             words.exact(metrics),
             *([words.training_loss(metrics)] if trained else []),
             *([words.held_out_score(metrics)] if tested else []),
+            *([words.to_target(metrics)] if aimed else []),
             *([Text(short(variant.get("bounds", ())))] if bounded else []),
             verdict_text(variant["verdict"]),
         )

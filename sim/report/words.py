@@ -7,6 +7,7 @@ from typing import Any
 
 from netfold.sim.results.breakdown import UNEXPLAINED
 from netfold.sim.units import PS_PER_US
+from netfold.sim.workload.training.loop.metrics import metric_named
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket
@@ -200,4 +201,28 @@ def is_tested(metrics: Mapping[str, Any]) -> bool:
 
 def held_out_score(metrics: Mapping[str, Any]) -> str:
     """The last test on held-out data: "accuracy 94.2 %"."""
-    return f"{metrics['test_metric']} {percent(metrics['test_score'])}" if is_tested(metrics) else NOTHING
+    if not is_tested(metrics):
+        return NOTHING
+    return f"{metrics['test_metric']} {score(metrics['test_metric'], metrics['test_score'])}"
+
+
+def score(metric: str, value: float) -> str:
+    """A value of a metric: "94.2 %" where it is a share, "123" where it is a perplexity."""
+    return percent(value) if metric_named(metric).is_share else digits(value)
+
+
+def has_target(metrics: Mapping[str, Any]) -> bool:
+    """Whether a variant was to reach a score."""
+    return metrics.get("target") is not None
+
+
+def to_target(metrics: Mapping[str, Any]) -> str:
+    """What it took to reach the target: "95 % in 120 steps, 3.40 ms, 1.20 MB", or "95 % missed"."""
+    if not has_target(metrics):
+        return NOTHING
+    target = score(metrics["test_metric"] or "", metrics["target"])
+    if metrics["steps_to_target"] is None:
+        return f"{target} missed"
+    steps = counted(metrics["steps_to_target"], "step")
+    taken = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
+    return f"{target} in {steps}, {', '.join(taken)}"

@@ -24,7 +24,8 @@ _STEP_BYTES = 500  # of records: per step and worker …
 _ROUND_BYTES = 1000  # … and for each of its buckets
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
-_TRAINING_BYTES = 12  # per weight: the model, its gradient and its start
+_TRAINING_BYTES = 12  # per weight: the model, totals up to the update, and one tensor's gradient or a copy
+_LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
 _TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
 _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
 
@@ -68,13 +69,27 @@ class JobSize:
     @property
     def kept_bytes(self) -> int:
         """Gradients, copies of those whose bucket is not in one place, and what a codec has workers keep."""
-        gradients = FLOAT_BYTES * self.elements * self.workers
+        held = self.elements
+        if isinstance(self.workload, TrainingSpec) and self.size is None:
+            held = self.workload.held_elements
+        gradients = FLOAT_BYTES * held * self.workers
+        if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
+            gradients += FLOAT_BYTES * self.at_once * self.workers
         tensors, kept = self.workload.tensors, 0
         if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
             kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
         if StepFact.KEPT_WEIGHTS in self.codec.needs:
             kept += 2  # weights, and gradients at them
-        return gradients * (1 + kept)
+        return gradients * (1 + kept) + self._optimizer_bytes
+
+    @property
+    def _optimizer_bytes(self) -> int:
+        """What optimizers remember: one for all workers, or with local steps one of each."""
+        if not isinstance(self.workload, TrainingSpec):
+            return 0
+        recipe = self.workload.recipe
+        each = FLOAT_BYTES * recipe.optimizer.state_floats
+        return self.elements * (each * self.workers + _LOCAL_BYTES if recipe.is_local else each)
 
     def bytes(self, codec: Footprint, records: bool = True) -> float:
         """Peak memory, with or without the records."""

@@ -60,6 +60,7 @@ def _spec_of(
             fusion,
             section.data,
             section.evaluate.every if section.evaluate else None,
+            section.recipe(),
         )
     if section.profile is not None:
         profile = _profile_of(section.profile, section.shrink, location)
@@ -118,6 +119,8 @@ def check_needs(
     ScenarioError
         It does, with the facts and a workload that knows them.
     """
+    if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
+        raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
     if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
         raise location.job_error("codec", *refusal)
 
@@ -153,11 +156,16 @@ def steps_of(
     return section.steps or held or 1
 
 
-def workload_warnings(workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int) -> tuple[str, ...]:
+def workload_warnings(
+    workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int, codec: Codec
+) -> tuple[str, ...]:
     """Warnings about gradients."""
-    if isinstance(workload, TrainingSpec) and workload.stands_in_for:
-        data = workload.model.data_named(workload.data).name
-        return (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
+    if isinstance(workload, TrainingSpec):
+        told = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+        if workload.stands_in_for:
+            data = workload.model.data_named(workload.data).name
+            told += (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
+        return told
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",

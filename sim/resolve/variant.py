@@ -184,7 +184,7 @@ class _VariantResolver:
             warnings=(
                 *found.warnings,
                 *warnings_of(found.codec, found.plan),
-                *workload_warnings(workload, len(names)),
+                *workload_warnings(workload, len(names), found.codec),
                 *routing_warnings(site.network.policy, found.plan),
             ),
         )

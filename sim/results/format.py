@@ -86,6 +86,10 @@ class _Metrics(Form):
     loss: Finite | None
     test_metric: str | None = None
     test_score: Number | None = None
+    target: Number | None = None
+    steps_to_target: Count | None = None
+    time_to_target_us: Number | None = None
+    bytes_to_target: Number | None = None
 
 
 class _NamedCheck(Form):

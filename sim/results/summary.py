@@ -14,6 +14,7 @@ from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.verdicts import of_checks, worst
 from netfold.sim.units import PS_PER_S, PS_PER_US
+from netfold.sim.workload.training.loop.metrics import metric_named
 
 DENSE_ELEMENT_BYTES = 4  # float32
 
@@ -38,6 +39,7 @@ class VariantFacts:
     reordering: tuple[int, int] | None = (
         None  # packets that later ones overtook, and those sent again in vain
     )
+    target: float | None = None  # score on held-out data that it is to reach
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
 
 
@@ -110,6 +112,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "loss_first": _finite(steps[0].loss) if steps else None,
         "loss": _finite(steps[-1].loss) if steps else None,
         **_test_metrics(steps),
+        **_target_metrics(fact, steps, finished),
     }
     entry: dict[str, Any] = {
         "name": name,
@@ -201,7 +204,38 @@ def _reordering_metrics(fact: VariantFacts) -> dict[str, Any]:
 def _test_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:
     """The last test on held-out data."""
     last = next((step for step in reversed(steps) if step.test_score is not None), None)
-    return {"test_metric": last and last.test_metric, "test_score": last and last.test_score}
+    score = _finite(last.test_score) if last else None
+    return {"test_metric": last and last.test_metric, "test_score": score}
+
+
+def _target_metrics(
+    fact: VariantFacts, steps: Sequence[StepRecord], rounds: Sequence[RoundRecord]
+) -> dict[str, Any]:
+    """What it took to the first test that reached the target: all None if none did. Nothing without a target.
+
+    Time is from the start of the first step to the end of the one before the test; bytes are those on the
+    links of a worker, up and down, mean over workers.
+    """
+    if fact.target is None:
+        return {}
+    found: dict[str, Any] = {
+        "target": fact.target,
+        "steps_to_target": None,
+        "time_to_target_us": None,
+        "bytes_to_target": None,
+    }
+    for done, step in enumerate(steps, start=1):
+        if step.test_metric is None or step.test_score is None:
+            continue
+        if metric_named(step.test_metric).reaches(step.test_score, fact.target):
+            wire_bytes = sum(
+                one.wire_bytes_up + one.wire_bytes_down for one in rounds if one.step <= step.step
+            )
+            found["steps_to_target"] = done
+            found["time_to_target_us"] = (step.end_ps - steps[0].start_ps) / PS_PER_US
+            found["bytes_to_target"] = _mean(wire_bytes, fact.workers)
+            break
+    return found
 
 
 def _note_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class TrainingJob:
         workload = parts.workload
         parts.reporter.report(f"gradients of step {step}")
         gradients = workload.gradients(step)
-        rounds = [RoundLog([own[bucket.index] for own in gradients]) for bucket in workload.buckets]
+        rounds = [RoundLog([]) for _ in workload.buckets]
         passes, buckets = self._begin(step, rounds, gradients)
         yield self._environment.all_of(buckets) | self._failed
         end_ps = int(self._environment.now)
@@ -132,7 +132,7 @@ class TrainingJob:
         ]
         passes = [environment.process(self._passes(step, worker)) for worker in range(parts.workers)]
         buckets = [
-            environment.process(self._bucket(step, worker, bucket, log))
+            environment.process(self._bucket(step, worker, bucket, log, gradients))
             for bucket, log in zip(parts.workload.buckets, rounds, strict=True)
             for worker in range(parts.workers)
         ]
@@ -153,7 +153,12 @@ class TrainingJob:
         return self._environment.event()
 
     def _bucket(
-        self, step: int, worker: int, bucket: Bucket, log: RoundLog
+        self,
+        step: int,
+        worker: int,
+        bucket: Bucket,
+        log: RoundLog,
+        gradients: Sequence[Sequence[Gradient]],
     ) -> Generator[simpy.Event, Any, None]:
         """One worker's side of a bucket. It never ends if its codec cannot go on."""
         yield self._computing[worker].ready(bucket.index)
@@ -161,6 +166,7 @@ class TrainingJob:
         yield self._places.take(worker, place, self._parts.overlap.rank(bucket.index))
         if log.start_ps is None:
             log.start_ps = int(self._environment.now)
+            log.gradients += [own[bucket.index] for own in gradients]
             self._open[step, bucket.index] = log
         try:
             yield from self._rounds.run(step, bucket.index, worker, log)
@@ -192,7 +198,9 @@ class TrainingJob:
         self._closed += 1
         log.operations.clear()
         log.notes.clear()
-        log.decoded = {0: decoded[0]}  # only worker 0's is applied: free the memory of the others
+        log.gradients.clear()
+        # Only worker 0's total is applied: free the memory of all else.
+        log.decoded = {0: replace(decoded[0], contribution=decoded[0].total)}
 
     def share(self) -> float:
         """Share of the current step that is done: closed rounds, and the network's share of open ones."""

@@ -22,7 +22,7 @@ from netfold.sim.run.costs.facts import fusion_facts
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
-from netfold.sim.workload import Workload
+from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.pool import Workloads
 
 
@@ -128,6 +128,7 @@ class Simulation:
             duration_ps=int(self.environment.now),
             diagnosis=ending.diagnosis,
             trace=ending.trace,
+            target=job.workload.recipe.target if isinstance(job.workload, TrainingSpec) else None,
             fusion=fusion_facts(job),
         )
 

@@ -20,9 +20,10 @@ from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
+from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.models.registry import model_named
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
+from netfold.sim.workload.workload import StepCost, Workload
 
 __all__ = [
     "Bucket",
@@ -36,7 +37,7 @@ __all__ = [
     "training_workload",
 ]
 
-_DDP_FUSION = BySize(DDP_BYTES)
+_DDP_FUSION, _PLAIN_SGD = BySize(DDP_BYTES), Recipe()
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class TrainingSpec:
     fusion: Fusion = _DDP_FUSION
     data: str | None = None  # one of the model's data sets; None: the first
     test_every: int | None = None  # steps between tests on held-out data; None: none is held out
+    recipe: Recipe = _PLAIN_SGD  # optimizer, schedule, local steps
 
     def __post_init__(self) -> None:
         if isinstance(self.model, str):
@@ -70,14 +72,20 @@ class TrainingSpec:
         return self.model.elements
 
     @property
+    def held_elements(self) -> int:
+        """Elements that are kept of a worker's gradient: fewer than all where some are kept as rows."""
+        return self.elements
+
+    @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, in gradient-ready order; their operations are counted when it is built."""
-        return layers_of(self.tensors)
+        tensors = self.tensors
+        return layers_of(tensors, ready_shares=[1.0] * len(tensors) if self.recipe.is_local else ())
 
     @property
     def facts(self) -> frozenset[StepFact]:
         """What its workload knows of a step."""
-        return ALL_FACTS
+        return self.recipe.facts
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
@@ -92,7 +100,9 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
 
     data, holds_out = spec.model.data_named(spec.data).name, spec.test_every is not None
     task = spec.model.task(TaskSettings(data, spec.batch, workers, seed, holds_out))
-    return TrainingWorkload(task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every)
+    return TrainingWorkload(
+        task, workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe
+    )
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

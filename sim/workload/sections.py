@@ -7,24 +7,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from netfold.sim.keys.fields import Count, OneOf, Pair, Share, Size
 from netfold.sim.keys.section import Section
-from netfold.sim.units import SIZE
+from netfold.sim.units import FRACTION_PATTERN, SIZE, parse_fraction
 from netfold.sim.workload.fusion.one import OneSection
 from netfold.sim.workload.fusion.registry import SECTIONS
 from netfold.sim.workload.fusion.rule import FusionSection
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.model_key import AnyModel
 from netfold.sim.workload.training.models.registry import MODELS, data_names
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.optimizers.registry import SECTIONS as OPTIMIZERS
+from netfold.sim.workload.training.optimizers.rule import OptimizerSection
+from netfold.sim.workload.training.optimizers.sgd import SgdSection
+from netfold.sim.workload.training.schedules.constant import ConstantSection
+from netfold.sim.workload.training.schedules.registry import SECTIONS as SCHEDULES
+from netfold.sim.workload.training.schedules.rule import ScheduleSection
 
 if TYPE_CHECKING:
     AnyFusion = FusionSection
+    AnyOptimizer = OptimizerSection
+    AnySchedule = ScheduleSection
 else:
     AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyOptimizer = Annotated[Union[OPTIMIZERS], Field(discriminator="kind")]  # noqa: UP007
+    AnySchedule = Annotated[Union[SCHEDULES], Field(discriminator="kind")]  # noqa: UP007
 
 
 def _only_without_fusion(size_bytes: int | None) -> int | None:
@@ -61,11 +80,35 @@ TensorShapes = Annotated[
 ]
 
 
+def _read_target(value: object) -> object:
+    """A percentage as a number; pydantic reads all else."""
+    return parse_fraction(value) if isinstance(value, str) else value
+
+
+Target = Annotated[
+    float,
+    BeforeValidator(_read_target),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": FRACTION_PATTERN},
+            ],
+            "examples": ["95%", 0.95, 120],
+        }
+    ),
+]
+
+
 class Evaluate(Section):
     """Tests of a trained model on data that no worker is trained on."""
 
     every: Count = 10
     """Steps between two tests; the last step is followed by one, too."""
+    target: Target | None = None
+    """A score to reach, such as 95% (accuracy, HR@10) or 120 (perplexity, of which less is better). Results
+    say after which time, steps and bytes a test first reached it. The training goes on after that."""
 
 
 class Training(Section):
@@ -82,9 +125,16 @@ class Training(Section):
     batch: Count = 256
     """Samples per worker and step."""
     steps: Count = 1
-    """Optimizer steps."""
+    """Optimizer steps; with local_steps, exchanges."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
-    """Step size of plain gradient descent."""
+    """Step size of the optimizer."""
+    optimizer: AnyOptimizer = SgdSection()
+    """How the mean of the workers' gradients moves the weights."""
+    schedule: AnySchedule = ConstantSection()
+    """How the learning rate changes from step to step."""
+    local_steps: Count = 1
+    """Optimizer steps that each worker takes on weights of its own before an exchange. From 2 on it is the
+    difference of its weights that is exchanged, and all go on with the mean of their weights (local SGD)."""
     evaluate: Evaluate | None = None
     """Tests on held-out data, {every: 10}: after every ten steps and the last. Held out are a fifth of the
     images (accuracy), or the data set's own test part, or each user's last rating (HR@10): no worker is
@@ -133,6 +183,13 @@ class Training(Section):
     def whole_model(self) -> Model:
         """The model with all options, those given by their short forms included."""
         return _expanded(self.model, self.expand)
+
+    def recipe(self) -> Recipe:
+        """How weights are learned."""
+        target = self.evaluate.target if self.evaluate else None
+        return Recipe(
+            self.optimizer.optimizer(), self.schedule.schedule(), self.steps, self.local_steps, target
+        )
 
 
 def _expanded(model: Model, expand: tuple[int, int]) -> Model:

@@ -27,13 +27,14 @@ class StepCost:
     backward_flops: int = 0
     forward_bytes: int = 0
     backward_bytes: int = 0
+    passes: int = 1  # forward and backward passes, each of this work, before gradients are exchanged
 
 
 class Score(NamedTuple):
     """How well a model does on data that it is not trained on."""
 
-    metric: str  # accuracy, HR@10
-    value: float  # 0 to 1, larger is better
+    metric: str  # a name that `training.loop.metrics` knows: accuracy, perplexity, HR@10 …
+    value: float
 
 
 class Workload(Protocol):
@@ -66,7 +67,7 @@ class Workload(Protocol):
 
     @property
     def learning_rate(self) -> float | None:
-        """Step size: weights −= learning_rate · sum / workers; None if nothing is trained."""
+        """Step size of this step: weights −= learning_rate · sum / workers; None if nothing is trained."""
         ...
 
     @property
@@ -79,8 +80,8 @@ class Workload(Protocol):
         """The step after the last `apply`; 0 before the first."""
         ...
 
-    def gradients(self, step: int) -> list[list[Gradient]]:
-        """Gradients as `[worker][bucket]`, 1-D and contiguous.
+    def gradients(self, step: int) -> Sequence[Sequence[Gradient]]:
+        """Gradients as `[worker][bucket]`, 1-D and contiguous; a bucket may be made when it is asked for.
 
         The arrays belong to the workload: the caller must not write to them, and the call for another step
         overwrites them.
@@ -97,7 +98,7 @@ class Workload(Protocol):
         """
         ...
 
-    def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
+    def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
         """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, float32, 1-D.
 
         The arrays are new; those of `gradients` stay as they are.
@@ -116,8 +117,9 @@ class Workload(Protocol):
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """Update the weights; `totals` has one array per bucket, `(bucket.elements,)` float32.
 
-        A total is a sum of gradients, weights −= learning_rate / workers · total. Where `are_updates` of its
-        bucket is true it is an update, weights −= total. Without `are_updates` all are sums.
+        A total is a sum of gradients, whose mean the optimizer takes a step with; plain SGD: weights −=
+        learning_rate / workers · total. Where `are_updates` of its bucket is true it is an update, weights −=
+        total, and passes the optimizer by. Without `are_updates` all are sums.
         """
         ...
 

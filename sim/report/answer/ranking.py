@@ -9,6 +9,7 @@ from netfold.sim.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import because
 from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.workload.training.loop.metrics import metric_named
 from netfold.spelling import names_hint
 
 AS_GIVEN = "given"
@@ -22,7 +23,8 @@ SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
     "nmse": ("nmse", False),
     "error": ("max_abs_error", False),
     "loss": ("loss", False),
-    "score": ("test_score", True),
+    "score": ("test_score", True),  # of a metric of which less is better, the least
+    "target": ("time_to_target_us", False),
 }
 
 
@@ -52,10 +54,13 @@ def check_sort(sort: str) -> str:
 
 def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
     """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last."""
-    metric, more_is_better = SORTS[sort]
+    metric, usually = SORTS[sort]
 
     def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
         value = metrics.get(metric)
+        more_is_better = usually
+        if metric == "test_score" and value is not None:
+            more_is_better = metric_named(metrics["test_metric"]).more_is_better
         signed = 0.0 if value is None else -value if more_is_better else value
         return kind(verdict) not in GOOD, value is None, signed
 

@@ -34,15 +34,23 @@ class Span(NamedTuple):
 
 
 def stretches(device: Device, cost: StepCost, buckets: Sequence[Bucket]) -> list[Stretch]:
-    """The passes of one step: forward, then backward up to each bucket, in gradient-ready order."""
+    """The passes of one step: forward, then backward up to each bucket, in gradient-ready order.
+
+    Local steps come before that: each a whole forward and backward pass.
+    """
     forward_ps, backward_ps = step_times(device, cost)
-    found = [Stretch("forward", forward_ps)]
+    found: list[Stretch] = []
+    for local in range(1, cost.passes):
+        end_ps = local * (forward_ps + backward_ps)
+        found += [Stretch("forward", end_ps - backward_ps), Stretch("backward", end_ps)]
+    start_ps = (cost.passes - 1) * (forward_ps + backward_ps) + forward_ps
+    found.append(Stretch("forward", start_ps))
     found += [
-        Stretch("backward", forward_ps + int(bucket.ready_share * backward_ps), (bucket.index,))
+        Stretch("backward", start_ps + int(bucket.ready_share * backward_ps), (bucket.index,))
         for bucket in buckets
     ]
-    if found[-1].work_ps < forward_ps + backward_ps:
-        found.append(Stretch("backward", forward_ps + backward_ps))
+    if found[-1].work_ps < start_ps + backward_ps:
+        found.append(Stretch("backward", start_ps + backward_ps))
     return found
 
 

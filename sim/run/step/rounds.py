@@ -88,7 +88,8 @@ class Rounds:
         parts = self._parts
         view = StepView(parts.workload, step, worker)
         self._encoders[worker].begin(view.facts(gradients))
-        return view.more_passes * sum(step_times(parts.device, parts.workload.cost))
+        cost = parts.workload.cost
+        return view.more_passes * cost.passes * sum(step_times(parts.device, cost))
 
     def run(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """Run one worker's side of one round, from its gradient to the decoded total in the log.

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from netfold.sim.workload.training.loop.passes import drawing, one_thread
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.workload import keyed_torch, one_thread
 
 
 class Measured(NamedTuple):
@@ -32,14 +32,14 @@ def measure(model: Model, settings: TaskSettings) -> Measured:
         The data set is not available, or has fewer samples than there are workers.
     """
     task = model.task(settings)
-    with keyed_torch(settings.seed, "weights"):
+    with drawing(settings.seed, "weights"):
         module = task.build()
     counts: list[int] = []
     union = [np.zeros(parameter.shape, np.bool_) for parameter in module.parameters()]
     common = [~mask for mask in union]
     for worker in range(settings.workers):
         inputs, targets = task.samples(0, worker)
-        with one_thread(), keyed_torch(settings.seed, "dropout", 0, worker):
+        with one_thread(), drawing(settings.seed, "forward", 0, worker):
             task.loss(module(*inputs), targets).backward()  # type: ignore[no-untyped-call]
         counts.append(0)
         for index, mask in enumerate(_masks(module)):

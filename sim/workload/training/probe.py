@@ -21,6 +21,7 @@ class ProbedStep(NamedTuple):
     flops: tuple[int, ...]  # of the backward pass until each of them was ready
     layers: dict[str, str]  # the layer of each parameter
     cost: StepCost
+    sparse: frozenset[str] = frozenset()  # parameters whose gradients are rows of a table
 
 
 def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
@@ -29,16 +30,21 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2). Bytes are
     estimated from the tensors autograd saves, that is weights used and activations: forward moves each of
     them twice (written or loaded, then read), backward reads each, writes a gradient of the same size, and
-    writes every parameter's gradient whole, since embedding gradients are dense tables.
+    writes every parameter's gradient: whole, since embedding gradients are dense tables, unless they are made
+    sparse.
     """
     saved_bytes: dict[int, int] = {}  # by address: several operators may save the same tensor
     order: list[str] = []
     flops: list[int] = []
+    gradients: dict[str, tuple[bool, int]] = {}  # of each parameter: whether it is rows, and its bytes
     layers, forward, backward = ModuleLayers(model), _FlopCounter(), _FlopCounter()
 
-    def ready(name: str) -> None:
+    def ready(name: str, parameter: nn.Parameter) -> None:
         order.append(name)
         flops.append(backward.total)
+        if parameter.grad is not None:
+            gradients[name] = _is_rows(parameter.grad), _stored_bytes(parameter.grad)
+            parameter.grad = None  # not all at the same time in memory
 
     def save(tensor: Tensor) -> Tensor:
         saved_bytes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
@@ -46,7 +52,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
 
     hooks = [
         parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            lambda _, name=name: ready(name)
+            lambda parameter, name=name: ready(name, parameter)
         )
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
@@ -59,9 +65,21 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
         hook.remove()
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
-    gradient_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    gradient_bytes = sum(size for _, size in gradients.values())
     cost = StepCost(forward.total, backward.total, moved_bytes, moved_bytes + gradient_bytes)
-    return ProbedStep(tuple(order), tuple(flops), layers.found(), cost)
+    sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
+    return ProbedStep(tuple(order), tuple(flops), layers.found(), cost, sparse)
+
+
+def _is_rows(gradient: Tensor) -> bool:
+    """Whether a gradient is some rows of a table: sparse in its first dimension alone."""
+    return gradient.is_sparse and gradient.sparse_dim() == 1
+
+
+def _stored_bytes(gradient: Tensor) -> int:
+    """Bytes of its values: of a sparse gradient those of its rows, else of the whole table."""
+    values = gradient._values() if gradient.is_sparse else gradient
+    return values.numel() * values.element_size()
 
 
 class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +15,24 @@ from torch import nn
 
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
+from netfold.sim.errors import DataError
+from netfold.sim.workload.training.loop.memory import OptimizerMemory
+from netfold.sim.workload.training.loop.passes import one_thread
 
 _SLICE = 1 << 16  # elements
+_OWN = ("kept", "update_norm")  # names in its state without a prefix
 
 Copy = dict[str, Gradient]  # flat weights by name of the parameter
+
+
+class Move(NamedTuple):
+    """A total, and how it moves the weights."""
+
+    names: Sequence[str]  # the parameters that it is of, one after another
+    total: Gradient
+    rate: np.float32 | None = None  # weights −= rate · total; None: weights −= total
+    mean_of: int = 0  # not 0: the optimizer takes a step with total / mean_of, at this rate
+    step_rate: float = 0.0
 
 
 class Weights:
@@ -29,35 +44,64 @@ class Weights:
         Its parameters are float32 and contiguous.
     names
         The parameters that are trained.
+    memory
+        The optimizer of moves that ask for one, with its state.
     """
 
-    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
-        self._model = model
-        self._shapes = {name: tuple(model.get_parameter(name).shape) for name in names}
+    def __init__(self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory | None = None) -> None:
+        self._model, self._memory = model, memory
+        self.shapes = {name: tuple(model.get_parameter(name).shape) for name in names}
         # Views that share memory with the model: what `move` subtracts from.
-        self._views = {name: model.get_parameter(name).detach().numpy().reshape(-1) for name in names}
-        self._start: Copy | None = None  # before the first update, once it is made
+        self.flat = {name: model.get_parameter(name).detach().numpy().reshape(-1) for name in names}
+        self._start: int | None = None  # checksum of the weights before the first update, once it is made
         self._now: Copy | None = None  # as they are now, once a worker keeps them
         self._kept: dict[int, Copy] = {}  # by worker; those who keep the same share a copy
-        self._past: nn.Module | None = None  # a model for kept weights
         self.update_norm: float | None = None  # of the last `move`: L2, in float64
 
-    def move(self, moves: Sequence[tuple[Sequence[str], Gradient, np.float32 | None]]) -> None:
-        """Subtract from the weights, in float32.
-
-        Each move has the parameters' names, their totals one after another, and the rate by which totals are
-        multiplied; without one they are subtracted as they are.
-        """
+    def move(self, moves: Sequence[Move]) -> None:
+        """Subtract from the weights, in float32, or take the optimizer's steps."""
         self._remember_start()
         self._now = None
         squares: list[float] = []
-        for names, total, rate in moves:
+        for move in moves:
             start = 0
-            for name in names:
-                weights = self._views[name]
-                squares += _move(weights, total[start : start + weights.size], rate)
+            for name in move.names:
+                weights = self.flat[name]
+                total = move.total[start : start + weights.size]
+                squares += (
+                    self._stepped(name, total, move) if move.mean_of else moved(weights, total, move.rate)
+                )
                 start += weights.size
         self.update_norm = math.sqrt(math.fsum(squares))  # exact, whatever the order of parameters
+
+    def _stepped(self, name: str, total: Gradient, move: Move) -> list[float]:
+        """A step of the optimizer; returns sums of squares of what it subtracted."""
+        assert self._memory is not None
+        weights = self.flat[name]
+        before = weights.copy()
+        with one_thread():
+            self._memory.step(name, weights, total / np.float32(move.mean_of), move.step_rate)
+        squares = []
+        for first in range(0, weights.size, _SLICE):
+            part = slice(first, first + _SLICE)
+            squares.append(float(np.square(before[part] - weights[part], dtype=np.float64).sum()))
+        return squares
+
+    @contextmanager
+    def replaced_by(self, values: Mapping[str, Gradient]) -> Iterator[None]:
+        """Let the model run with other weights, which it shares memory with; its own stay as they are."""
+        own = {name: self._model.get_parameter(name).data for name in self.shapes}
+        for name, weights in values.items():
+            self._model.get_parameter(name).data = self.tensor_of(name, weights)
+        try:
+            yield
+        finally:
+            for name, tensor in own.items():
+                self._model.get_parameter(name).data = tensor
+
+    def tensor_of(self, name: str, weights: Gradient) -> torch.Tensor:
+        """A parameter's flat values as a tensor of its shape, in the same memory."""
+        return torch.from_numpy(weights).view(self.shapes[name])
 
     def keep(self, worker: int) -> None:
         """Keep the weights as they are now for a worker."""
@@ -65,8 +109,8 @@ class Weights:
             self._now = self._copied()
         self._kept[worker] = self._now
 
-    def model_at_kept(self, worker: int) -> nn.Module:
-        """A copy of the model with the weights that a worker keeps; valid until the next call.
+    def kept(self, worker: int) -> Copy:
+        """The weights that a worker keeps.
 
         Raises
         ------
@@ -75,20 +119,39 @@ class Weights:
         """
         if worker not in self._kept:
             raise RuntimeError(f"worker {worker} has kept no weights: call keep_weights before")
-        if self._past is None:
-            self._past = copy.deepcopy(self._model)
-        for name, weights in self._kept[worker].items():
-            self._past.get_parameter(name).data = torch.from_numpy(weights).view(self._shapes[name])
-        return self._past
+        return self._kept[worker]
 
-    def restart(self) -> None:
-        """Back to the weights before the first update; workers keep none."""
-        if self._start is not None:
-            self._write(self._start)
+    @property
+    def has_moved(self) -> bool:
+        """Whether they may differ from those that the model was built with."""
+        return self._start is not None
+
+    def restart(self, fresh: nn.Module) -> None:
+        """Back to the weights before the first update, which `fresh` has; workers keep none.
+
+        Raises
+        ------
+        DataError
+            A model that is built again has other weights.
+        """
+        for name, weights in self.flat.items():
+            np.copyto(weights, fresh.get_parameter(name).detach().numpy().reshape(-1))
+        if self._checksum() != self._start:
+            raise DataError(
+                "the model has other weights each time it is built, so no two variants begin alike",
+                "draw them from PyTorch's global generator, which is seeded, or from one with a fixed seed",
+            )
+        self._start = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what workers keep and what the optimizer remembers."""
         self._now, self._kept, self.update_norm = None, {}, None
+        if self._memory is not None:
+            self._memory.restart()
 
     def state(self, workers: int) -> State:
-        """A copy of the weights, those that workers keep, and the update's norm."""
+        """A copy of the weights, those that workers keep, the update's norm, and the optimizer's state."""
         kept = list({id(one): one for one in self._kept.values()}.values())
         places = {id(one): index for index, one in enumerate(kept)}
         found: State = {
@@ -98,10 +161,10 @@ class Weights:
         }
         if self.update_norm is not None:
             found["update_norm"] = np.array(self.update_norm)
-        for prefix, weights in [("weights", self._views), *((f"kept{i}", one) for i, one in enumerate(kept))]:
+        for prefix, weights in [("weights", self.flat), *((f"kept{i}", one) for i, one in enumerate(kept))]:
             for name, values in weights.items():
-                found[f"{prefix}.{name}"] = values.reshape(self._shapes[name]).copy()
-        return found
+                found[f"{prefix}.{name}"] = values.reshape(self.shapes[name]).copy()
+        return found if self._memory is None else {**found, **self._memory.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]], workers: int) -> None:
         """Continue from a state.
@@ -109,43 +172,54 @@ class Weights:
         Raises
         ------
         ValueError
-            The state is not of this model and number of workers.
+            The state is not of this model, optimizer and number of workers.
         """
         places = state.get("kept")
         if places is None or places.shape != (workers,):
             raise ValueError(f"the state is not that of a training with {workers} workers")
         copies = int(places.max()) + 1
         prefixes = ["weights", *(f"kept{index}" for index in range(copies))]
-        wanted = {f"{prefix}.{name}": shape for prefix in prefixes for name, shape in self._shapes.items()}
-        found = {name: array for name, array in state.items() if name not in ("kept", "update_norm")}
+        wanted = {f"{prefix}.{name}": shape for prefix in prefixes for name, shape in self.shapes.items()}
+        found = {name: one for name, one in state.items() if name not in _OWN and not self._is_memory(name)}
         for name in {**wanted, **found}:
             held, needed = (found[name].shape if name in found else None), wanted.get(name)
             if held != needed:
                 raise ValueError(f"the state is of another model: {name} has shape {held}, must be {needed}")
+        if self._memory is not None:
+            self._memory.restore(state)
         self._remember_start()
         read = [
-            {name: np.array(state[f"{prefix}.{name}"], np.float32).reshape(-1) for name in self._shapes}
+            {name: np.array(state[f"{prefix}.{name}"], np.float32).reshape(-1) for name in self.shapes}
             for prefix in prefixes
         ]
-        self._write(read[0])
+        for name, weights in self.flat.items():
+            np.copyto(weights, read[0][name])
         self._now = None
         self._kept = {rank: read[1 + place] for rank, place in enumerate(places.tolist()) if place >= 0}
         self.update_norm = float(state["update_norm"]) if "update_norm" in state else None
 
+    def _is_memory(self, name: str) -> bool:
+        return self._memory is not None and self._memory.is_own(name)
+
     def _remember_start(self) -> None:
         if self._start is None:
-            self._start = self._copied()
+            self._start = self._checksum()
+
+    def _checksum(self) -> int:
+        found = 0
+        for weights in self.flat.values():
+            found = zlib.crc32(weights.data, found)
+        return found
 
     def _copied(self) -> Copy:
-        return {name: weights.copy() for name, weights in self._views.items()}
-
-    def _write(self, values: Copy) -> None:
-        for name, weights in self._views.items():
-            np.copyto(weights, values[name])
+        return {name: weights.copy() for name, weights in self.flat.items()}
 
 
-def _move(weights: Gradient, total: Gradient, rate: np.float32 | None) -> list[float]:
-    """weights -= rate · total, in slices, so that temporaries stay in the cache; returns sums of squares."""
+def moved(weights: Gradient, total: Gradient, rate: np.float32 | None) -> list[float]:
+    """weights −= rate · total, in slices, so that temporaries stay in the cache; returns sums of squares.
+
+    Without a rate, weights −= total.
+    """
     squares = []
     for first in range(0, weights.size, _SLICE):
         part = slice(first, first + _SLICE)

@@ -1,15 +1,15 @@
 """Real training: virtual workers in one process, each with separate data, all with the same weights.
 
 Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
-gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. Running
-statistics of batch norms, which only tests use, are shared too: they follow the batches of all workers, one
-worker after the other.
+gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. With local
+steps (`loop/local.py`) a worker's differences of weights take the place of its gradients. What else a model
+changes as it runs, such as the running statistics of batch norms, is worker 0's (`loop/buffers.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,25 @@ from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket, fuse
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import layers_of, placed
-from netfold.sim.workload.training.probe import probe
+from netfold.sim.workload.training.loop.arena import Arena
+from netfold.sim.workload.training.loop.buffers import Buffers
+from netfold.sim.workload.training.loop.local import LocalSteps
+from netfold.sim.workload.training.loop.memory import OptimizerMemory
+from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluating
+from netfold.sim.workload.training.loop.recipe import Recipe
+from netfold.sim.workload.training.loop.rows import Rows
+from netfold.sim.workload.training.probe import ProbedStep, probe
 from netfold.sim.workload.training.tasks.task import Task
-from netfold.sim.workload.training.weights import Weights
-from netfold.sim.workload.workload import ALL_FACTS, Score, StepCost
+from netfold.sim.workload.training.weights import Move, Weights
+from netfold.sim.workload.workload import Score, StepCost
+
+_PLAIN = Recipe()
 
 
 class TrainingWorkload:
-    """A `Workload` that trains a task's model with plain SGD.
+    """A `Workload` that trains a task's model.
 
     The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
     With `test_every` the model is tested on the task's held-out data after every so many steps and the last.
@@ -45,29 +53,38 @@ class TrainingWorkload:
         fusion: Fusion,
         seed: int,
         test_every: int | None = None,
+        recipe: Recipe = _PLAIN,
     ) -> None:
         self._test_every = test_every
-        self._task = task
-        self._seed = seed
+        self._task, self._seed = task, seed
         self._workers = workers
-        self._learning_rate = learning_rate
+        self._base_rate, self._recipe = learning_rate, recipe
         self._model = _build(task, seed)
         self._loss: float | None = None
-        self._step: int | None = None  # the step whose gradients `_gradients` holds
+        self._step: int | None = None  # the step whose gradients the arena holds
         self._next_step = 0
-        self._buffers = {name: one.clone() for name, one in self._model.named_buffers()}  # at the start
-        probed = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
-        self._reset_buffers()
-        self._cost = probed.cost
+        self._buffers = Buffers(self._model)
+        probed, draws = self._probed()
+        self._cost = replace(probed.cost, passes=recipe.local_steps)
         tensors = placed(
             Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
         )
-        layers = layers_of(tensors, probed.flops)
+        # Differences of weights are ready when the last local step is done.
+        ready_shares = [1.0] * len(tensors) if recipe.is_local else ()
+        layers = layers_of(tensors, probed.flops, ready_shares)
         self._buckets, _ = fuse(tensors, layers, fusion.partition(layers))
         self._names = [[tensor.name for tensor in bucket.tensors] for bucket in self._buckets]
-        self._weights = Weights(self._model, probed.order)
-        self._gradients: list[list[Gradient]] = [[] for _ in range(workers)]
+        self._sparse = frozenset() if recipe.is_local else probed.sparse
+        self._arena: Arena | None = None
+        shapes = {tensor.name: tensor.shape for tensor in tensors}
+        is_shared = not recipe.is_local and not recipe.optimizer.is_plain
+        memory = OptimizerMemory(recipe.optimizer, shapes, "optimizer") if is_shared else None
+        self._weights = Weights(self._model, probed.order, memory)
+        self._passes = Passes(self._model, probed.order, self._loss_of, seed if draws else None)
+        self._local: LocalSteps | None = None
+        if recipe.is_local:
+            self._local = LocalSteps(self._weights, self._passes, recipe, learning_rate, workers)
 
     @property
     def workers(self) -> int:
@@ -91,13 +108,16 @@ class TrainingWorkload:
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """All."""
-        return ALL_FACTS
+        """All, but for those that the recipe leaves unknown."""
+        return self._recipe.facts
 
     @property
     def learning_rate(self) -> float:
-        """Step size: weights −= learning_rate · sum / workers."""
-        return self._learning_rate
+        """Step size of the step whose gradients were asked for last, or of the one after the last `apply`.
+
+        It is the optimizer's, by its schedule; with local steps, whose differences are exchanged, it is 1.
+        """
+        return self._rate_of(max(self._next_step, self._step or 0))
 
     @property
     def update_norm(self) -> float | None:
@@ -114,138 +134,164 @@ class TrainingWorkload:
         """The model, whose weights all workers share."""
         return self._model
 
-    def gradients(self, step: int) -> list[list[Gradient]]:
-        """Gradients as `[worker][bucket]`, of one backward pass per worker at the current weights."""
-        if self._step == step:
-            return self._gradients
-        self._step = None
-        losses = []
-        for worker in range(self._workers):
-            found, loss = self._backward(self._model, step, worker)
-            self._store(worker, found)
-            losses.append(loss)
-        self._loss = sum(losses) / len(losses)
-        self._step = step
-        return self._gradients
+    def gradients(self, step: int) -> list[Sequence[Gradient]]:
+        """Gradients as `[worker][bucket]`, of one backward pass per worker at the current weights.
+
+        With local steps: the differences of a worker's weights, before its steps less after.
+        """
+        if self._arena is None:
+            self._arena = Arena(self._buckets, self._workers, self._sparse)
+        if self._step != step:
+            self._step = None
+            losses = []
+            for worker in range(self._workers):
+                with self._buffers.of(worker):
+                    losses.append(self._run(step, worker, self._arena, worker))
+            self._loss = sum(losses) / len(losses)
+            self._step = step
+        return self._arena.gradients
+
+    def rows(self, worker: int) -> dict[str, Rows]:
+        """Of the last `gradients`, those of a worker that PyTorch gave as rows, by the tensor's name."""
+        return {} if self._arena is None else self._arena.rows(worker)
 
     def keep_weights(self, worker: int) -> None:
         """Keep the weights as they are now for a worker; workers who keep the same share a copy."""
         self._weights.keep(worker)
 
-    def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
+    def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
         """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, in new arrays.
+
+        With local steps: the differences that its steps from the weights it kept come to.
 
         Raises
         ------
         RuntimeError
             The worker has kept no weights.
         """
-        found, _ = self._backward(self._weights.model_at_kept(worker), step, worker)
-        return found
+        kept, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
+        with self._buffers.unchanged():
+            if self._local is not None:
+                self._run(step, worker, arena, 0, kept)
+            else:
+                with self._weights.replaced_by(kept):
+                    self._run(step, worker, arena, 0)
+        return arena.gradients[0]
 
     def restart(self) -> None:
-        """Reset weights and buffers to their start; gradients of the first step stay valid."""
-        self._weights.restart()
-        self._reset_buffers()
+        """Reset the weights to their start; gradients of the first step stay valid."""
+        if self._weights.has_moved or self._buffers.has_any:
+            fresh = _build(self._task, self._seed)
+            self._buffers.restart(fresh)
+            if self._weights.has_moved:
+                self._weights.restart(fresh)
+        self._weights.forget()
+        if self._local is not None:
+            self._local.restart()
         self._next_step = 0
-        if self._step != 0 or self._buffers:  # which the passes of the first step move
+        if self._step != 0 or self._has_memory:
             self._step = None
 
-    def _reset_buffers(self) -> None:
-        for name, one in self._model.named_buffers():
-            one.copy_(self._buffers[name])
-
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
-        """SGD: weights -= learning_rate / workers · total, in float32; updates are subtracted as they are."""
-        rate = np.float32(self._learning_rate / self._workers)
+        """One step of the optimizer with total / workers; updates are subtracted as they are, past it.
+
+        Plain SGD: weights -= learning_rate / workers · total, in float32. With local steps, too, at rate 1:
+        all workers go on with the mean of their weights.
+        """
+        rate = self._rate_of(step)
         updates = are_updates or [False] * len(totals)
-        self._weights.move(
-            [
-                (names, total, None if is_update else rate)
-                for names, total, is_update in zip(self._names, totals, updates, strict=True)
-            ]
-        )
+        moves = []
+        for names, total, is_update in zip(self._names, totals, updates, strict=True):
+            if is_update:
+                moves.append(Move(names, total))
+            elif self._recipe.is_plain:
+                moves.append(Move(names, total, np.float32(rate / self._workers)))
+            else:
+                moves.append(Move(names, total, mean_of=self._workers, step_rate=rate))
+        self._weights.move(moves)
         self._next_step = step + 1
 
     def score(self, step: int, is_last: bool) -> Score | None:
-        """Test the weights on held-out data, in one thread; None if no test is due or nothing is held out."""
+        """Test the weights on held-out data, in one thread; None if no test is due or nothing is held out.
+
+        The model runs as in tests: without dropout, and with the running statistics of batch norms, which are
+        worker 0's.
+        """
         if not self._test_every or not (is_last or (step + 1) % self._test_every == 0):
             return None
-        with one_thread(), torch.no_grad():
+        with evaluating(self._model):
             return self._task.score(self._model)
 
     def state(self) -> State:
-        """Weights, those that workers keep, the norm of the last update, and the number of the next step."""
-        return {**self._weights.state(self._workers), "step": np.array(self._next_step)}
+        """Weights, those that workers keep, the norm of the last update, and the number of the next step.
+
+        Also what optimizers remember, and the model's buffers.
+        """
+        local = {} if self._local is None else self._local.state()
+        weights = self._weights.state(self._workers)
+        return {**weights, **local, **self._buffers.state(), "step": np.array(self._next_step)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the state of a workload of the same task, workers and seed.
+        """Continue from the state of a workload of the same task, recipe, workers and seed.
 
         Raises
         ------
         ValueError
-            The state is of another model or number of workers.
+            The state is of another model, optimizer or number of workers.
         """
         if "step" not in state:
             raise ValueError(f"the state has no step, but {', '.join(state) or 'nothing'}")
-        weights = {name: array for name, array in state.items() if name != "step"}
-        self._weights.restore(weights, self._workers)
+        self._weights.restore(
+            {name: array for name, array in state.items() if name != "step" and not self._is_apart(name)},
+            self._workers,
+        )
+        if self._local is not None:
+            self._local.restore(state)
+        self._buffers.restore(state)
         self._next_step = int(state["step"])
         self._step = None
 
-    def _backward(self, model: nn.Module, step: int, worker: int) -> tuple[list[Gradient], float]:
-        """A worker's gradients by bucket, and its loss; the model keeps no gradients."""
-        with one_thread():
-            loss = self._loss_of(model, step, worker)
-            loss.backward()  # type: ignore[no-untyped-call]
-        found = [_gradient(model, names) for names in self._names]
-        model.zero_grad(set_to_none=True)
-        return found, loss.item()
+    @property
+    def _has_memory(self) -> bool:
+        """Whether gradients depend on more than the weights: on what workers' optimizers or buffers hold."""
+        return self._local is not None or self._buffers.has_any
 
-    def _store(self, worker: int, found: list[Gradient]) -> None:
-        """Store a worker's gradients; later steps overwrite the arrays of the first."""
-        if self._gradients[worker]:
-            for own, gradient in zip(self._gradients[worker], found, strict=True):
-                np.copyto(own, gradient)
+    def _is_apart(self, name: str) -> bool:
+        """Whether a name of a state is not one of the weights'."""
+        return self._buffers.is_own(name) or (self._local is not None and self._local.is_own(name))
+
+    def _rate_of(self, step: int) -> float:
+        return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)
+
+    def _run(
+        self, step: int, worker: int, arena: Arena, place: int, start: Mapping[str, Gradient] | None = None
+    ) -> float:
+        """A worker's passes of a step, into a place of an arena; its loss."""
+
+        def put(name: str, gradient: torch.Tensor) -> None:
+            arena.put(place, name, gradient)
+
+        arena.begin(place)
+        if self._local is not None:
+            loss = self._local.run(step, worker, put, start)
         else:
-            self._gradients[worker] = found
+            loss = self._passes.run(step, worker, put)
+        arena.end(place)
+        return loss
+
+    def _probed(self) -> tuple[ProbedStep, bool]:
+        """The probe of worker 0's first step, and whether the model draws random numbers in it."""
+        with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged():
+            before = torch.get_rng_state()
+            found = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
+            return found, not torch.equal(before, torch.get_rng_state())
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
-        with keyed_torch(self._seed, "dropout", step, worker):
-            return self._task.loss(model(*inputs), targets)
-
-
-def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:
-    """The gradient of a bucket; PyTorch's own array if the bucket is one parameter."""
-    own: list[Gradient] = []
-    for name in names:
-        gradient = model.get_parameter(name).grad
-        assert gradient is not None  # the probe found one for each
-        own.append(gradient.reshape(-1).numpy())
-    return own[0] if len(own) == 1 else np.concatenate(own)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread, so that sums have the same bits on any number of cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def keyed_torch(seed: int, purpose: str, *key: int) -> Iterator[None]:
-    """Seed PyTorch's global CPU generator by a key, and restore it afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(keyed(seed, purpose, *key).integers(2**63)))
-        yield
+        return self._task.loss(model(*inputs), targets)
 
 
 def _build(task: Task, seed: int) -> nn.Module:
-    """Build the task's model from a keyed seed."""
-    with keyed_torch(seed, "weights"):
+    """Build the task's model from a keyed seed; PyTorch's global CPU generator is restored."""
+    with drawing(seed, "weights"):
         return task.build()

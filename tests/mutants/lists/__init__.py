@@ -38,6 +38,7 @@ FOLDERS = (
     "answer",
     "sweeps",
     "trees",
+    "loop",
 )
 
 

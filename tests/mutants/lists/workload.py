@@ -136,12 +136,16 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "weights move by the sum and not its mean",
-                "self._learning_rate / self._workers)",
-                "self._learning_rate)",
+                "np.float32(rate / self._workers)",
+                "np.float32(rate)",
             ),
             ("the loss is that of worker 0", "sum(losses) / len(losses)", "losses[0]"),
-            ("gradients add up over workers", "        model.zero_grad(set_to_none=True)\n", ""),
         ],
+    ),
+    *faults(
+        "sim/workload/training/loop/arena.py",
+        [W + "training/test_training.py"],
+        [("gradients add up over steps", "        self._written = set()\n", "")],
     ),
     *faults(
         "sim/run/variant.py",

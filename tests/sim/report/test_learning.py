@@ -103,6 +103,23 @@ def test_every_line_is_in_view_and_in_the_legend(tmp_path: Path) -> None:
                 assert all(low <= value <= high for value in up)
 
 
+def test_perplexities_are_plain_numbers_and_targets_dotted_lines(tmp_path: Path) -> None:
+    """Values far apart on a logarithmic axis, near ones not; the target is in view."""
+    worse = replace(TRAINED, metric="perplexity", target=90.0, accuracies=(None, 600.0, None, 100.0))
+    near = replace(worse, accuracies=(None, 120.0, None, 100.0))
+    for fake, scale in ((worse, "log"), (near, "linear")):
+        (_, tests) = panels(drawn(run_of(tmp_path / scale, fake)))
+        assert tests[0].get_title("left") == "perplexity on held-out data"
+        for axes in tests:
+            assert axes.get_yscale() == scale
+            low, high = axes.get_ylim()
+            assert low < 90 < max(score for score in fake.accuracies if score is not None) < high
+            assert [points(axes)[1][1]] == [[90.0, 90.0]]
+    shares = panels(drawn(run_of(tmp_path / "shares", replace(TRAINED, target=0.9))))[1]
+    assert all(axes.get_ylim()[1] > 0.9 for axes in shares)
+    assert shares[0].yaxis.get_major_formatter()(0.5) == "50 %"  # type: ignore[operator]
+
+
 def test_what_ends_far_apart_has_a_logarithmic_axis(tmp_path: Path) -> None:
     small = replace(SPARSE, messages=(("values", 1, 8),))
     near = panels(drawn(run_of(tmp_path / "near", TRAINED, TRAINED_TOO)))

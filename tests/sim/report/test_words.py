@@ -70,6 +70,25 @@ def test_score_of_the_last_test() -> None:
     assert words.held_out_score({}) == "–"  # a folder of an earlier version
 
 
+def test_scores_are_written_as_their_metric_is() -> None:
+    assert words.score("accuracy", 0.5) == "50.0 %"
+    assert words.score("perplexity", 443.21) == "443"
+    assert words.score("loss", 0.5) == "0.500"
+    assert words.score("a metric of the user's own", 0.5) == "0.500"
+
+
+def test_what_it_took_to_reach_a_target() -> None:
+    aimed = {"test_metric": "accuracy", "target": 0.95, "steps_to_target": None}
+    reached = {**aimed, "steps_to_target": 120, "time_to_target_us": 3400.0, "bytes_to_target": 1.2e6}
+
+    assert words.to_target(reached) == "95.0 % in 120 steps, 3.40 ms, 1.20 MB"
+    assert words.to_target({**reached, "steps_to_target": 1}) == "95.0 % in 1 step, 3.40 ms, 1.20 MB"
+    assert words.to_target(aimed) == "95.0 % missed"
+    assert words.to_target({**aimed, "test_metric": "perplexity", "target": 120.0}) == "120 missed"
+    assert words.to_target({"test_metric": None, "target": 0.5, "steps_to_target": None}) == "0.500 missed"
+    assert words.to_target({}) == "–"
+
+
 def test_training_loss() -> None:
     assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": 1.87}) == "2.30 → 1.87"
     assert words.training_loss({"steps": 1, "loss_first": 2.302, "loss": 2.302}) == "–"

@@ -41,6 +41,8 @@ class Fake:
     decode_us: int = 5
     losses: tuple[float, ...] = ()
     accuracies: tuple[float | None, ...] = ()  # after each step
+    metric: str = "accuracy"
+    target: float | None = None
     references: tuple[Reference, ...] = ()
     estimates: int = 0  # elements of the sum of a step's bucket 0
     choices: tuple[str, ...] = ()  # of encodings, by bucket
@@ -82,7 +84,7 @@ def steps(fake: Fake) -> list[StepRecord]:
             end_ps=fake.start_us(step + 1) * US,
             elements=fake.elements * fake.buckets,
             loss=fake.losses[step] if fake.losses else None,
-            test_metric="accuracy" if fake.accuracies and fake.accuracies[step] is not None else None,
+            test_metric=fake.metric if fake.accuracies and fake.accuracies[step] is not None else None,
             test_score=fake.accuracies[step] if fake.accuracies else None,
         )
         for step in range(fake.steps)
@@ -206,7 +208,10 @@ def records(*fakes: Fake, **changes: Any) -> Records:
 
 
 def summary(*fakes: Fake, **changes: Any) -> dict[str, Any]:
-    facts = {fake.name: VariantFacts(fake.workers, 17, 9, references=fake.references) for fake in fakes}
+    facts = {
+        fake.name: VariantFacts(fake.workers, 17, 9, references=fake.references, target=fake.target)
+        for fake in fakes
+    }
     return summarize(facts, records(*fakes, **changes))
 
 

@@ -373,11 +373,14 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_the_form_names_every_metric() -> None:
-    """Two are of runs that spray packets alone."""
-    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1))
+    """Two are of runs that spray packets alone, four of those with a score to reach."""
+    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
 
     assert set(_Metrics.model_fields) == set(sprayed)
     others = summary(RING)["variants"][0]["metrics"]
-    assert set(sprayed) - set(others) == {"packets_reordered", "packets_retransmitted_in_vain"}
+    assert set(sprayed) - set(others) == {
+        *("packets_reordered", "packets_retransmitted_in_vain"),
+        *("target", "steps_to_target", "time_to_target_us", "bytes_to_target"),
+    }

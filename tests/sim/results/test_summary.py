@@ -109,6 +109,39 @@ def test_the_last_test_counts() -> None:
     assert (found["test_metric"], found["test_score"]) == ("accuracy", 0.0)
 
 
+AIMED = replace(RING, steps=4, accuracies=(0.3, None, 0.8, 0.9))
+TO_TARGET = ("steps_to_target", "time_to_target_us", "bytes_to_target")
+
+
+@pytest.mark.parametrize(
+    ("target", "done"), [(0.2, 1), (0.3, 1), (0.31, 3), (0.8, 3), (0.81, 4), (0.9, 4), (0.91, None)]
+)
+def test_the_first_test_that_is_as_good_as_the_target_reaches_it(target: float, done: int | None) -> None:
+    """A step takes 168 µs; a worker sends 2 · 4100 bytes of it and receives 2 · 4200."""
+    found = summary(replace(AIMED, target=target))["variants"][0]["metrics"]
+    taken = (done, done * 168.0, done * 2 * (4100 + 4200)) if done else (None, None, None)
+
+    assert found["target"] == target
+    assert tuple(found[name] for name in TO_TARGET) == taken
+
+
+def test_less_perplexity_is_better_and_what_is_not_a_number_reaches_nothing() -> None:
+    scores = (math.nan, math.inf, 90.0, 40.0)
+    perplexity = replace(AIMED, metric="perplexity", accuracies=scores)
+    found = [
+        summary(replace(perplexity, target=target))["variants"][0]["metrics"]["steps_to_target"]
+        for target in (100.0, 90.0, 89.0, 40.0, 39.0)
+    ]
+
+    assert found == [3, 3, 4, 4, None]
+    worst = summary(replace(perplexity, accuracies=(90.0, None, None, math.inf)))["variants"][0]["metrics"]
+    assert (worst["test_metric"], worst["test_score"]) == ("perplexity", None)
+
+
+def test_without_a_target_nothing_is_said_of_one() -> None:
+    assert not {"target", *TO_TARGET} & summary(AIMED)["variants"][0]["metrics"].keys()
+
+
 def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
     metrics = summary(RING)["variants"][0]["metrics"]
     counted = ("elements", "payload_bytes_up", "wire_bytes_up", "wire_bytes_up_per_worker", "wire_bytes_down")

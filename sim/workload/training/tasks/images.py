@@ -13,7 +13,6 @@ from torch.nn import functional
 from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.training.data.images import Images
 from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.tasks.task import evaluating
 from netfold.sim.workload.workload import Score
 
 HELD_OUT = 5  # one image in so many
@@ -60,8 +59,7 @@ class ImagesTask:
         """Accuracy: the share of held-out images whose own label has the largest of finite logits."""
         if not len(self._tested):
             return None
-        with evaluating(model):
-            rights = [self._is_right(model, part) for part in self._parts()]
+        rights = [self._is_right(model, part) for part in self._parts()]
         return Score("accuracy", torch.cat(rights).double().mean().item())
 
     def _parts(self) -> list[NDArray[np.int64]]:

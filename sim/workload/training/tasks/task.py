@@ -6,8 +6,6 @@ replacement. A task that holds out a part of its data for tests divides only the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -31,16 +29,5 @@ class Task(Protocol):
         ...
 
     def score(self, model: nn.Module) -> Score | None:
-        """Return how well a model does on the held-out data; None if nothing is held out."""
+        """Return how well a model in evaluation mode does on the held-out data; None if nothing is held out."""
         ...
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode: norms use their running statistics, and nothing is dropped."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.training.loop.passes import drawing
 from netfold.sim.workload.training.user.errors import UserModelError, told
-from netfold.sim.workload.training.workload import keyed_torch
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
     """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
     drawn = keyed(seed, purpose, *key).integers(2**32, size=2).tolist()
-    with keyed_torch(seed, purpose, *key):
+    with drawing(seed, purpose, *key):
         random.seed(drawn[0])
         np.random.seed(drawn[1])  # noqa: NPY002
         try:

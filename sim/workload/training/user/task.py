@@ -15,15 +15,14 @@ from torch.utils.data import TensorDataset, default_collate
 from netfold.homomorphic.round import Tensor as Described
 from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.layers import placed
+from netfold.sim.workload.training.loop.passes import drawing, one_thread
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.probe import probe
-from netfold.sim.workload.training.tasks.task import evaluating
 from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.model import LocatedModel
 from netfold.sim.workload.training.user.parts import Parts, read_parts, require_same
 from netfold.sim.workload.training.user.source import beside, call, function_of, seeded
 from netfold.sim.workload.training.user.watch import Watch
-from netfold.sim.workload.training.workload import keyed_torch, one_thread
 from netfold.sim.workload.workload import Score
 
 
@@ -89,7 +88,7 @@ class UserTask:
         """The user's score; None if there is none."""
         if self._parts.score is None:
             return None
-        with self._watch.blaming(), evaluating(model):
+        with self._watch.blaming():
             value = float(self._parts.score(model))
         if not math.isfinite(value):
             raise UserModelError(f"{self._model.make}: the score is {value}", "return a finite number")
@@ -129,7 +128,7 @@ class UserTask:
 
     def _first_loss(self, module: nn.Module) -> Tensor:
         inputs, targets = self.samples(0, 0)
-        with keyed_torch(self._settings.seed, "dropout", 0, 0):
+        with drawing(self._settings.seed, "forward", 0, 0):
             return self.loss(module(*inputs), targets)
 
 

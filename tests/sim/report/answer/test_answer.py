@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from netfold.sim.errors import DataError
 from netfold.sim.report.answer.bounds import because, sentence, short
@@ -75,6 +77,37 @@ def test_rows_are_ranked_and_wrong_results_come_last(
 
 def test_a_metric_that_no_variant_has_ranks_none(write: Callable[..., Path]) -> None:
     assert [row.rank for row in compare([write(RING, SLOW)], sort="score").rows] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("metric", "order"), [("accuracy", ["high", "low"]), ("perplexity", ["low", "high"])]
+)
+def test_scores_are_ranked_by_their_metric(write: Callable[..., Path], metric: str, order: list[str]) -> None:
+    fakes = [
+        replace(RING, name=name, metric=metric, losses=(2.0, 1.0), accuracies=(None, score))
+        for name, score in (("low", 0.25), ("high", 0.75))
+    ]
+
+    assert [row.variant for row in compare([write(*fakes)], sort="score").rows] == order
+
+
+def test_who_reaches_the_target_first_ranks_first_and_who_misses_it_last(write: Callable[..., Path]) -> None:
+    late = replace(RING, name="late", target=0.5, losses=(2.0, 1.0), accuracies=(0.25, 0.75))
+    early = replace(late, name="early", accuracies=(0.5, 0.25))
+    missed = replace(late, name="missed", accuracies=(0.25, 0.49))
+    comparison = compare([write(missed, late, early)], sort="target")
+
+    assert [(row.variant, row.rank) for row in comparison.rows] == [
+        ("early", 1),
+        ("late", 2),
+        ("missed", None),
+    ]
+    assert comparison.frame["steps_to_target"].to_list() == [1, 2, None]
+    console = Console(width=250, file=StringIO())
+    console.print(comparison.table())
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "50.0 % in 1 step, 168 µs, 16.6 kB" in text
+    assert "50.0 % missed" in text
 
 
 def test_an_order_or_a_baseline_that_does_not_exist(write: Callable[..., Path]) -> None:

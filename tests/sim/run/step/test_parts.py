@@ -163,6 +163,21 @@ def test_stretches_of_a_workload() -> None:
     ]
 
 
+def test_stretches_of_local_steps() -> None:
+    """Whole passes one after the other; the buckets are in the last of them."""
+    buckets = [Bucket(0, "a", 10, 1.0, 0), Bucket(1, "b", 30, 1.0, 10)]
+
+    assert stretches(FixedDevice(100, 1000), StepCost(passes=3), buckets) == [
+        Stretch("forward", 100),
+        Stretch("backward", 1100),
+        Stretch("forward", 1200),
+        Stretch("backward", 2200),
+        Stretch("forward", 2300),
+        Stretch("backward", 3300, (0,)),
+        Stretch("backward", 3300, (1,)),
+    ]
+
+
 class Links:
     """Two links per worker, whose counters the test sets."""
 

@@ -1,0 +1,106 @@
+"""Faults of the training loop: optimizers, schedules, local steps, buffers, the arena, targets."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, faults
+
+LOOP = "tests/sim/workload/training/loop/"
+OPTIMIZERS, SCHEDULES = LOOP + "test_optimizers.py", LOOP + "test_schedules.py"
+TRAINING = "sim/workload/training/"
+
+MUTANTS: list[Mutant] = [
+    *faults(
+        TRAINING + "weights.py",
+        [OPTIMIZERS],
+        [
+            ("the optimizer steps on the sum", "total / np.float32(move.mean_of)", "total / np.float32(1)"),
+            ("restarts keep momentum", "self._memory.restart()", "pass"),
+        ],
+    ),
+    *faults(
+        TRAINING + "loop/recipe.py",
+        [LOOP + "test_local.py"],
+        [
+            ("schedules count exchanges", "step * self.local_steps + local,", "step,"),
+            (
+                "workers with momentum can compute again",
+                "if self.is_local and self.optimizer.state_floats:",
+                "if False:",
+            ),
+        ],
+    ),
+    *faults(
+        TRAINING + "schedules/rule.py",
+        [SCHEDULES],
+        [
+            (
+                "the first step of a warm-up has no rate",
+                "(step + 1) / (self.warmup + 1)",
+                "step / (self.warmup + 1)",
+            ),
+            ("a schedule goes on during the warm-up", "step - self.warmup, max", "step, max"),
+        ],
+    ),
+    *faults(
+        TRAINING + "loop/local.py",
+        [LOOP + "test_local.py"],
+        [
+            (
+                "differences are after less before",
+                "before[name], after, out=after",
+                "after, before[name], out=after",
+            ),
+            (
+                "all local steps have the same batch",
+                "step * recipe.local_steps + local, worker, take",
+                "step * recipe.local_steps, worker, take",
+            ),
+            ("workers share an optimizer", "self._memories[worker].step", "self._memories[0].step"),
+        ],
+    ),
+    *faults(
+        TRAINING + "loop/buffers.py",
+        [LOOP + "test_buffers.py"],
+        [("statistics are those of the last worker", "self._write(self._after)", "pass")],
+    ),
+    *faults(
+        TRAINING + "loop/passes.py",
+        [LOOP + "test_buffers.py"],
+        [("tests run in the mode of training", "    model.eval()\n", "    pass\n")],
+    ),
+    *faults(
+        TRAINING + "loop/arena.py",
+        [LOOP + "test_arena.py"],
+        [
+            ("what the loss leaves out keeps its old gradient", "own[:] = 0", "pass"),
+            ("a second part replaces the first", "own.add_(dense)", "own.copy_(dense)"),
+        ],
+    ),
+    *faults(
+        TRAINING + "loop/rows.py",
+        [LOOP + "test_arena.py"],
+        [
+            (
+                "rows of two parts are not added",
+                "np.searchsorted(places, one.places)] +=",
+                "np.searchsorted(places, one.places)] =",
+            )
+        ],
+    ),
+    *faults(
+        TRAINING + "loop/metrics.py",
+        ["tests/sim/results/test_summary.py"],
+        [("a target must be exceeded", "value >= target if", "value > target if")],
+    ),
+    *faults(
+        "sim/run/step/computing.py",
+        ["tests/sim/run/step/test_parts.py"],
+        [
+            (
+                "local steps take the time of one",
+                "for local in range(1, cost.passes):",
+                "for local in range(1, 1):",
+            )
+        ],
+    ),
+]

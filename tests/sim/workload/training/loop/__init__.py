@@ -1,0 +1,1 @@
+"""Tests of what a training step is made of."""
