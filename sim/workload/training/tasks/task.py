@@ -29,5 +29,5 @@ class Task(Protocol):
         ...
 
     def score(self, model: nn.Module) -> Score | None:
-        """Return how well a model in evaluation mode does on the held-out data; None if nothing is held out."""
+        """How well a model in evaluation mode does on the held-out data; None if nothing is held out."""
         ...
