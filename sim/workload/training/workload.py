@@ -49,6 +49,7 @@ class TrainingWorkload:
         self._test_every = test_every
         self._task = task
         self._seed = seed
+        self._draws = True  # whether a pass draws random numbers: the first one shows it
         self._workers = workers
         self._learning_rate = learning_rate
         self._model = _build(task, seed)
@@ -212,8 +213,13 @@ class TrainingWorkload:
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
-        with keyed_torch(self._seed, "dropout", step, worker):
+        if not self._draws:
             return self._task.loss(model(*inputs), targets)
+        with keyed_torch(self._seed, "dropout", step, worker):
+            before = torch.get_rng_state()
+            loss = self._task.loss(model(*inputs), targets)
+            self._draws = not torch.equal(before, torch.get_rng_state())
+        return loss
 
 
 def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:

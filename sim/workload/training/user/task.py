@@ -23,7 +23,7 @@ from netfold.sim.workload.training.user.model import LocatedModel
 from netfold.sim.workload.training.user.parts import Parts, read_parts, require_same
 from netfold.sim.workload.training.user.source import beside, call, function_of, seeded
 from netfold.sim.workload.training.user.watch import Watch
-from netfold.sim.workload.training.workload import keyed_torch, one_thread
+from netfold.sim.workload.training.workload import one_thread
 from netfold.sim.workload.workload import Score
 
 
@@ -40,7 +40,7 @@ class UserTask:
 
     def __init__(self, model: LocatedModel, settings: TaskSettings) -> None:
         self._model, self._settings = model, settings
-        self._watch = Watch(model.path, model.file)
+        self._watch = Watch(model.path, model.file, settings.seed)
         self._function = function_of(model)
         self._parts = self._made()
         self._is_new = True  # whether the parts' module is still as the function has made it
@@ -70,7 +70,7 @@ class UserTask:
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Any, ...], Any]:
         """Inputs of the module, and the target; of named inputs one mapping, which is the target too."""
-        self._watch.where = f"step {step}, worker {worker}"
+        self._watch.begin(step, worker)
         settings = self._settings
         chosen = keyed(settings.seed, "batch", step, worker).choice(self._shards[worker], settings.batch)
         with seeded(settings.seed, "samples", step, worker):
@@ -81,7 +81,7 @@ class UserTask:
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, a scalar."""
-        with self._watch.blaming():
+        with self._watch.drawing(), self._watch.blaming():
             value = self._parts.loss(outputs, targets)
         return self._watch.loss(value)
 
@@ -129,8 +129,7 @@ class UserTask:
 
     def _first_loss(self, module: nn.Module) -> Tensor:
         inputs, targets = self.samples(0, 0)
-        with keyed_torch(self._settings.seed, "dropout", 0, 0):
-            return self.loss(module(*inputs), targets)
+        return self.loss(module(*inputs), targets)
 
 
 def tensors_of(model: LocatedModel, settings: TaskSettings) -> tuple[Described, ...]:
