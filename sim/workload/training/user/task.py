@@ -39,7 +39,7 @@ class UserTask:
 
     def __init__(self, model: LocatedModel, settings: TaskSettings) -> None:
         self._model, self._settings = model, settings
-        self._watch = Watch(model.path, model.file)
+        self._watch = Watch(model.path, model.file, settings.seed)
         self._function = function_of(model)
         self._parts = self._made()
         self._is_new = True  # whether the parts' module is still as the function has made it
@@ -69,7 +69,7 @@ class UserTask:
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Any, ...], Any]:
         """Inputs of the module, and the target; of named inputs one mapping, which is the target too."""
-        self._watch.where = f"step {step}, worker {worker}"
+        self._watch.begin(step, worker)
         settings = self._settings
         chosen = keyed(settings.seed, "batch", step, worker).choice(self._shards[worker], settings.batch)
         with seeded(settings.seed, "samples", step, worker):
@@ -80,7 +80,7 @@ class UserTask:
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, a scalar."""
-        with self._watch.blaming():
+        with self._watch.drawing(), self._watch.blaming():
             value = self._parts.loss(outputs, targets)
         return self._watch.loss(value)
 

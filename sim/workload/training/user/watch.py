@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from netfold.sim.errors import NetfoldError
 from netfold.sim.workload.training.user.errors import UserModelError, told
+from netfold.sim.workload.training.user.source import seeded
 
 _LISTED = 5  # names in a message
 
@@ -22,11 +23,20 @@ class Watch:
     which of them runs.
     """
 
-    def __init__(self, path: str, given: str) -> None:
-        self._path, self._given = path, given
+    def __init__(self, path: str, given: str, seed: int) -> None:
+        self._path, self._given, self._seed = path, given, seed
         self._running: nn.Module | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self.where = ""  # the step and worker whose pass it is
+        self._pass: tuple[int, int] | None = None  # step and worker of the pass that is under way
+
+    def begin(self, step: int, worker: int) -> None:
+        """Begin the pass of a worker in a step."""
+        self._pass = step, worker
+
+    @property
+    def where(self) -> str:
+        """The pass that is under way, in words; empty before the first."""
+        return "step {}, worker {}".format(*self._pass) if self._pass else ""
 
     def guard(self, module: nn.Module, has_names: bool) -> None:
         """Watch a module: its exceptions name the user's line. With names its input is one mapping."""
@@ -35,7 +45,7 @@ class Watch:
 
         def forward(self: nn.Module, *inputs: Any) -> Any:
             watch._running = self
-            with watch.blaming():
+            with watch.drawing(), watch.blaming():
                 if has_names:
                     return original.forward(self, **inputs[0])
                 return original.forward(self, *inputs)
@@ -43,6 +53,10 @@ class Watch:
         self._shapes = _shapes(module)
         named = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
         module.__class__ = type(original.__name__, (original,), named)
+
+    def drawing(self) -> AbstractContextManager[None]:
+        """Seed the global generators for the pass that is under way, and restore them afterwards."""
+        return seeded(self._seed, "dropout", *(self._pass or ()))
 
     @contextmanager
     def blaming(self) -> Iterator[None]:

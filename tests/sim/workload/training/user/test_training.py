@@ -11,6 +11,10 @@ import pytest
 import torch
 
 import netfold
+from netfold.sim.errors import DataError
+from netfold.sim.resolve import resolve
+from netfold.sim.run.named_files import read_named
+from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.training.models.registry import model_named
@@ -156,3 +160,27 @@ def test_a_score_that_is_no_number(tmp_path: Path, value: str) -> None:
     workload = training_workload(spec, WORKERS, SEED)
     with pytest.raises(Exception, match="the score is"):
         workload.score(0, is_last=True)
+
+
+def test_kept_weights_are_watched_too(tmp_path: Path) -> None:
+    """Gradients of a copy of the module: at the same weights they are the same."""
+    body = "def make():\n    return MODULE(), DATA, LOSS\n"
+    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    workload.keep_weights(1)
+    kept = workload.kept_gradients(3, 1)
+
+    assert all(map(np.array_equal, kept, workload.gradients(3)[1]))
+    workload.apply(3, [np.ones_like(one) for one in kept])
+    assert not all(map(np.array_equal, kept, workload.gradients(4)[1]))
+    assert all(map(np.array_equal, kept, workload.kept_gradients(3, 1)))
+
+
+def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
+    located(tmp_path, SCORED)
+    (tmp_path / "mine.yaml").write_text(SCENARIO, "utf-8")
+    files = read_named(resolve(load(tmp_path / "mine.yaml")))
+    files.require_unchanged()
+    (tmp_path / "mine.py").write_text("# another\n", "utf-8")
+
+    with pytest.raises(DataError, match="was changed while the run was using it"):
+        files.require_unchanged()
