@@ -55,6 +55,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
             lambda parameter, name=name: ready(name, parameter)
         )
         for name, parameter in model.named_parameters()
+        if parameter.requires_grad
     ]
     with forward, torch.autograd.graph.saved_tensors_hooks(save, _same):
         value = loss()
