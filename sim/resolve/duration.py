@@ -17,7 +17,7 @@ from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
-from netfold.sim.workload import FileSpec, SyntheticSpec
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device import FixedDevice
 from netfold.topologies.routing import Network
 
@@ -120,6 +120,8 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
     compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
+    if isinstance(job.workload, TrainingSpec):
+        compute_ps *= job.workload.recipe.local_steps
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
     return Estimate(

@@ -57,7 +57,11 @@ class JobSize:
     @property
     def at_once(self) -> int:
         """Elements of the buckets in flight, and of one that some workers have begun and others not."""
-        largest = self.workload.fusion.outline.full_elements(layers_of(self._tensors))
+        rule, layers = self.workload.fusion.outline, layers_of(self._tensors)
+        largest = rule.full_elements(layers)
+        if not is_vector(self._tensors):  # a layer larger than a full bucket is a bucket of its own
+            sizes = (sum(layers[index].elements for index in members) for members in rule.partition(layers))
+            largest = max(largest, *sizes)
         return min(self.elements, (self.buckets_in_flight + 1) * largest)
 
     @property

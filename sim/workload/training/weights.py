@@ -41,15 +41,22 @@ class Weights:
     Parameters
     ----------
     model
-        Its parameters are float32 and contiguous.
+        Its trained parameters are float32; they are made contiguous.
     names
         The parameters that are trained.
     memory
         The optimizer of moves that ask for one, with its state.
+
+    Raises
+    ------
+    DataError
+        A trained parameter is not float32.
     """
 
     def __init__(self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory | None = None) -> None:
         self._model, self._memory = model, memory
+        for name in names:
+            _prepare(name, model.get_parameter(name))
         self.shapes = {name: tuple(model.get_parameter(name).shape) for name in names}
         # Views that share memory with the model: what `move` subtracts from.
         self.flat = {name: model.get_parameter(name).detach().numpy().reshape(-1) for name in names}
@@ -213,6 +220,17 @@ class Weights:
 
     def _copied(self) -> Copy:
         return {name: weights.copy() for name, weights in self.flat.items()}
+
+
+def _prepare(name: str, parameter: nn.Parameter) -> None:
+    """Let a parameter's values follow one another in memory."""
+    if parameter.dtype != torch.float32:
+        raise DataError(
+            f"the parameter {name} has values of {parameter.dtype}, gradients are exchanged as float32",
+            "train the model in float32: model.float()",
+        )
+    if not parameter.is_contiguous():
+        parameter.data = parameter.data.contiguous()
 
 
 def moved(weights: Gradient, total: Gradient, rate: np.float32 | None) -> list[float]:

@@ -50,6 +50,15 @@ def test_steps(tmp_path: Path) -> None:
     )
 
 
+def test_local_steps_take_time_each(tmp_path: Path) -> None:
+    """An exchange after 4 local steps of 2000 s; 40,000 steps of a training are within memory."""
+    trained = "workload={kind: training, model: mlp, local_steps: 4, steps: %d}"
+    most = LIMIT_PS // (4 * 2000 * 10**12)
+
+    assert plan(tmp_path, FIXED, trained % most)
+    assert f"workload.steps: {most + 1} steps of up to " in refused(tmp_path, FIXED, trained % (most + 1))
+
+
 def test_a_slow_host(tmp_path: Path) -> None:
     assert refused(tmp_path, FIXED, SLOW) == (
         "--set: device: a step takes up to 20000000 s, which is more than 26 days of simulated time\n"

@@ -162,6 +162,21 @@ def test_memory_counts_what_optimizers_remember(tmp_path: Path) -> None:
     assert size(ADAM, LOCAL) - plain == pytest.approx(8 + 3 * 8)
 
 
+def test_memory_counts_a_layer_that_is_larger_than_a_full_bucket(tmp_path: Path) -> None:
+    """Such as the first linear layer of VGG. Layers are put together until there are 1000 elements."""
+    text = TEXT.replace("kind: training, model: mlp, batch: 8, steps: 7", "kind: synthetic, tensors: %s")
+
+    def at_once(tensors: str, bucket: str = "") -> int:
+        job = job_plan(
+            only(tmp_path, *([f"workload.bucket={bucket}"] if bucket else []), text=text % tensors)
+        )
+        return JobSize(None, job.workload, 3, job.codec, job.collective).at_once  # type: ignore[arg-type]
+
+    assert at_once("[8000, 3000x1, 500x1]", "4KB") == 11500  # all there is
+    assert at_once("[1000x1, 8000x1, 3000x1, 500x1, 900x9]", "4KB") == 2 * (500 + 8100)
+    assert at_once("[1000x1, 800x1, 300x1, 500x1, 900x1]", "4KB") == 2 * (500 + 900)
+
+
 def test_local_steps_leave_nothing_to_overlap(tmp_path: Path) -> None:
     """All differences are ready at the end, so rules of fusion see layers that are ready then."""
     local, plain = (job_plan(only(tmp_path, *sets, text=TEXT)).workload for sets in ((LOCAL,), ()))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from torch import Tensor, nn
 
+from netfold.sim.errors import DataError
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.training.loop.arena import Arena, mapped
 from netfold.sim.workload.training.loop.rows import Rows, no_rows, rows_of
@@ -182,6 +183,48 @@ def test_training_on_rows_is_training() -> None:
     train(sparse, range(40))
     assert bytes_of(sparse) == once
     assert BATCH < WORDS
+
+
+class Odd(nn.Module):
+    """Weights that do not follow one another in memory, and some that are not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, OUTPUTS).T)
+        self.frozen = nn.Parameter(torch.randn(OUTPUTS), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return nn.functional.linear(inputs, self.weight, self.frozen)
+
+
+def test_weights_that_lie_otherwise_in_memory_are_trained_and_frozen_ones_are_not() -> None:
+    workload = made(Given(Odd), 2)
+    assert [tensor.name for bucket in workload.buckets for tensor in bucket.tensors] == ["weight"]
+    before = {name: one.detach().clone() for name, one in workload.model.named_parameters()}
+    found = totals(workload, 0)
+    workload.apply(0, found)
+    after = dict(workload.model.named_parameters())
+
+    assert torch.equal(after["frozen"], before["frozen"])
+    moved = before["weight"].numpy() - np.float32(0.1 / 2) * found[0].reshape(OUTPUTS, 5)
+    assert np.array_equal(after["weight"].detach().numpy(), moved)
+
+
+class Doubles(nn.Module):
+    """A part in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(5, OUTPUTS).double()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.part(inputs.double()).float()
+        return found
+
+
+def test_weights_of_another_type_are_refused_in_words() -> None:
+    with pytest.raises(DataError, match=r"^the parameter part\.bias has values of torch\.float64, gradients"):
+        made(Given(Doubles), 2)
 
 
 _PEAK = """
