@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PHASES = ("forward", "backward", "more passes", "wait", "encode", "network", "decode")  # of a worker's step
+PHASES = (
+    "forward",
+    "backward",
+    "more passes",
+    "update",
+    "wait",
+    "encode",
+    "network",
+    "decode",
+)  # of a worker's step
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _State = tuple[int, ...]  # differs when a file was written or replaced
 
 @dataclass(frozen=True)
 class NamedFiles:
-    """The graph, profile, layer and gradient files of a plan, as they were before its first variant."""
+    """The files that a plan names, as they were before its first variant."""
 
     kept: Mapping[str, bytes]  # for the run folder, by their path in it
     inputs: list[dict[str, Any]]  # for the summary: path, whether it is kept, size and SHA-256 of every file
@@ -92,8 +92,10 @@ def read_named(plan: Plan) -> NamedFiles:
 
 
 def input_paths(scenario: Scenario) -> set[str]:
-    """The gradient, layer and graph files that the variants of a scenario name; profiles are part of it."""
-    return _gradient_paths(scenario) | _layer_paths(scenario) | _graph_paths(scenario)
+    """The files that the variants of a scenario name, but profiles, which are part of it."""
+    return (
+        _gradient_paths(scenario) | _layer_paths(scenario) | _device_paths(scenario) | _graph_paths(scenario)
+    )
 
 
 def _state(found: os.stat_result) -> _State:
@@ -114,6 +116,11 @@ def _layer_paths(scenario: Scenario) -> set[str]:
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
     profiles = [one.profile for one in sections if isinstance(one, Synthetic)]
     return {_plain(one) for one in profiles if one is not None}
+
+
+def _device_paths(scenario: Scenario) -> set[str]:
+    sections = [job.device for one in scenario.variants for job in one.jobs or (one,)]
+    return {_plain(path) for one in sections for path in one.files}
 
 
 def _graph_paths(scenario: Scenario) -> set[str]:

@@ -5,7 +5,8 @@
 
 `layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
 buckets, and `buckets` cuts gradients.
-`data` holds the data sets, `device` the device models. PyTorch is imported only when something is trained.
+`data` holds the data sets, `devices` say how long compute takes. PyTorch is imported only when something is
+trained.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal
 
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket
+from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.files.workload import FileSpec, FileWorkload
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
@@ -28,7 +30,7 @@ from netfold.sim.workload.training.sizes import (
     ncf_tensors,
     perceptron_tensors,
 )
-from netfold.sim.workload.workload import ALL_FACTS, StepCost, Workload
+from netfold.sim.workload.workload import ALL_FACTS, Workload
 
 __all__ = [
     "Bucket",

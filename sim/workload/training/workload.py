@@ -20,13 +20,16 @@ from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket, fuse
+from netfold.sim.workload.devices.cost import StepCost
+from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.probe import probe
 from netfold.sim.workload.training.tasks import Task
+from netfold.sim.workload.training.timing import timed_passes
 from netfold.sim.workload.training.weights import Weights
-from netfold.sim.workload.workload import ALL_FACTS, Score, StepCost
+from netfold.sim.workload.workload import ALL_FACTS, Score
 
 
 class TrainingWorkload:
@@ -53,8 +56,10 @@ class TrainingWorkload:
         self._loss: float | None = None
         self._step: int | None = None  # the step whose gradients `_gradients` holds
         self._next_step = 0
-        probed = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
+        self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
+        probed = probe(self._model, lambda: self._first_loss(self._model))
         self._cost = probed.cost
+        self._timed: tuple[Passes, int] | None = None
         tensors = placed(
             Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
@@ -184,6 +189,13 @@ class TrainingWorkload:
         self._next_step = int(state["step"])
         self._step = None
 
+    def timed_passes(self) -> tuple[Passes, int]:
+        """Wall times of passes of worker 0's first batch, in one thread, and of an update; measured once."""
+        if self._timed is None:
+            with one_thread():
+                self._timed = timed_passes(self._model, self._first_loss)
+        return self._timed
+
     def _backward(self, model: nn.Module, step: int, worker: int) -> tuple[list[Gradient], float]:
         """A worker's gradients by bucket, and its loss; the model keeps no gradients."""
         with one_thread():
@@ -200,6 +212,10 @@ class TrainingWorkload:
                 np.copyto(own, gradient)
         else:
             self._gradients[worker] = found
+
+    def _first_loss(self, model: nn.Module) -> torch.Tensor:
+        inputs, targets = self._first
+        return self._task.loss(model(*inputs), targets)
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)
