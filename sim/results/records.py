@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+NO_BUCKET = -1  # of phases that belong to no bucket: passes, updates
 PHASES = (
     "forward",
     "backward",

@@ -20,10 +20,10 @@ from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
 from netfold.sim.checks.rounds import Findings, HostReplay, WrongWord, examine
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
-from netfold.sim.results.records import PhaseRecord, StepRecord
+from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
 from netfold.sim.run.codec_errors import CodecError, blaming
 from netfold.sim.run.step.activities import Activities
-from netfold.sim.run.step.computing import NO_BUCKET, Computing, stretches
+from netfold.sim.run.step.computing import Computing, stretches
 from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds

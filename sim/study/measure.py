@@ -104,14 +104,15 @@ def run_study(
                 done += 1
     except MemoryError as error:
         raise RunError(f"not enough memory: {error}", "use fewer elements or workers") from None
+    copy_gb_per_s = _copy_gb_per_s()
     return Study(
         source,
         rounds,
         seed,
         tuple(case.record() for case in cases),
         tuple(message for case in cases for message in case.messages()),
-        tuple(case.speed() for case in cases),
-        _copy_gb_per_s(),
+        tuple(case.speed(copy_gb_per_s) for case in cases),
+        copy_gb_per_s,
     )
 
 
@@ -247,12 +248,24 @@ class _Case:
         place = self._named.name, self._cell.pattern, self._cell.density
         return [MessageRecord(*place, label, count / self._rounds) for label, count in self._bytes.items()]
 
-    def speed(self) -> SpeedRecord:
-        """Times of the fastest worker in its fastest round, so that both belong to the same encoding."""
+    def speed(self, copy_gb_per_s: float) -> SpeedRecord:
+        """Times of the fastest worker in its fastest round, so that both belong to the same encoding.
+
+        Charges are for a device whose memory has the rate of a copy on this machine.
+        """
         times = min((one.fastest for one in self._measured), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
-        rates = [self._dense_bytes / time_s / _GIGA if time_s >= _MEASURABLE_S else None for time_s in times]
-        return SpeedRecord(*place, *times, *rates)
+        times_s = times.encode_s, times.decode_s
+        rates = [
+            self._dense_bytes / time_s / _GIGA if time_s >= _MEASURABLE_S else None for time_s in times_s
+        ]
+        counted = [work.read_bytes + work.written_bytes for work in (times.encode_work, times.decode_work)]
+        charges = [
+            # A copy reads and writes each byte.
+            size_bytes / (2 * copy_gb_per_s * _GIGA) / time_s if time_s >= _MEASURABLE_S else None
+            for size_bytes, time_s in zip(counted, times_s, strict=True)
+        ]
+        return SpeedRecord(*place, *times_s, *rates, *counted, *charges)
 
 
 def _finite(value: float) -> float | None:

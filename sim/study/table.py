@@ -27,7 +27,17 @@ def study_table(study: Study) -> Table:
     table = FittingTable(heading, study_notes(study), _KEYS_COUNT)
     table.add_column("codec")
     table.add_column("pattern")
-    for column in ("density", "wire", "ops", "enc GB/s", "dec GB/s", "recovery", "error"):
+    for column in (
+        "density",
+        "wire",
+        "ops",
+        "enc GB/s",
+        "charged",
+        "dec GB/s",
+        "charged",
+        "recovery",
+        "error",
+    ):
         table.add_column(column, justify="right")
     table.add_column("exact")
     for record, speed in zip(study.records, study.speeds, strict=True):
@@ -44,7 +54,9 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
         words.optional(record.wire_ratio),
         f"{record.operations:.3g}",
         words.optional(speed.encode_gb_per_s),
+        words.times(speed.encode_charge),
         words.optional(speed.decode_gb_per_s),
+        words.times(speed.decode_charge),
         _recovery(record.recovery),
         "not finite" if error is None else words.digits(error),
         "yes" if record.exact_sums else "no",
@@ -85,7 +97,8 @@ def study_notes(study: Study) -> list[str]:
     return [
         "wire: dense float32 bytes over those that one worker sends; ops: network operations in a round",
         "enc, dec: dense float32 bytes over a worker's CPU time, the fastest round's, on this machine,",
-        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
+        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s; charged: time that a device with",
+        "  this memory is charged for the work that the codec counts, over the measured time to its left",
         "error: the largest, 1 is the codec's bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
         *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),

@@ -15,7 +15,6 @@ from netfold.sim.workload import Bucket
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.devices.variation import scaled_ps
 
-NO_BUCKET = -1  # in a PhaseRecord: passes
 MORE_PASSES = "more passes"
 UPDATE = "update"
 _USUAL = Fraction(1)

@@ -7,8 +7,8 @@ A JSON object; sizes are operations or bytes, times nanoseconds, both rising wit
      "memory": [[4096, 150], …],
      "codec": {"launch_ns": 3000, "arithmetic": […], "memory": […]}}
 
-A kernel of PyTorch takes `launch_ns` and the longer of its arithmetic and its memory traffic, each by a line
-between points. `codec` has the rates of encoding and decoding, whose traffic codecs count themselves. Other
+A kernel of PyTorch takes `launch_ns`, its memory traffic and its arithmetic, each by a line between points:
+a core does one after the other, so their times add up. `codec` has the rates of encoding and decoding, whose traffic codecs count themselves. Other
 keys say how it was measured, and are not read.
 """
 
@@ -56,6 +56,7 @@ def read_device(text: str) -> RooflineDevice:
         codec_arithmetic=_curve(codec.get("arithmetic"), "codec.arithmetic"),
         codec_memory=_curve(codec.get("memory"), "codec.memory"),
         launch_ps=_ps(codec.get("launch_ns"), "codec.launch_ns"),
+        is_serial=True,
     )
 
 

@@ -53,6 +53,7 @@ class RooflineDevice(Device):
     codec_arithmetic: Curve
     codec_memory: Curve
     launch_ps: int  # and one of an encoding, a decoding or a merge
+    is_serial: bool = False  # arithmetic waits for memory, so that their times add up
     is_half: bool = False  # tensors of the passes have two bytes an element, weights and sums four
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
@@ -68,7 +69,8 @@ class RooflineDevice(Device):
         size_bytes = kernel.size_bytes // 2 if self.is_half else kernel.size_bytes
         time_ps = self.memory.ps(size_bytes)
         if kernel.kind != OTHER:
-            time_ps = max(time_ps, dict(self.arithmetic)[kernel.kind].ps(kernel.flops))
+            own_ps = dict(self.arithmetic)[kernel.kind].ps(kernel.flops)
+            time_ps = time_ps + own_ps if self.is_serial else max(time_ps, own_ps)
         return self.operator_ps + time_ps
 
     def passes(self, cost: StepCost) -> Passes:
