@@ -29,7 +29,7 @@ class CodecRate(NamedTuple):
 
 
 def codec_rates() -> list[CodecRate]:
-    """Encoding and decoding together, on gradients with few and with many non-zeros, one thread's CPU time."""
+    """Encoding and decoding together, on gradients with few and with many non-zeros: CPU time."""
     source = synthetic_source({"elements": _ELEMENTS, "density": _DENSITIES}, _WORKERS, _SEED)
     found = run_study(read_codecs(list(CODECS)), source, _ROUNDS, _SEED, lambda *_: None)
     return [

@@ -97,8 +97,8 @@ def study_notes(study: Study) -> list[str]:
     return [
         "wire: dense float32 bytes over those that one worker sends; ops: network operations in a round",
         "enc, dec: dense float32 bytes over a worker's CPU time, the fastest round's, on this machine,",
-        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s; charged: time that a device with",
-        "  this memory is charged for the work that the codec counts, over the measured time to its left",
+        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s; charged: what a device with",
+        "  such a memory is charged for the work that the codec counts, over the measured time to its left",
         "error: the largest, 1 is the codec's bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
         *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),

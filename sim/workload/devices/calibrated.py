@@ -8,8 +8,8 @@ A JSON object; sizes are operations or bytes, times nanoseconds, both rising wit
      "codec": {"launch_ns": 3000, "arithmetic": […], "memory": […]}}
 
 A kernel of PyTorch takes `launch_ns`, its memory traffic and its arithmetic, each by a line between points:
-a core does one after the other, so their times add up. `codec` has the rates of encoding and decoding, whose traffic codecs count themselves. Other
-keys say how it was measured, and are not read.
+a core does one after the other, so their times add up. `codec` has the rates of encoding and decoding, whose
+traffic codecs count themselves. Other keys say how it was measured, and are not read.
 """
 
 from __future__ import annotations

@@ -140,14 +140,14 @@ def roofline_device(
 
     rate, vector, memory = hardware.arithmetic[precision], hardware.arithmetic["fp32"], hardware.memory
     curve = reached(rate.peak, rate.share if efficiency is None else efficiency)
-    stream = reached(memory.peak, memory.share if memory_efficiency is None else memory_efficiency)
+    share = memory.share if memory_efficiency is None else memory_efficiency
     return RooflineDevice(
         name=hardware.name,
         arithmetic=tuple((kind, curve) for kind in KINDS),
-        memory=stream,
+        memory=reached(memory.peak, share),
         operator_ps=hardware.launch_ps if launch_ps is None else launch_ps,
         launch_ps=hardware.launch_ps if launch_ps is None else launch_ps,
         codec_arithmetic=reached(vector.peak, vector.share if efficiency is None else efficiency),
-        codec_memory=stream,
+        codec_memory=reached(memory.peak, share * hardware.codec_share),
         is_half=precision in _HALF,
     )
