@@ -80,6 +80,13 @@ def test_half_precision_moves_half_the_bytes_of_passes_and_whole_weights() -> No
     assert single.work_ps(1555 * GIGA, 0) == half.work_ps(1555 * GIGA, 0) == 10**12
 
 
+def test_codecs_on_processors_reach_a_share_of_the_memory_rate() -> None:
+    core = roofline_device(HARDWARE["cpu_core"], "fp32")
+
+    assert core.work_ps(10**9, 0) == pytest.approx(1e12 / (204.8 * 0.1 * 0.4))
+    assert core.memory.ps(10**9) == pytest.approx(1e12 / (204.8 * 0.1))
+
+
 def test_shares_of_the_table_and_of_the_scenario() -> None:
     product = Kernel(MATMUL, 312 * 10**12, 0)
 
