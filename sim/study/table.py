@@ -15,6 +15,7 @@ from netfold.sim.study.record import CodecRecord, SpeedRecord
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
 _NAME_CHARACTERS = 20
+_US_PER_S = 1e6
 _KEYS_COUNT = 3  # of the table: codec, pattern and density
 
 
@@ -27,17 +28,7 @@ def study_table(study: Study) -> Table:
     table = FittingTable(heading, study_notes(study), _KEYS_COUNT)
     table.add_column("codec")
     table.add_column("pattern")
-    for column in (
-        "density",
-        "wire",
-        "ops",
-        "enc GB/s",
-        "charged",
-        "dec GB/s",
-        "charged",
-        "recovery",
-        "error",
-    ):
+    for column in ("density", "wire", "ops", "enc GB/s", "dec GB/s", "recovery", "error"):
         table.add_column(column, justify="right")
     table.add_column("exact")
     for record, speed in zip(study.records, study.speeds, strict=True):
@@ -54,9 +45,7 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
         words.optional(record.wire_ratio),
         f"{record.operations:.3g}",
         words.optional(speed.encode_gb_per_s),
-        words.times(speed.encode_charge),
         words.optional(speed.decode_gb_per_s),
-        words.times(speed.decode_charge),
         _recovery(record.recovery),
         "not finite" if error is None else words.digits(error),
         "yes" if record.exact_sums else "no",
@@ -92,13 +81,40 @@ def messages_table(study: Study) -> Table:
     return table
 
 
+def charges_table(study: Study) -> Table:
+    """Times of a worker beside those that a simulation charges, with this machine's memory as the device."""
+    notes = [
+        "charged: what the codec counts as read and written, at the rate of a copy on this machine",
+        "×: charged over measured; a device file (netfold calibrate) has the rate that codecs reach",
+    ]
+    table = FittingTable("Measured and charged times of a worker", notes, keys_count=_KEYS_COUNT)
+    table.add_column("codec")
+    table.add_column("pattern")
+    for heading in ("density", "encode", "charged", "×", "decode", "charged", "×"):
+        table.add_column(heading, justify="right")
+    for speed in study.speeds:
+        shown = [
+            text
+            for time_s, charge in (
+                (speed.encode_s, speed.encode_charge),
+                (speed.decode_s, speed.decode_charge),
+            )
+            for text in (
+                words.time(time_s * _US_PER_S),
+                words.time(None if charge is None else charge * time_s * _US_PER_S),
+                words.times(charge),
+            )
+        ]
+        table.add_row(*map(Text, (_in_lines(speed.codec), speed.pattern, share(speed.density), *shown)))
+    return table
+
+
 def study_notes(study: Study) -> list[str]:
     """Explanations of the columns, and events of each codec."""
     return [
         "wire: dense float32 bytes over those that one worker sends; ops: network operations in a round",
         "enc, dec: dense float32 bytes over a worker's CPU time, the fastest round's, on this machine,",
-        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s; charged: what a device with",
-        "  such a memory is charged for the work that the codec counts, over the measured time to its left",
+        f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
         "error: the largest, 1 is the codec's bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
         *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),

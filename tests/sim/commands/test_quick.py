@@ -41,6 +41,7 @@ COMMANDS = [
     ["codecs", "matrix"],
     ["codecs", "study"],
     ["switch"],
+    ["calibrate"],
     ["switch", "profiles"],
     ["switch", "fit"],
 ]
