@@ -71,9 +71,8 @@ def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
     products, forward, backward = [], [], []
     for rows, inner, columns in _PRODUCTS:
         passes = _Passes(nn.Linear(inner, columns, bias=False), torch.ones(rows, inner))
-        own = passes.of(MATMUL)
         took = passes.step_ns() - known_ns(passes.kernels, call, stream)
-        products.append((2 * rows * inner * columns, took / len(own)))
+        products.append((2 * rows * inner * columns, took / len(passes.of(MATMUL))))
     for images, inputs, side, outputs in _CONVOLUTIONS:
         layer = nn.Conv2d(inputs, outputs, 3, padding=1)
         passes = _Passes(layer, torch.ones(images, inputs, side, side))

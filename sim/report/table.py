@@ -12,6 +12,7 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import short
 from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.fitting import FittingTable
+from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.results.verdicts import kind
 
 SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
@@ -77,7 +78,7 @@ def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
         return []
     which = "" if len(names) == len(variants) else f" in {', '.join(names)}"
     return [
-        f"{words.NO_COMPUTE}{which}: a step takes as long as its aggregation; with a device, such as "
+        f"{NO_COMPUTE}{which}: a step takes as long as its aggregation; with a device, such as "
         "device: a100, compute takes time"
     ]
 

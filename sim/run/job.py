@@ -149,8 +149,7 @@ class TrainingJob:
 
     def _update(self, step: int) -> Generator[simpy.Event, Any, None]:
         """Every worker's update of its weights; the next step begins when the last has ended."""
-        parts = self._parts
-        update_ps = parts.device.update_ps(parts.workload.cost)
+        parts, update_ps = self._parts, self.update_ps
         if update_ps:
             factors = [parts.variation.factor(parts.seed, worker, step) for worker in range(parts.workers)]
             yield self._environment.all_of(
@@ -215,6 +214,11 @@ class TrainingJob:
         parts = self._parts
         tensors = (tensor for bucket in parts.workload.buckets for tensor in bucket.tensors)
         return parts.passes.layer_shares(tensors)
+
+    @property
+    def update_ps(self) -> int:
+        """Time of a worker's update of the weights, if nothing varies."""
+        return self._parts.device.update_ps(self._parts.workload.cost)
 
     def share(self) -> float:
         """Share of the current step that is done: closed rounds, and the network's share of open ones."""

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,17 +256,39 @@ class _Case:
         """
         times = min((one.fastest for one in self._measured), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
-        times_s = times.encode_s, times.decode_s
-        rates = [
-            self._dense_bytes / time_s / _GIGA if time_s >= _MEASURABLE_S else None for time_s in times_s
-        ]
-        counted = [work.read_bytes + work.written_bytes for work in (times.encode_work, times.decode_work)]
-        charges = [
-            # A copy reads and writes each byte.
-            size_bytes / (2 * copy_gb_per_s * _GIGA) / time_s if time_s >= _MEASURABLE_S else None
-            for size_bytes, time_s in zip(counted, times_s, strict=True)
-        ]
-        return SpeedRecord(*place, *times_s, *rates, *counted, *charges)
+        encode, decode = (
+            _Leg(time_s, work.read_bytes + work.written_bytes)
+            for time_s, work in (
+                (times.encode_s, times.encode_work),
+                (times.decode_s, times.decode_work),
+            )
+        )
+        return SpeedRecord(
+            *place,
+            encode_s=encode.time_s,
+            decode_s=decode.time_s,
+            encode_gb_per_s=encode.share_of(self._dense_bytes / _GIGA),
+            decode_gb_per_s=decode.share_of(self._dense_bytes / _GIGA),
+            encode_bytes=encode.counted_bytes,
+            decode_bytes=decode.counted_bytes,
+            encode_charge=encode.share_of(encode.charged_s(copy_gb_per_s)),
+            decode_charge=decode.share_of(decode.charged_s(copy_gb_per_s)),
+        )
+
+
+class _Leg(NamedTuple):
+    """Encoding or decoding: its time, and the bytes that the codec counts for it."""
+
+    time_s: float
+    counted_bytes: int
+
+    def charged_s(self, copy_gb_per_s: float) -> float:
+        """Time of so many bytes at the rate of a copy, which reads and writes each."""
+        return self.counted_bytes / (2 * copy_gb_per_s * _GIGA)
+
+    def share_of(self, value: float) -> float | None:
+        """A value over the time; None: too short to measure."""
+        return value / self.time_s if self.time_s >= _MEASURABLE_S else None
 
 
 def _finite(value: float) -> float | None:

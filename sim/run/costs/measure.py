@@ -133,6 +133,7 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
         stages=fitted(samples) if given is None else given,
         samples=samples,
         ready=trained[-1].layer_shares,
+        update_ps=trained[-1].update_ps,
     )
 
 

@@ -7,8 +7,8 @@ the other. The network carries one bucket after the other. The device decodes wh
     F_q = max(F_(q-1), C_q) + network(n_q)
     D_q = max(D_(q-1), F_q) + decode(n_q)                      D_0 = C_Q
 
-and the step ends with D_Q. The first two lines are the model of OMGS-SGD (Shi et al., INFOCOM 2020) and, with
-encode = 0, of MG-WFBP (Shi, Chu and Li, INFOCOM 2019).
+and the step ends with D_Q, or after the update of the weights that follows. The first two lines are the model
+of OMGS-SGD (Shi et al., INFOCOM 2020) and, with encode = 0, of MG-WFBP (Shi, Chu and Li, INFOCOM 2019).
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Costs:
     samples: tuple[Sample, ...] = ()  # that the stages were fitted to; empty: they were given
     ready: tuple[tuple[str, float], ...] = ()
     """Share of backward after which each layer, by name, is ready on the device; empty: as layers say."""
+    update_ps: int = 0  # of the weights, after all buckets
 
     def paced(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Layers that are ready when the device has computed them, each not before the one before it."""
@@ -127,4 +128,4 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
     step_ps = device_ps
     for arrived_ps, elements in zip(arrived, sizes, strict=True):
         step_ps = max(step_ps, arrived_ps) + stages.decode.ps(elements)
-    return Prediction(step_ps, tuple(encoded), tuple(arrived))
+    return Prediction(step_ps + costs.update_ps, tuple(encoded), tuple(arrived))
