@@ -15,6 +15,7 @@ from netfold.sim.calibrate.measure import AGREES
 from netfold.sim.commands.main import app
 from netfold.sim.workload.devices.calibrated import read_device
 from netfold.sim.workload.devices.cost import KINDS, MATMUL, OTHER, Kernel
+from tests.examples import nightly
 from tests.sim.scenes import job_plan, only
 
 
@@ -65,7 +66,7 @@ def test_threads_are_as_before(file: Path) -> None:
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.slow  # on a busy machine calibration is repeated
+@nightly  # on a busy machine calibration is repeated
 def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
     """Within the share that the command states, at best of three: others use the same cores and caches."""
     from netfold.sim.calibrate.measure import calibrate

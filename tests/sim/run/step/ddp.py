@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from netfold.sim.calibrate import kernels
-from netfold.sim.calibrate.timing import least_ns
 from netfold.sim.workload.devices.calibrated import FORMAT
 
 BATCH, BUCKET_MB, STEPS, REPEATS = 128, 1.0, 300, 100  # short steps: of many, one is not disturbed
@@ -82,7 +81,6 @@ def main(rank: int, folder: Path) -> None:
     step_s = least_s(step, STEPS)
     own = build()
     alone_s = least_s(lambda: loss_of(own).backward(), STEPS)  # type: ignore[no-untyped-call]
-    alone_cpu_s = least_ns(lambda: loss_of(own).backward()) / 1e9  # type: ignore[no-untyped-call]
     if rank == 0:
         flat = [[1, 1.0]]
         device = {
@@ -99,7 +97,6 @@ def main(rank: int, folder: Path) -> None:
             "reduced_s": list(reduced.items()),
             "step_s": step_s,
             "alone_s": alone_s,
-            "alone_cpu_s": alone_cpu_s,
             "buckets": [int(size) // 4 for size in sizes.split(",")],
         }
         (folder / "found.json").write_text(json.dumps(found))
