@@ -35,6 +35,7 @@ BIRD = 29  # rows that codecs bird and bird_plus keep
 BIRD_SECOND = 30  # and of those, the rows that they send; also of bird_shared
 BIRD_SHARED = 31  # rows that codec bird_shared keeps, and how norms are rounded for it
 SWEEP_SEED = 53  # seeds of a sweep's repeats
+DEVICE_JITTER = 54  # how much slower or faster than usual a worker's device is in a step
 COUNT_SKETCH = 48  # counters and signs of codec count_sketch
 
 # After a packet's key.

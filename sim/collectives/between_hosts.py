@@ -38,7 +38,7 @@ from netfold.sim.plan.idle_network import (
     words_per_s,
 )
 from netfold.sim.units import PS_PER_S, SIZE, TIME
-from netfold.sim.workload.device import Device, memory_bps
+from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.routing import Network, path, shares
 
 

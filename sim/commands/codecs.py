@@ -162,13 +162,14 @@ def _source(
 
 def _print(found: Study, place: Path | None, as_json: bool) -> None:
     from netfold.sim.study.folder import as_dict, speeds_dict
-    from netfold.sim.study.table import messages_table, study_table
+    from netfold.sim.study.table import charges_table, messages_table, study_table
 
     if as_json:
         print_json({**as_dict(found), "speeds": speeds_dict(found), "study_dir": str(place)})
         return
     print_table(study_table(found))
     print_table(messages_table(found))
+    print_table(charges_table(found))
     for fault in found.faults:
         print_line(fault)
     print_line(f"Study: {place}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
 from netfold.sim.commands.sweep import sweep
@@ -69,6 +70,7 @@ app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(sweep)
+app.command()(calibrate)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
 Sets = Annotated[

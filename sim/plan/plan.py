@@ -12,7 +12,8 @@ from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.device import Device
+from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.devices.variation import STEADY, Variation
 from netfold.sim.workload.fusion.costs import Costs
 from netfold.topologies.routing import Network
 
@@ -38,6 +39,7 @@ class JobPlan:
     start_ps: int = 0
     warnings: tuple[str, ...] = ()
     overlap: Overlap = field(default_factory=Overlap)
+    variation: Variation = STEADY  # of its workers' devices
     costs: Costs | None = None  # of its buckets, where a rule of fusion asks for them; a run measures them
 
 

@@ -129,7 +129,7 @@ class Comparison(Shown):
                 Text(row.bound),
                 words.scaled(metrics["aggregation_elements_per_s"], ""),
                 words.times(ratios["aggregation_elements_per_s"]),
-                words.time(metrics["iteration_time_us"]),
+                words.iteration(metrics),
                 words.times(ratios["iteration_time_us"]),
                 words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
                 words.times(ratios["wire_bytes_up_per_worker"]),

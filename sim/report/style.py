@@ -28,6 +28,7 @@ PHASE_COLOURS = {
     "forward": LIGHT_GREY,
     "backward": MIDDLE_GREY,
     "more passes": DARK_GREY,
+    "update": "#7b6f5d",
     "encode": ORANGE,
     "wait": "#e7d4e8",
     "decode": GREEN,

@@ -12,6 +12,7 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import short
 from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.fitting import FittingTable
+from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.results.verdicts import kind
 
 SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
@@ -28,6 +29,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     tested = any(words.is_tested(variant["metrics"]) for variant in variants)
     aimed = any(words.has_target(variant["metrics"]) for variant in variants)
     notes = [
+        *_without_compute(variants),
         f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
         "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
         *([line] if (line := fastest_line(variants)) else []),
@@ -70,6 +72,18 @@ def results_table(summary: Mapping[str, Any]) -> Table:
             verdict_text(variant["verdict"]),
         )
     return table
+
+
+def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
+    """A line that names the variants whose times are the network's alone."""
+    names = [variant["name"] for variant in variants if variant["metrics"].get("compute_time_us") == 0]
+    if not names:
+        return []
+    which = "" if len(names) == len(variants) else f" in {', '.join(names)}"
+    return [
+        f"{NO_COMPUTE}{which}: a step takes as long as its aggregation; with a device, such as "
+        "device: a100, compute takes time"
+    ]
 
 
 def _published(variants: list[dict[str, Any]]) -> list[str]:

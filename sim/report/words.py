@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netfold.sim.results.breakdown import UNEXPLAINED
+from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
 
@@ -54,6 +55,12 @@ def time(value_us: float | None) -> str:
 def time_unit(value_us: float) -> tuple[float, str]:
     """A suitable unit for a time: its length in microseconds, and its name."""
     return next(((factor, unit) for factor, unit in _TIMES_US if abs(value_us) >= factor), _TIMES_US[-1])
+
+
+def iteration(metrics: Mapping[str, Any]) -> str:
+    """The time of a step; "1.24 ms (compute takes no time)" if only the network takes any."""
+    text = time(metrics["iteration_time_us"])
+    return f"{text} ({NO_COMPUTE})" if metrics.get("compute_time_us") == 0 else text
 
 
 def times(value: float | None) -> str:

@@ -18,7 +18,7 @@ from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.device import FixedDevice
+from netfold.sim.workload.devices.cost import StepCost
 from netfold.topologies.routing import Network
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
@@ -119,9 +119,11 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     """The estimate of one job; gradients of training fit into memory and so are not counted."""
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
-    compute_ps = job.device.forward_ps + job.device.backward_ps if isinstance(job.device, FixedDevice) else 0
+    passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
+    compute_ps = passes.forward_ps + passes.backward_ps
     if isinstance(job.workload, TrainingSpec):
         compute_ps *= job.workload.recipe.local_steps
+    compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
     return Estimate(

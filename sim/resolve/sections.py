@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from netfold.homomorphic.codec import Codec
@@ -12,7 +11,9 @@ from netfold.sim.keys.location import Location
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.scenario import models
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, sections
-from netfold.sim.workload.device import DEVICES, Device, FixedDevice, NoDevice
+from netfold.sim.workload.devices.device import Device, DeviceError, Place
+from netfold.sim.workload.devices.section import DeviceSection
+from netfold.sim.workload.devices.variation import Variation
 from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.rule import FusionError
 from netfold.sim.workload.layers import elements_of, read_tensors
@@ -126,18 +127,53 @@ def check_needs(
 
 
 def device_of(
-    section: models.NoDeviceSection | models.FixedDeviceSection | models.RooflineDeviceSection,
+    section: DeviceSection, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
 ) -> Device:
-    """How long compute takes."""
-    if isinstance(section, models.FixedDeviceSection):
-        return FixedDevice(section.forward, section.backward, section.memory_rate, section.launch)
-    if isinstance(section, models.RooflineDeviceSection):
-        return replace(DEVICES[section.model], launch_ps=section.launch)
-    return NoDevice()
+    """How long compute takes.
+
+    Raises
+    ------
+    ScenarioError
+        A file of the device cannot be used, or the device does not fit the workload.
+    """
+    folder = Path(location.scenario.file).parent
+    place = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
+    try:
+        return section.device(place)
+    except DeviceError as error:
+        raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
 
 
-def overlap_of(section: models.OverlapSection) -> Overlap:
-    """What a worker does at the same time."""
+def variation_of(section: DeviceSection, workers: int, location: Location) -> Variation:
+    """How the devices of workers differ.
+
+    Raises
+    ------
+    ScenarioError
+        It names a worker that there is not.
+    """
+    found = section.variation
+    if wrong := next((worker for worker, _ in found.slow if worker >= workers), None):
+        raise location.job_error(
+            "device.slow", f"there is no worker {wrong}", f"workers are numbered from 0 to {workers - 1}"
+        )
+    return found
+
+
+def overlap_of(section: models.OverlapSection, device: Device, location: Location) -> Overlap:
+    """What a worker does at the same time.
+
+    Raises
+    ------
+    ScenarioError
+        The codec is to run on the device and on the host.
+    """
+    if section.encode == "on_device" and device.copy_ps(1):
+        raise location.job_error(
+            "overlap.encode",
+            "device.codec puts encoding on the host, encode: on_device on the device",
+            "leave out one of the two",
+        )
     return Overlap(
         section.buckets_in_flight,
         section.order,

@@ -28,6 +28,7 @@ from netfold.sim.resolve.sections import (
     overlap_of,
     steps_of,
     summed_at_once,
+    variation_of,
     workload_of,
     workload_warnings,
 )
@@ -167,7 +168,7 @@ class _VariantResolver:
         sections, location = self.jobs[index]
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
-        section, device = sections.collective, device_of(sections.device)
+        section, device = sections.collective, device_of(sections.device, workload, location)
         context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
         found = registry.resolve(section, context)
         return JobPlan(
@@ -176,13 +177,15 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
-            overlap=overlap_of(sections.overlap),
+            overlap=overlap_of(sections.overlap, device, location),
+            variation=variation_of(sections.device, len(names), location),
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
             start_ps=sections.start if isinstance(sections, models.JobSection) else 0,
             warnings=(
                 *found.warnings,
+                *device.notes,
                 *warnings_of(found.codec, found.plan),
                 *workload_warnings(workload, len(names), found.codec),
                 *routing_warnings(site.network.policy, found.plan),
@@ -192,8 +195,7 @@ class _VariantResolver:
     def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
         """A job's workers, for resolving faults."""
         sections, location = self.jobs[index]
-        computes = not isinstance(sections.device, models.NoDeviceSection)
-        return JobWorkers(location.job, job.hosts, job.start_ps, computes)
+        return JobWorkers(location.job, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.location.scenario.profiles}

@@ -44,6 +44,7 @@ class _Metrics(Form):
     aggregation_elements_per_s: Number | None
     iteration_time_us: Number | None
     predicted_iteration_time_us: Number | None = None
+    compute_time_us: Number | None = None
     buckets: Count | None = None
     breakdown: list[_Part] | None
     payload_bytes_up: Number | None
@@ -178,6 +179,7 @@ class _Variant(Form):
     bounds: list[_Bound] = Field(default_factory=list)  # left out: an older netfold did not find them
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
+    compute: str = ""  # left out: compute takes time, or an older netfold did not say
     trace: str = ""  # of a codec that raised
     fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PHASES = ("forward", "backward", "more passes", "wait", "encode", "network", "decode")  # of a worker's step
+NO_BUCKET = -1  # of phases that belong to no bucket: passes, updates
+PHASES = (
+    "forward",
+    "backward",
+    "more passes",
+    "update",
+    "wait",
+    "encode",
+    "network",
+    "decode",
+)  # of a worker's step
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from typing import Any
 from netfold.sim.errors import InvariantError
 from netfold.sim.plan.reference import Reference
 from netfold.sim.results.breakdown import breakdown
-from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.verdicts import of_checks, worst
 from netfold.sim.units import PS_PER_S, PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
 
 DENSE_ELEMENT_BYTES = 4  # float32
+NO_COMPUTE = "compute takes no time"  # of a variant whose device is none, or has nothing to compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
+        "compute_time_us": _compute_time_us(own, fact.workers, done),
         "predicted_iteration_time_us": fact.fusion["predicted_iteration_time_us"] if fact.fusion else None,
         "buckets": _mean(len(finished), len(steps)),
         "breakdown": breakdown(finished, own.phases, sum(step.aggregation_ps for step in steps)),
@@ -125,11 +127,19 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "switches": [dict(switch) for switch in fact.switches],
         "bounds": [dict(part) for part in fact.bounds],
     }
+    if metrics["compute_time_us"] == 0:
+        entry["compute"] = NO_COMPUTE
     if fact.fusion is not None:
         entry["fusion"] = dict(fact.fusion)
     if fact.diagnosis is not None:
         entry["diagnosis"] = dict(fact.diagnosis)
     return entry | {"trace": fact.trace} if fact.trace else entry
+
+
+def _compute_time_us(own: Records, workers: int, done: Collection[int]) -> float | None:
+    """Time of a worker's passes and updates per step, the mean over workers."""
+    passes = [one for one in own.phases if one.bucket == NO_BUCKET and one.step in done]
+    return _mean_us(sum(one.end_ps - one.start_ps for one in passes), workers * len(done))
 
 
 def _time_metrics(steps: Sequence[StepRecord]) -> dict[str, Any]:

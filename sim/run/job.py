@@ -20,15 +20,16 @@ from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
 from netfold.sim.checks.rounds import Findings, HostReplay, WrongWord, examine
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
-from netfold.sim.results.records import PhaseRecord, StepRecord
+from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
 from netfold.sim.run.codec_errors import CodecError, blaming
 from netfold.sim.run.step.activities import Activities
-from netfold.sim.run.step.computing import NO_BUCKET, Computing, stretches
+from netfold.sim.run.step.computing import Computing, stretches
 from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.workload import Bucket
+from netfold.sim.workload.devices.variation import scaled_ps
 
 
 class TrainingJob:
@@ -84,6 +85,7 @@ class TrainingJob:
         if self.failure is not None:
             return
         backward_end_ps = max(own.end_ps("backward") for own in self._computing)
+        yield from self._update(step)
         decoded = [log.decoded[0] for log in rounds]
         workload.apply(step, [one.total for one in decoded], [one.is_update for one in decoded])
         score = workload.score(step, is_last)
@@ -97,7 +99,7 @@ class TrainingJob:
                 aggregation_start_ps=min(min(own.ready_ps.values()) for own in self._computing),
                 aggregation_end_ps=end_ps,
                 aggregation_ps=covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
-                end_ps=max(end_ps, backward_end_ps),
+                end_ps=max(end_ps, backward_end_ps, int(self._environment.now)),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
                 test_metric=score.metric if score else None,
@@ -111,7 +113,6 @@ class TrainingJob:
     ) -> tuple[list[simpy.Process], list[simpy.Process]]:
         """Begin the processes of a step: each worker's passes, and its side of each bucket's round."""
         parts, environment = self._parts, self._environment
-        parts_of_passes = stretches(parts.device, parts.workload.cost, parts.workload.buckets)
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
         begin = [partial(self._rounds.begin, step, worker, own) for worker, own in enumerate(gradients)]
@@ -119,24 +120,25 @@ class TrainingJob:
         if not is_after:
             for worker in range(parts.workers):
                 self._rounds.begin(step, worker, ())
+        factors = [parts.variation.factor(parts.seed, worker, step) for worker in range(parts.workers)]
         self._computing = [
             Computing(
                 environment,
                 parts.hosts,
                 units.passes,
                 self._activities,
-                parts_of_passes,
+                stretches(parts.passes, parts.workload.buckets, factors[worker], parts.workload.cost.passes),
                 begin[worker] if is_after else None,
             )
             for worker, units in enumerate(self._rounds.units)
         ]
-        passes = [environment.process(self._passes(step, worker)) for worker in range(parts.workers)]
+        running = [environment.process(self._passes(step, worker)) for worker in range(parts.workers)]
         buckets = [
             environment.process(self._bucket(step, worker, bucket, log, gradients))
             for bucket, log in zip(parts.workload.buckets, rounds, strict=True)
             for worker in range(parts.workers)
         ]
-        return passes, buckets
+        return running, buckets
 
     def _passes(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
         """One worker's passes. They never end if its codec cannot begin the step."""
@@ -144,6 +146,18 @@ class TrainingJob:
             yield from self._computing[worker].run(step, worker)
         except CodecError as error:
             yield self._fail(error)
+
+    def _update(self, step: int) -> Generator[simpy.Event, Any, None]:
+        """Every worker's update of its weights; the next step begins when the last has ended."""
+        parts, update_ps = self._parts, self.update_ps
+        if update_ps:
+            factors = [parts.variation.factor(parts.seed, worker, step) for worker in range(parts.workers)]
+            yield self._environment.all_of(
+                [
+                    self._environment.process(own.update(step, worker, scaled_ps(update_ps, factor)))
+                    for worker, (own, factor) in enumerate(zip(self._computing, factors, strict=True))
+                ]
+            )
 
     def _fail(self, error: CodecError) -> simpy.Event:
         """End the job; returns an event that never fires."""
@@ -201,6 +215,18 @@ class TrainingJob:
         log.gradients.clear()
         # Only worker 0's total is applied: free the memory of all else.
         log.decoded = {0: replace(decoded[0], contribution=decoded[0].total)}
+
+    @property
+    def layer_shares(self) -> tuple[tuple[str, float], ...]:
+        """Share of backward after which each layer is ready, as far as the device knows of tensors."""
+        parts = self._parts
+        tensors = (tensor for bucket in parts.workload.buckets for tensor in bucket.tensors)
+        return parts.passes.layer_shares(tensors)
+
+    @property
+    def update_ps(self) -> int:
+        """Time of a worker's update of the weights, if nothing varies."""
+        return self._parts.device.update_ps(self._parts.workload.cost)
 
     def share(self) -> float:
         """Share of the current step that is done: closed rounds, and the network's share of open ones."""

@@ -92,10 +92,9 @@ def read_named(plan: Plan) -> NamedFiles:
 
 
 def input_paths(scenario: Scenario) -> set[str]:
-    """The files that the variants of a scenario name; profiles are part of it."""
-    return (
-        _gradient_paths(scenario) | _layer_paths(scenario) | _model_paths(scenario) | _graph_paths(scenario)
-    )
+    """The files that the variants of a scenario name, but profiles, which are part of it."""
+    named = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths)
+    return set().union(*(paths(scenario) for paths in named))
 
 
 def _state(found: os.stat_result) -> _State:
@@ -122,6 +121,11 @@ def _model_paths(scenario: Scenario) -> set[str]:
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
     files = [one.model.file for one in sections if isinstance(one, Training)]
     return {_plain(one) for one in files if one is not None}
+
+
+def _device_paths(scenario: Scenario) -> set[str]:
+    sections = [job.device for one in scenario.variants for job in one.jobs or (one,)]
+    return {_plain(path) for one in sections for path in one.files}
 
 
 def _graph_paths(scenario: Scenario) -> set[str]:

@@ -38,8 +38,8 @@ APPROXIMATIONS = (
     f"Networks that lose nothing (program {', '.join(names_of(lambda spec: spec.needs_lossless))}) have "
     "unlimited buffers: credits are not modelled.",
     "A switch's extra passes are one loopback port with its rate and delay; results are copied per receiver.",
-    "Backward is assumed to produce gradient bytes at an even rate, unless a profile says when layers are "
-    "ready; a bucket is ready when its last byte is.",
+    "A bucket is ready when its last tensor is: by the kernels of a roofline device, by a recording, a "
+    "measurement or a profile; else backward is assumed to produce gradient bytes at an even rate.",
     "Compute time comes from the device model; encoding and decoding are charged the work that codecs count.",
     "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them.",
 )

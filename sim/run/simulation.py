@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +23,7 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.workload import TrainingSpec, Workload
+from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.pool import Workloads
 
 
@@ -51,32 +52,34 @@ class Simulation:
         job = self.variant.jobs[index]
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
         workload = self.workloads.get((index, job.workload, len(job.hosts)))
-        collective = self._collective(index, hosts, workload)
+        device = job.device.on(workload)
+        collective = self._collective(index, hosts, workload, device)
         parts = JobParts(
             label=job.label,
             seed=self.seed,
             workload=workload,
             codec=job.codec,
             collective=collective,
-            device=job.device,
+            device=device,
             hosts=hosts,
             host_links=host_links(self.variant, job),
             reporter=self.reporter,
             set_activity=partial(self.fabric.set_activity, index),
             overlap=job.overlap,
+            variation=replace(job.variation, job=index),
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))
         return Running(training, collective, process)
 
-    def _collective(self, index: int, hosts: HostTimes, workload: Workload) -> Collective:
+    def _collective(self, index: int, hosts: HostTimes, workload: Workload, device: Device) -> Collective:
         job = self.variant.jobs[index]
         context = RunContext(
             self.environment,
             self.fabric,
             hosts,
             job.hosts,
-            job.device,
+            device,
             self.seed,
             index,
             partial(job.codec.server, len(job.hosts), self.seed),

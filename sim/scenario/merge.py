@@ -14,7 +14,9 @@ from netfold.sim.keys.fields import is_name
 from netfold.sim.scenario.explain import unknown_key
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
-_EITHER = {"elements": "tensors", "tensors": "elements"}  # of a workload
+NONE = "none"  # the device on which compute takes no time
+DEVICE_SUFFIX = ".json"  # of device files
+_EXCLUDING = {"workload": ("elements", "tensors"), "device": ("name", "file", "model")}  # keys of sections
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 
 
@@ -34,15 +36,17 @@ def merge(base: Node, override: Node) -> Node:
 def merge_settings(settings: Node, changes: Node) -> Node:
     """Settings with changes, in both of which short forms are written out first.
 
-    Where a workload changes to the other of two keys that exclude each other, the key that it had is dropped.
+    Where a section changes to another of the keys that exclude each other, the key that it had is dropped.
     """
     settings, changes = _expand(settings), _expand(changes)
-    had, gets = (one.children.get("workload") for one in (settings, changes))
-    if had is not None and gets is not None:
-        dropped = {old for old, new in _EITHER.items() if new in gets.children and old not in gets.children}
+    for section, keys in _EXCLUDING.items():
+        had, gets = (one.children.get(section) for one in (settings, changes))
+        if had is None or gets is None or not any(key in gets.children for key in keys):
+            continue
+        dropped = {key for key in keys if key not in gets.children}
         if dropped & set(had.children):
             kept = {key: child for key, child in had.children.items() if key not in dropped}
-            settings = with_child(settings, "workload", replace(had, value=kept))
+            settings = with_child(settings, section, replace(had, value=kept))
     return merge(settings, changes)
 
 
@@ -50,9 +54,13 @@ def _expand(settings: Node) -> Node:
     """Settings with short forms written out, so that they merge with long ones.
 
     `workers: 8` is `workers: {count: 8}`; of a workload, `bucket: 8KiB` is
-    `fusion: {kind: size, bytes: 8KiB}`.
+    `fusion: {kind: size, bytes: 8KiB}`; `device: a100` is `device: {kind: roofline, name: a100}`, and
+    `device: cpu.json` `device: {kind: roofline, file: cpu.json}`.
     """
     workers, workload = settings.children.get("workers"), settings.children.get("workload")
+    device = settings.children.get("device")
+    if device is not None and isinstance(device.value, str):
+        settings = with_child(settings, "device", replace(device, value=_device(device)))
     if workers is not None and not isinstance(workers.value, Mapping | tuple | None):
         settings = with_child(settings, "workers", replace(workers, value={"count": workers}))
     if workload is None or "bucket" not in workload.children or "fusion" in workload.children:
@@ -63,6 +71,15 @@ def _expand(settings: Node) -> Node:
     options = {"kind": kind} if bucket.value is None else {"kind": kind, "bytes": bucket}
     fusion = replace(bucket, value=options)
     return with_child(settings, "workload", replace(workload, value={**children, "fusion": fusion}))
+
+
+def _device(short: Node) -> dict[str, Node]:
+    """The long form of a device that is written as its name, or as that of a device file."""
+    name = str(short.value)
+    if name == NONE:
+        return {"kind": short}
+    key = "file" if name.endswith(DEVICE_SUFFIX) else "name"
+    return {"kind": replace(short, value="roofline"), key: short}
 
 
 def as_first_job(settings: Node, sections: Sequence[str]) -> Node:

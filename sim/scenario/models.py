@@ -12,11 +12,14 @@ from pydantic import Field, field_validator
 
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Rate, Time
+from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Time
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
+from netfold.sim.workload.devices.kinds.fixed import NoDeviceSection
+from netfold.sim.workload.devices.kinds.registry import SECTIONS as DEVICES
+from netfold.sim.workload.devices.section import DeviceSection
 from netfold.sim.workload.sections import Workload
 from netfold.topologies.routing import POLICIES
 from netfold.topologies.routing.policies import ECMP
@@ -30,41 +33,6 @@ class Workers(Section):
     placement: Placement = "pack"
     """pack fills racks in order, spread takes racks in turn, random draws hosts by the seed, rails fills one
     rail of a rail-optimized network after the other; or the host names in rank order."""
-
-
-class NoDeviceSection(Section):
-    """Compute takes no time."""
-
-    kind: Literal["none"] = "none"
-
-
-class FixedDeviceSection(Section):
-    """Compute takes fixed times."""
-
-    kind: Literal["fixed"]
-    forward: Time
-    """Forward pass of one step."""
-    backward: Time
-    """Backward pass of one step."""
-    memory_rate: Rate | None = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
-
-
-class RooflineDeviceSection(Section):
-    """Compute takes as long as a known accelerator needs for the operations and bytes (roofline model)."""
-
-    kind: Literal["roofline"]
-    model: Literal["v100", "a100", "h100", "p100", "t4"]
-    """Accelerator."""
-    launch: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
-
-
-DeviceSection = Annotated[
-    NoDeviceSection | FixedDeviceSection | RooflineDeviceSection, Field(discriminator="kind")
-]
 
 
 class OverlapSection(Section):
@@ -89,11 +57,13 @@ class OverlapSection(Section):
 
 if TYPE_CHECKING:
     AnyCollectiveSection = CollectiveSection
+    AnyDeviceSection = DeviceSection
     RoutingKind = str
 else:
     RoutingKind = Literal[tuple(POLICIES)]
     _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
     AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyDeviceSection = Annotated[Union[DEVICES], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Published(Section):
@@ -114,7 +84,7 @@ class JobSections(Section):
     """Training ranks and where they run."""
     workload: Workload
     """Where gradients come from."""
-    device: DeviceSection = NoDeviceSection()
+    device: AnyDeviceSection = NoDeviceSection()
     """How long compute takes."""
     overlap: OverlapSection = OverlapSection()
     """What a worker does at the same time."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from netfold.sim.scenario.merge import DEVICE_SUFFIX, NONE
 from netfold.sim.scenario.models import Header, Settings, Variant
 from netfold.sim.scenario.node import EXTENSION
 from netfold.sim.scenario.sweep import SWEEP, sweep_schema
+from netfold.sim.workload.devices.hardware import HARDWARE
 
 _EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # ignored keys
 
@@ -24,6 +26,7 @@ def schema() -> dict[str, Any]:
     definitions = {**header["$defs"], **variant.pop("$defs")}
     definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
     definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
+    _with_short_devices(settings, variant, definitions["JobSection"])
     properties = {**header["properties"], **settings["properties"]}
     variants = {
         "description": "Alternatives to compare: a list, each with a name and the keys it changes; "
@@ -51,6 +54,13 @@ def schema() -> dict[str, Any]:
         "patternProperties": _EXTENSIONS,
         "$defs": _partial(definitions),
     }
+
+
+def _with_short_devices(*sections: dict[str, Any]) -> None:
+    """Let devices be written as names, too."""
+    short = {"type": "string", "examples": [NONE, *HARDWARE, f"cpu{DEVICE_SUFFIX}"]}
+    for section in sections:
+        section["properties"]["device"]["oneOf"].append(short)
 
 
 def _partial(schema: Any) -> Any:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,14 +105,15 @@ def run_study(
                 done += 1
     except MemoryError as error:
         raise RunError(f"not enough memory: {error}", "use fewer elements or workers") from None
+    copy_gb_per_s = _copy_gb_per_s()
     return Study(
         source,
         rounds,
         seed,
         tuple(case.record() for case in cases),
         tuple(message for case in cases for message in case.messages()),
-        tuple(case.speed() for case in cases),
-        _copy_gb_per_s(),
+        tuple(case.speed(copy_gb_per_s) for case in cases),
+        copy_gb_per_s,
     )
 
 
@@ -247,12 +249,46 @@ class _Case:
         place = self._named.name, self._cell.pattern, self._cell.density
         return [MessageRecord(*place, label, count / self._rounds) for label, count in self._bytes.items()]
 
-    def speed(self) -> SpeedRecord:
-        """Times of the fastest worker in its fastest round, so that both belong to the same encoding."""
+    def speed(self, copy_gb_per_s: float) -> SpeedRecord:
+        """Times of the fastest worker in its fastest round, so that both belong to the same encoding.
+
+        Charges are for a device whose memory has the rate of a copy on this machine.
+        """
         times = min((one.fastest for one in self._measured), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
-        rates = [self._dense_bytes / time_s / _GIGA if time_s >= _MEASURABLE_S else None for time_s in times]
-        return SpeedRecord(*place, *times, *rates)
+        encode, decode = (
+            _Leg(time_s, work.read_bytes + work.written_bytes)
+            for time_s, work in (
+                (times.encode_s, times.encode_work),
+                (times.decode_s, times.decode_work),
+            )
+        )
+        return SpeedRecord(
+            *place,
+            encode_s=encode.time_s,
+            decode_s=decode.time_s,
+            encode_gb_per_s=encode.share_of(self._dense_bytes / _GIGA),
+            decode_gb_per_s=decode.share_of(self._dense_bytes / _GIGA),
+            encode_bytes=encode.counted_bytes,
+            decode_bytes=decode.counted_bytes,
+            encode_charge=encode.share_of(encode.charged_s(copy_gb_per_s)),
+            decode_charge=decode.share_of(decode.charged_s(copy_gb_per_s)),
+        )
+
+
+class _Leg(NamedTuple):
+    """Encoding or decoding: its time, and the bytes that the codec counts for it."""
+
+    time_s: float
+    counted_bytes: int
+
+    def charged_s(self, copy_gb_per_s: float) -> float:
+        """Time of so many bytes at the rate of a copy, which reads and writes each."""
+        return self.counted_bytes / (2 * copy_gb_per_s * _GIGA)
+
+    def share_of(self, value: float) -> float | None:
+        """A value over the time; None: too short to measure."""
+        return value / self.time_s if self.time_s >= _MEASURABLE_S else None
 
 
 def _finite(value: float) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, advance
-from netfold.homomorphic.message import Gradient, Merged
+from netfold.homomorphic.message import Gradient, Merged, Work
 from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Note, Round
 from netfold.sim.checks.journal import REDO_LABEL
@@ -22,15 +23,28 @@ class Sent(NamedTuple):
 
 
 class Times(NamedTuple):
-    """CPU time of one round."""
+    """CPU time of one round, and the work that the codec counts for it."""
 
     encode_s: float
     decode_s: float
+    encode_work: Work = Work(launches=0)
+    decode_work: Work = Work(launches=0)
 
     @property
     def sum_s(self) -> float:
         """Both together: one encoding may take longer to encode and another to decode."""
         return self.encode_s + self.decode_s
+
+
+def together(works: Sequence[Work]) -> Work:
+    """All work, one piece after the other."""
+    done = [one for one in works if one.read_bytes or one.written_bytes or one.flops]  # others start nothing
+    return Work(
+        sum(one.read_bytes for one in done),
+        sum(one.written_bytes for one in done),
+        sum(one.flops for one in done),
+        sum(one.launches for one in done),
+    )
 
 
 class MeasuredEncoder(Encoder):
@@ -52,6 +66,8 @@ class MeasuredEncoder(Encoder):
         noted = replace(round, report=self.notes.append)
         exchange = stage(self._recorded(self._encoder.exchange(gradient, noted)))
         encode_s = decode_s = 0.0
+        encode_work: list[Work] = []
+        decode_work: list[Work] = []
         answers: tuple[Merged, ...] | None = None
         while True:
             started_s = time.process_time()
@@ -59,10 +75,14 @@ class MeasuredEncoder(Encoder):
             decode_s += time.process_time() - started_s
             if isinstance(sent, Decoded):
                 break
+            decode_work += [message.work for message in sent]
             if any(message.label != REDO_LABEL for message in sent):
                 encode_s, decode_s = encode_s + decode_s, 0.0
+                encode_work, decode_work = encode_work + decode_work, []
+            decode_work += [message.decode_work for message in sent]
             answers = yield sent
-        self.fastest = min(self.fastest, Times(encode_s, decode_s), key=lambda times: times.sum_s)
+        found = Times(encode_s, decode_s, together(encode_work), together(decode_work))
+        self.fastest = min(self.fastest, found, key=lambda times: times.sum_s)
         return sent
 
     def _recorded(self, exchange: Exchange) -> Exchange:

@@ -54,3 +54,7 @@ class SpeedRecord:
     decode_s: float
     encode_gb_per_s: float | None  # dense float32 bytes over the time; None: too short to measure
     decode_gb_per_s: float | None
+    encode_bytes: int  # that the codec counts as read and written
+    decode_bytes: int
+    encode_charge: float | None  # time that is charged for the counted work, over the measured time
+    decode_charge: float | None

@@ -15,6 +15,7 @@ from netfold.sim.study.record import CodecRecord, SpeedRecord
 _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
 _NAME_CHARACTERS = 20
+_US_PER_S = 1e6
 _KEYS_COUNT = 3  # of the table: codec, pattern and density
 
 
@@ -77,6 +78,34 @@ def messages_table(study: Study) -> Table:
         table.add_row(
             *map(Text, (_in_lines(record.codec), record.pattern, share(record.density), *parts, total))
         )
+    return table
+
+
+def charges_table(study: Study) -> Table:
+    """Times of a worker beside those that a simulation charges, with this machine's memory as the device."""
+    notes = [
+        "charged: what the codec counts as read and written, at the rate of a copy on this machine",
+        "×: charged over measured; a device file (netfold calibrate) has the rate that codecs reach",
+    ]
+    table = FittingTable("Measured and charged times of a worker", notes, keys_count=_KEYS_COUNT)
+    table.add_column("codec")
+    table.add_column("pattern")
+    for heading in ("density", "encode", "charged", "×", "decode", "charged", "×"):
+        table.add_column(heading, justify="right")
+    for speed in study.speeds:
+        shown = [
+            text
+            for time_s, charge in (
+                (speed.encode_s, speed.encode_charge),
+                (speed.decode_s, speed.decode_charge),
+            )
+            for text in (
+                words.time(time_s * _US_PER_S),
+                words.time(None if charge is None else charge * time_s * _US_PER_S),
+                words.times(charge),
+            )
+        ]
+        table.add_row(*map(Text, (_in_lines(speed.codec), speed.pattern, share(speed.density), *shown)))
     return table
 
 

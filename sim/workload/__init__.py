@@ -5,8 +5,8 @@
 
 `layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
 buckets, and `buckets` cuts gradients.
-`training.models` has the models, `training.data` the data sets, `device` the device models. PyTorch is
-imported only when something is trained.
+`training.models` has the models, `training.data` the data sets; `devices` say how long compute takes. PyTorch
+is imported only when something is trained.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket
+from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.files.workload import FileSpec, FileWorkload
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
@@ -23,7 +24,7 @@ from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.models.registry import model_named
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.workload import StepCost, Workload
+from netfold.sim.workload.workload import Workload
 
 __all__ = [
     "Bucket",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,21 +12,11 @@ from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket, Cutter, fused, pieces_of
+from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.fusion.rule import Fusion
 
 ALL_FACTS = frozenset(StepFact)
 FACTS_WITHOUT_TRAINING = frozenset({StepFact.ALL_BUCKETS})
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """Arithmetic and memory traffic of one step of one worker, which a device turns into time."""
-
-    forward_flops: int = 0
-    backward_flops: int = 0
-    forward_bytes: int = 0
-    backward_bytes: int = 0
-    passes: int = 1  # forward and backward passes, each of this work, before gradients are exchanged
 
 
 class Score(NamedTuple):

@@ -27,7 +27,7 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.codecs.sparse.topk import check_share, count_of
-from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
+from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
     Members,
@@ -42,7 +42,7 @@ from netfold.homomorphic.index.membership import check_block_elements
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
-from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.message import Gradient, Merge, Merged, Work
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.round import Round
 
@@ -167,6 +167,10 @@ class RandomKEncoder(Encoder):
         """Agree on the numbers of the chosen elements, sum their words."""
         if not gradient.size:
             return Decoded(np.zeros(0, np.float32), gradient)
+        return (yield from charged(self._sums(gradient, round), _drawing(gradient.size)))
+
+    def _sums(self, gradient: Gradient, round: Round) -> Exchange:
+        """The sums of the chosen elements."""
         codec = self.codec
         count = count_of(codec.share, gradient.size)
         chosen = self._chosen(gradient.size, count, round)
@@ -193,6 +197,13 @@ class RandomKEncoder(Encoder):
         is_chosen[np.argpartition(draws, count - 1)[:count]] = True  # draws differ: splitmix64 is a bijection
         index = np.packbits(is_chosen, bitorder="little").view(np.uint64)
         return members_of(index, self.codec.block_elements)
+
+
+def _drawing(elements: int) -> Work:
+    """Work of choosing elements: a draw of 8 bytes for each is written, and read twice to find the least;
+    a byte for each is written, and read for its bit in the index.
+    """
+    return Work(17 * elements, 9 * elements + elements // 8)
 
 
 @kernel

@@ -9,7 +9,7 @@ from netfold.homomorphic.carrier import Carrier, MessageSize
 from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic, wire_bound
 from netfold.sim.units import PS_PER_S
-from netfold.sim.workload.device import Device, memory_bps
+from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.routing import Network
 
 

@@ -29,9 +29,11 @@ from netfold.sim.plan.overlap import Overlap
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.costs.fit import fitted
+from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.run.step.facts import AFTER_BACKWARD
+from netfold.sim.workload.devices.variation import STEADY
 from netfold.sim.workload.fusion.costs import Costs, Sample, Stages
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
@@ -121,7 +123,8 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
     if given is None:
         medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
         rules = (NoFusion(), medium, ONE_BUCKET)
-    journals = [_warm_up(plan, variant, job, rule) for rule in rules]
+    trained = [_warm_up(plan, variant, job, rule) for rule in rules]
+    journals = [training.journal for training in trained]
     step = journals[-1].steps[-1]
     samples = () if given is not None else tuple(one for own in journals for one in _samples(own))
     return Costs(
@@ -129,13 +132,17 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
         backward_ps=step.backward_end_ps - step.forward_end_ps,
         stages=fitted(samples) if given is None else given,
         samples=samples,
+        ready=trained[-1].layer_shares,
+        update_ps=trained[-1].update_ps,
     )
 
 
-def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Journal:
-    """The journal of a job's first steps, alone on its network."""
+def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> TrainingJob:
+    """A job that has run its first steps, alone on its network, with workers that do not vary."""
     workload = replace(job.workload, fusion=rule)
-    alone = replace(job, start_ps=0, steps=_steps(job), overlap=Overlap(), workload=workload)
+    alone = replace(
+        job, start_ps=0, steps=_steps(job), overlap=Overlap(), workload=workload, variation=STEADY
+    )
     variant = replace(variant, faults=FaultPlan(), jobs=(alone,))
     environment = simpy.Environment()
     engine = Engine(variant.network, plan.scenario.seed, ())
@@ -154,7 +161,7 @@ def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Jo
             f"{plan.scenario.file}: {job.label}: what its buckets cost cannot be measured: {why}",
             "give the costs (workload.fusion.costs), or use a rule that weighs none: size, one or none",
         )
-    return running.training.journal
+    return running.training
 
 
 def _samples(journal: Journal) -> Iterator[Sample]:
@@ -203,6 +210,7 @@ def _alone(job: JobPlan) -> JobPlan:
         start_ps=0,
         warnings=(),
         overlap=Overlap(),
+        variation=STEADY,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import simpy
@@ -10,11 +12,13 @@ import simpy
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.unit import LAST, SerialUnit
-from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device import Device, step_times
+from netfold.sim.workload import Bucket
+from netfold.sim.workload.devices.device import Passes
+from netfold.sim.workload.devices.variation import scaled_ps
 
-NO_BUCKET = -1  # in a PhaseRecord: passes
 MORE_PASSES = "more passes"
+UPDATE = "update"
+_USUAL = Fraction(1)
 
 
 class Stretch(NamedTuple):
@@ -33,24 +37,30 @@ class Span(NamedTuple):
     end_ps: int
 
 
-def stretches(device: Device, cost: StepCost, buckets: Sequence[Bucket]) -> list[Stretch]:
-    """The passes of one step: forward, then backward up to each bucket, in gradient-ready order.
+def stretches(
+    passes: Passes, buckets: Sequence[Bucket], factor: Fraction = _USUAL, times: int = 1
+) -> list[Stretch]:
+    """The passes of one step: forward, then backward up to each bucket, as it is ready on the device.
 
-    Local steps come before that: each a whole forward and backward pass.
+    With local steps, `times` whole passes: what is exchanged is ready by its share of the last one. All times
+    are multiplied by `factor`.
     """
-    forward_ps, backward_ps = step_times(device, cost)
+    both_ps = passes.forward_ps + passes.backward_ps
     found: list[Stretch] = []
-    for local in range(1, cost.passes):
-        end_ps = local * (forward_ps + backward_ps)
-        found += [Stretch("forward", end_ps - backward_ps), Stretch("backward", end_ps)]
-    start_ps = (cost.passes - 1) * (forward_ps + backward_ps) + forward_ps
-    found.append(Stretch("forward", start_ps))
+    for end_ps in range(both_ps, times * both_ps, both_ps) if both_ps else ():
+        found.append(Stretch("forward", scaled_ps(end_ps - passes.backward_ps, factor)))
+        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
+    end_ps = times * both_ps
+    start_ps = end_ps - passes.backward_ps
+    known = passes if times == 1 else replace(passes, ready_ps={})
+    ready = [(known.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
+    found.append(Stretch("forward", scaled_ps(start_ps, factor)))
     found += [
-        Stretch("backward", start_ps + int(bucket.ready_share * backward_ps), (bucket.index,))
-        for bucket in buckets
+        Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))
+        for ready_ps, index in sorted(ready)
     ]
-    if found[-1].work_ps < start_ps + backward_ps:
-        found.append(Stretch("backward", start_ps + backward_ps))
+    if found[-1].work_ps < scaled_ps(end_ps, factor):
+        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
     return found
 
 
@@ -122,6 +132,16 @@ class Computing:
         end_ps = self._hosts.end_ps(worker, start_ps, work_ps)
         self._record(MORE_PASSES, start_ps, min(end_ps, self._hosts.crash_ps(worker)))
         self._activities.compute(worker, f"computes step {step} at the weights it kept", start_ps, end_ps)
+        yield self._hosts.until(worker, end_ps)
+        self._device.release()
+
+    def update(self, step: int, worker: int, work_ps: int) -> Generator[simpy.Event, Any, None]:
+        """The optimizer's update, after all else of the step."""
+        yield self._device.take(LAST)
+        start_ps = int(self._environment.now)
+        end_ps = self._hosts.end_ps(worker, start_ps, work_ps)
+        self._record(UPDATE, start_ps, min(end_ps, self._hosts.crash_ps(worker)))
+        self._activities.compute(worker, f"updates the weights of step {step}", start_ps, end_ps)
         yield self._hosts.until(worker, end_ps)
         self._device.release()
 

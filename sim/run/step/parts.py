@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives.collective import Collective
@@ -11,7 +12,8 @@ from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Workload
-from netfold.sim.workload.device import Device
+from netfold.sim.workload.devices.device import Device, Passes
+from netfold.sim.workload.devices.variation import STEADY, Variation
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class JobParts:
     reporter: ProgressReporter
     set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # of a worker
     overlap: Overlap = field(default_factory=Overlap)
+    variation: Variation = STEADY
+
+    @cached_property
+    def passes(self) -> Passes:
+        """Times of a worker's passes, if nothing varies."""
+        return self.device.passes(self.workload.cost)
 
     @property
     def workers(self) -> int:

@@ -10,7 +10,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
-from netfold.homomorphic.message import Gradient, Merged, Message, Work
+from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.numbers.stage import stage
 from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import Journal, RoundLog
@@ -25,7 +25,10 @@ from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
-from netfold.sim.workload.device import charge_ps, step_times
+from netfold.sim.workload.devices.device import charge_ps
+from netfold.sim.workload.devices.variation import scaled_ps
+
+COPY_BACK = "copy of the sum"  # to the device, where the codec runs on the host
 
 
 class WorkerUnits(NamedTuple):
@@ -88,8 +91,8 @@ class Rounds:
         parts = self._parts
         view = StepView(parts.workload, step, worker)
         self._encoders[worker].begin(view.facts(gradients))
-        cost = parts.workload.cost
-        return view.more_passes * cost.passes * sum(step_times(parts.device, cost))
+        passes = parts.workload.cost.passes * (parts.passes.forward_ps + parts.passes.backward_ps)
+        return scaled_ps(view.more_passes * passes, parts.variation.factor(parts.seed, worker, step))
 
     def run(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
         """Run one worker's side of one round, from its gradient to the decoded total in the log.
@@ -119,6 +122,7 @@ class Rounds:
             messages = advance(exchange, answers)
             self._agreement.require(place, worker, messages, log.operations)
             if isinstance(messages, Decoded):
+                yield from self._copy_back(place, worker, log)
                 log.store(worker, messages)
                 self._wire.end_round(worker, log)
                 self._activities.land(worker, bucket, self._now_ps)
@@ -139,16 +143,30 @@ class Rounds:
         """Encode, exchange and decode one operation, in simulated time."""
         label = " + ".join(message.label for message in messages)
         side = _Side(place, worker, label, [])
-        yield from self._compute(side, "encode", [message.work for message in messages])
+        device = self._parts.device
+        copy_ps = 0 if place.operation else device.copy_ps(log.gradients[worker].nbytes)
+        encode_ps = copy_ps + sum(charge_ps(device, message.work) for message in messages)
+        yield from self._compute(side, "encode", encode_ps)
         merged = yield from self._exchange(side, messages, log)
-        yield from self._compute(side, "decode", [message.decode_work for message in messages])
+        decode_ps = sum(charge_ps(device, message.decode_work) for message in messages)
+        yield from self._compute(side, "decode", decode_ps)
         self._phases += side.phases
         return merged
 
-    def _compute(self, side: _Side, phase: str, works: Sequence[Work]) -> Generator[simpy.Event, Any, None]:
-        """Encode or decode messages, when the device is free."""
+    def _copy_back(
+        self, place: OperationPlace, worker: int, log: RoundLog
+    ) -> Generator[simpy.Event, Any, None]:
+        """Copy the decoded sum to where the weights are."""
+        copy_ps = self._parts.device.copy_ps(log.gradients[worker].nbytes)
+        if copy_ps:
+            side = _Side(place, worker, COPY_BACK, [])
+            yield from self._compute(side, "decode", copy_ps)
+            self._phases += side.phases
+
+    def _compute(self, side: _Side, phase: str, usual_ps: int) -> Generator[simpy.Event, Any, None]:
+        """Encode or decode messages, when the device is free; it takes `usual_ps` if nothing varies."""
         parts, unit, asked_ps = self._parts, self.units[side.worker].codec, self._now_ps
-        work_ps = sum(charge_ps(parts.device, work) for work in works)
+        work_ps = scaled_ps(usual_ps, parts.variation.factor(parts.seed, side.worker, side.place.step))
         self._show(side, f"waits to {phase}", asked_ps)
         bucket, overlap = side.place.bucket, parts.overlap
         rank = overlap.decode_rank(bucket, LAST) if phase == "decode" else overlap.rank(bucket)

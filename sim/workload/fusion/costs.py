@@ -7,14 +7,15 @@ the other. The network carries one bucket after the other. The device decodes wh
     F_q = max(F_(q-1), C_q) + network(n_q)
     D_q = max(D_(q-1), F_q) + decode(n_q)                      D_0 = C_Q
 
-and the step ends with D_Q. The first two lines are the model of OMGS-SGD (Shi et al., INFOCOM 2020) and, with
-encode = 0, of MG-WFBP (Shi, Chu and Li, INFOCOM 2019).
+and the step ends with D_Q, or after the update of the weights that follows. The first two lines are the model
+of OMGS-SGD (Shi et al., INFOCOM 2020) and, with encode = 0, of MG-WFBP (Shi, Chu and Li, INFOCOM 2019).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +66,25 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """All that rules weigh. The backward pass is divided by `Layer.ready_share`, as the simulated one is."""
+    """All that rules weigh. The backward pass is divided as the simulated one is: see `paced`."""
 
     forward_ps: int
     backward_ps: int
     stages: Stages
     samples: tuple[Sample, ...] = ()  # that the stages were fitted to; empty: they were given
+    ready: tuple[tuple[str, float], ...] = ()
+    """Share of backward after which each layer, by name, is ready on the device; empty: as layers say."""
+    update_ps: int = 0  # of the weights, after all buckets
+
+    def paced(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
+        """Layers that are ready when the device has computed them, each not before the one before it."""
+        known = dict(self.ready)
+        shares = accumulate((known.get(layer.name, layer.ready_share) for layer in layers), max)
+        return (
+            tuple(layer._replace(ready_share=share) for layer, share in zip(layers, shares, strict=True))
+            if known
+            else tuple(layers)
+        )
 
     @property
     def fit_error(self) -> float | None:
@@ -99,7 +113,7 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
 
     Buckets may hold any layers: they go in the order in which their last layers are ready.
     """
-    stages = costs.stages
+    stages, layers = costs.stages, costs.paced(layers)
     groups = sorted(partition, key=max)
     sizes = [sum(layers[index].elements for index in own) for own in groups]
     device_ps, network_ps, ready_ps = float(costs.forward_ps), 0.0, 0.0
@@ -114,4 +128,4 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
     step_ps = device_ps
     for arrived_ps, elements in zip(arrived, sizes, strict=True):
         step_ps = max(step_ps, arrived_ps) + stages.decode.ps(elements)
-    return Prediction(step_ps, tuple(encoded), tuple(arrived))
+    return Prediction(step_ps + costs.update_ps, tuple(encoded), tuple(arrived))

@@ -44,7 +44,7 @@ class Weighing(Fusion, ABC):
                 f"{self.title} weighs what encoding and sending a bucket cost, which is not known here",
                 "run it in a scenario, whose network and device measure it; or use size, one or none",
             )
-        return self.divide(layers, self.costs)
+        return self.divide(self.costs.paced(layers), self.costs)
 
     @property
     def outline(self) -> Fusion:

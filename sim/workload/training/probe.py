@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
+from netfold.sim.workload.devices.cost import Kernel, Stage, StepCost
+from netfold.sim.workload.training.kernels import KernelCounter
 from netfold.sim.workload.training.modules import ModuleLayers
-from netfold.sim.workload.workload import StepCost
+
+_SGD_FLOATS = 3  # an element's weight and gradient are read, its weight is written
 
 
 class ProbedStep(NamedTuple):
@@ -27,20 +28,22 @@ class ProbedStep(NamedTuple):
 def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     """Run `loss()` and its backward pass; weights and gradients of `model` are as before.
 
-    FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2). Bytes are
-    estimated from the tensors autograd saves, that is weights used and activations: forward moves each of
-    them twice (written or loaded, then read), backward reads each, writes a gradient of the same size, and
-    writes every parameter's gradient: whole, since embedding gradients are dense tables, unless they are made
-    sparse.
+    FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2), and for each
+    kernel also the bytes of the tensors that it reads and writes (`kernels.py`).
+
+    The bytes of whole passes are another estimate, from the tensors autograd saves, that is weights used and
+    activations: forward moves each of them twice (written or loaded, then read), backward reads each, writes
+    a gradient of the same size, and writes every parameter's gradient: whole, since embedding gradients are
+    dense tables, unless they are made sparse.
     """
     saved_bytes: dict[int, int] = {}  # by address: several operators may save the same tensor
-    order: list[str] = []
+    stages: list[Stage] = []
     flops: list[int] = []
     gradients: dict[str, tuple[bool, int]] = {}  # of each parameter: whether it is rows, and its bytes
-    layers, forward, backward = ModuleLayers(model), _FlopCounter(), _FlopCounter()
+    layers, forward, backward = ModuleLayers(model), KernelCounter(), KernelCounter()
 
     def ready(name: str, parameter: nn.Parameter) -> None:
-        order.append(name)
+        stages.append(Stage(name, backward.taken()))
         flops.append(backward.total)
         if parameter.grad is not None:
             gradients[name] = _is_rows(parameter.grad), _stored_bytes(parameter.grad)
@@ -66,9 +69,18 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(size for _, size in gradients.values())
-    cost = StepCost(forward.total, backward.total, moved_bytes, moved_bytes + gradient_bytes)
+    cost = StepCost(
+        forward.total,
+        backward.total,
+        moved_bytes,
+        moved_bytes + gradient_bytes,
+        forward.taken(),
+        (*stages, *_rest(backward.taken())),
+        _SGD_FLOATS * sum(one.numel() * one.element_size() for one in model.parameters()),
+    )
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
-    return ProbedStep(tuple(order), tuple(flops), layers.found(), cost, sparse)
+    order = tuple(one.tensor for one in stages)
+    return ProbedStep(order, tuple(flops), layers.found(), cost, sparse)
 
 
 def _is_rows(gradient: Tensor) -> bool:
@@ -82,34 +94,9 @@ def _stored_bytes(gradient: Tensor) -> int:
     return values.numel() * values.element_size()
 
 
-class _FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts FLOPs as PyTorch's `FlopCounterMode` does, by the same formulas.
-
-    `FlopCounterMode` imports PyTorch's compiler, which takes a second and 90 MB.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False (a private hook of PyTorch): otherwise PyTorch imports its compiler."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        with self:
-            parts = func.decompose(*args, **named)  # counted one by one
-        if parts is not NotImplemented:
-            return parts
-        result = func(*args, **named)
-        formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            self.total += formula(*args, **named, out_val=result)
-        return result
+def _rest(kernels: tuple[Kernel, ...]) -> tuple[Stage, ...]:
+    """The stage after the last gradient, if there is any."""
+    return (Stage("", kernels),) if kernels else ()
 
 
 def _same(tensor: Tensor) -> Tensor:

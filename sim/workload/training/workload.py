@@ -9,7 +9,6 @@ changes as it runs, such as the running statistics of batch norms, is worker 0's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +20,22 @@ from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket, fuse
+from netfold.sim.workload.devices.cost import StepCost
+from netfold.sim.workload.devices.device import Passes as PassTimes
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.loop.arena import Arena
 from netfold.sim.workload.training.loop.buffers import Buffers
 from netfold.sim.workload.training.loop.local import LocalSteps
 from netfold.sim.workload.training.loop.memory import OptimizerMemory
-from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluating
+from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluating, one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import Rows
 from netfold.sim.workload.training.probe import ProbedStep, probe
 from netfold.sim.workload.training.tasks.task import Task
+from netfold.sim.workload.training.timing import timed_passes
 from netfold.sim.workload.training.weights import Move, Weights
-from netfold.sim.workload.workload import Score, StepCost
+from netfold.sim.workload.workload import Score
 
 _PLAIN = Recipe()
 
@@ -64,8 +66,10 @@ class TrainingWorkload:
         self._step: int | None = None  # the step whose gradients the arena holds
         self._next_step = 0
         self._buffers = Buffers(self._model)
+        self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
+        self._timed: tuple[PassTimes, int] | None = None
         probed, draws = self._probed()
-        self._cost = replace(probed.cost, passes=recipe.local_steps)
+        self._cost = recipe.cost(probed.cost, sum(one.numel() for one in self._model.parameters()))
         tensors = placed(
             Tensor(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
@@ -251,6 +255,13 @@ class TrainingWorkload:
         self._next_step = int(state["step"])
         self._step = None
 
+    def timed_passes(self) -> tuple[PassTimes, int]:
+        """Wall times of passes of worker 0's first batch, in one thread, and of an update; measured once."""
+        if self._timed is None:
+            with one_thread():
+                self._timed = timed_passes(self._model, self._first_loss)
+        return self._timed
+
     @property
     def _has_memory(self) -> bool:
         """Whether gradients depend on more than the weights: on what workers' optimizers or buffers hold."""
@@ -283,8 +294,12 @@ class TrainingWorkload:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
         with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged():
             before = torch.get_rng_state()
-            found = probe(self._model, lambda: self._loss_of(self._model, step=0, worker=0))
+            found = probe(self._model, lambda: self._first_loss(self._model))
             return found, not torch.equal(before, torch.get_rng_state())
+
+    def _first_loss(self, model: nn.Module) -> torch.Tensor:
+        inputs, targets = self._first
+        return self._task.loss(model(*inputs), targets)
 
     def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
         inputs, targets = self._task.samples(step, worker)

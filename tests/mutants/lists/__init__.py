@@ -39,6 +39,7 @@ FOLDERS = (
     "sweeps",
     "trees",
     "loop",
+    "devices",
 )
 
 

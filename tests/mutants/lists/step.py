@@ -101,34 +101,18 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "encoding takes as long as its largest message",
-                "sum(charge_ps(parts.device, work) for work in works)",
-                "max(charge_ps(parts.device, work) for work in works)",
+                "copy_ps + sum(charge_ps(device, message.work) for message in messages)",
+                "copy_ps + max(charge_ps(device, message.work) for message in messages)",
             ),
             (
                 "decoding takes no time",
-                "[message.decode_work for message in messages]",
-                "[]",
+                "decode_ps = sum(charge_ps(device, message.decode_work) for message in messages)",
+                "decode_ps = 0",
             ),
             (
                 "encoding never shares the device",
                 "passes if is_one else SerialUnit(environment)",
                 "SerialUnit(environment)",
-            ),
-        ],
-    ),
-    *faults(
-        "sim/workload/device.py",
-        ["tests/sim/workload/test_device.py"],
-        [
-            (
-                "all kernels start at once",
-                "work.launches * device.launch_ps",
-                "device.launch_ps",
-            ),
-            (
-                "nothing to do starts a kernel",
-                "if not (size_bytes or work.flops):",
-                "if size_bytes < 0:",
             ),
         ],
     ),

@@ -11,7 +11,7 @@ from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import carrier_of, pace_of, traffic_of
 from netfold.sim.collectives.parameter_server.spec import steps_of
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
-from netfold.sim.workload.device import FixedDevice, NoDevice
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 

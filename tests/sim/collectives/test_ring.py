@@ -11,7 +11,7 @@ from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.frames import frames
-from netfold.sim.workload.device import FixedDevice
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

@@ -45,6 +45,7 @@ COMMANDS = [
     ["codecs", "matrix"],
     ["codecs", "study"],
     ["switch"],
+    ["calibrate"],
     ["switch", "profiles"],
     ["switch", "fit"],
 ]

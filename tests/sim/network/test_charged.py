@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.sim.run.run import run_variant
-from netfold.sim.workload.device import FixedDevice
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice
 from tests.sim.scenes import measure, plan
 
 LOSSY = ("faults=[{kind: loss, rate: 2%}]",)

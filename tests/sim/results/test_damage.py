@@ -302,8 +302,8 @@ def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
         (
             "phases",
             {"phase": pl.lit("sleep")},
-            "phases.parquet: phase: must be one of forward, backward, more passes, wait, encode, network, "
-            "decode, found 'sleep'",
+            "phases.parquet: phase: must be one of forward, backward, more passes, update, wait, encode, "
+            "network, decode, found 'sleep'",
         ),
         ("notes", {"variant": pl.lit("x")}, "notes.parquet: variant: 'x' is not in summary.json"),
     ],

@@ -39,6 +39,7 @@ def test_metrics_by_hand() -> None:
         "aggregation_time_us": 128.0,
         "aggregation_elements_per_s": 2000 / 128e-6,
         "iteration_time_us": 168.0,
+        "compute_time_us": 60.0,  # of each worker
         "predicted_iteration_time_us": None,  # no rule of fusion weighs its costs
         "buckets": 2,
         # Worker 1 is 1 µs late and done last. Bucket 0 is under way from 40 to 148 µs, and bucket 1, ready

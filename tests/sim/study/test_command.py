@@ -113,7 +113,7 @@ def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
         ["packed", "rows", "1 %"],
         ["packed", "rows", "20 %"],
     ]
-    assert len(rows) == 16  # and again with the bytes of each message
+    assert len(rows) == 24  # again with the bytes of each message, and with charged times
     assert result.stdout.endswith(f"Study: {folder}\n")
     assert {path.name for path in folder.iterdir()} == {
         *("study.json", "study.parquet", "messages.parquet", "study.svg"),

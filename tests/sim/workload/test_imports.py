@@ -10,7 +10,7 @@ def printed(code: str) -> str:
 
 def test_torch_is_imported_only_to_train() -> None:
     code = (
-        "import sys; from netfold.sim.workload import device; "
+        "import sys; from netfold.sim.workload.devices.kinds import registry; "
         "from netfold.sim.workload.training import data; "
         "print('torch' in sys.modules, 'netfold.sim.workload' in sys.modules)"
     )

@@ -35,7 +35,7 @@ from netfold.sim.plan.idle_network import (
 from netfold.sim.plan.multicast import with_splits
 from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.units import TIME
-from netfold.sim.workload.device import Device
+from netfold.sim.workload.devices.device import Device
 from netfold.switch.program import names_of
 
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison

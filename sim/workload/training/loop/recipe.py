@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netfold.homomorphic.round import StepFact
+from netfold.sim.workload.devices.cost import StepCost
+from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.training.optimizers.rule import Optimizer
 from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.schedules.constant import Constant
@@ -47,6 +49,12 @@ class Recipe:
     def is_plain(self) -> bool:
         """Whether a total moves weights by rate · total / workers, as facts on a step tell codecs."""
         return self.is_local or self.optimizer.is_plain
+
+    def cost(self, plain: StepCost, weights: int) -> StepCost:
+        """The cost of a step, given that of one pass and an update by plain SGD."""
+        floats = 0 if self.is_local else self.optimizer.state_floats
+        update_bytes = plain.update_bytes + 2 * FLOAT_BYTES * floats * weights
+        return replace(plain, passes=self.local_steps, update_bytes=update_bytes)
 
     @property
     def facts(self) -> frozenset[StepFact]:

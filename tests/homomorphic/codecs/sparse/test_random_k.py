@@ -110,3 +110,25 @@ def test_promises_and_defaults() -> None:
 def test_feedback_and_unbiased_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="feedback and unbiased exclude each other"):
         RandomK(unbiased=True, feedback=True)
+
+
+@pytest.mark.parametrize("values", ["float32", "block_exponent"])
+def test_choosing_elements_is_counted_once_for_all_elements(values: str) -> None:
+    """A draw of 8 bytes for each is written and read twice, a byte is written and read, and a bit written."""
+
+    def counted(share: float) -> tuple[int, int]:
+        codec = RandomK(share, feedback=False, values=values)  # type: ignore[arg-type]
+        exchange = codec.worker(0, 1, 0).exchange(np.ones(ELEMENTS, np.float32), Round(0, 0, 1, 1))
+        work = next(exchange)[0].work
+        return work.read_bytes, work.written_bytes
+
+    few, more = counted(0.01), counted(0.02)
+    # Of each element that is sent: its value is read, and written if the first message has the values.
+    one_read, one_written = ((b - a) / 10 for a, b in zip(few, more, strict=True))
+    assert one_read == 4
+    assert one_written == (4 if values == "float32" else 0)
+    index_bytes = 8 * math.ceil(ELEMENTS / 64)
+    read, written = few[0] - 10 * 4, few[1] - 10 * one_written
+    indexes = 2 * index_bytes if values == "float32" else 0  # counted and gathered by it
+    assert read == (8 * 2 + 1) * ELEMENTS + indexes
+    assert written == (8 + 1) * ELEMENTS + ELEMENTS // 8 + (0 if values == "float32" else 4)

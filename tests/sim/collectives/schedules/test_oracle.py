@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge, Message
-from netfold.sim.workload.device import Device, FixedDevice, NoDevice
+from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from tests.examples import examples
 from tests.reference.collectives.hosts import leaves
 from tests.reference.collectives.programs import Kind

@@ -10,7 +10,7 @@ from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, 
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.spec import steps_of
-from netfold.sim.workload.device import FixedDevice, NoDevice
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
 from tests.sim.exchanges import FRAME, messages_of, ring, torus

@@ -23,7 +23,9 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device import Device, FixedDevice
+from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice
+from netfold.sim.workload.devices.variation import STEADY, Variation
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second
@@ -237,11 +239,13 @@ def play(
     conditions: Sequence[Condition] | None = None,
     is_serial: bool = True,
     device: Device | None = None,
+    workload: Steady | None = None,
+    variation: Variation = STEADY,
 ) -> Played:
     """Run a job; workers may differ in their encoding and decoding times, and in their hosts."""
     each = [given] * workers if isinstance(given, Given) else list(given)
     environment = simpy.Environment()
-    workload, line = Steady(each[0], len(each)), Line(environment, each, is_serial)
+    workload, line = workload or Steady(each[0], len(each)), Line(environment, each, is_serial)
     activities: dict[int, str] = {}
     parts = JobParts(
         label="given",
@@ -255,6 +259,7 @@ def play(
         reporter=ProgressReporter(),
         set_activity=lambda worker, what, until_ps: activities.update({worker: what}),
         overlap=overlap,
+        variation=variation,
     )
     job = TrainingJob(environment, Wire(), parts)  # type: ignore[arg-type]
     process = environment.process(job.steps(steps))

@@ -11,6 +11,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.round import Tensor
 from netfold.sim.checks.journal import RoundLog
 from netfold.sim.diagnosis.snapshot import HAS_CRASHED
 from netfold.sim.network.host_time import HostTimes
@@ -19,8 +20,8 @@ from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
-from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device import FixedDevice, NoDevice
+from netfold.sim.workload import Bucket
+from netfold.sim.workload.devices.device import Passes
 from tests.examples import examples
 
 
@@ -150,14 +151,14 @@ def test_stretches_of_a_workload() -> None:
     """Up to each bucket's share, and the rest of backward if the last bucket is ready before its end."""
     buckets = [Bucket(0, "a", 10, 0.25, 0), Bucket(1, "b", 30, 0.5, 10)]
 
-    assert stretches(FixedDevice(100, 1000), StepCost(), buckets) == [
+    assert stretches(Passes(100, 1000), buckets) == [
         Stretch("forward", 100),
         Stretch("backward", 350, (0,)),
         Stretch("backward", 600, (1,)),
         Stretch("backward", 1100),
     ]
     whole = [Bucket(0, "a", 10, 1.0, 0)]
-    assert stretches(NoDevice(), StepCost(9, 9, 9, 9), whole) == [
+    assert stretches(Passes(), whole) == [
         Stretch("forward", 0),
         Stretch("backward", 0, (0,)),
     ]
@@ -167,7 +168,7 @@ def test_stretches_of_local_steps() -> None:
     """Whole passes one after the other; the buckets are in the last of them."""
     buckets = [Bucket(0, "a", 10, 1.0, 0), Bucket(1, "b", 30, 1.0, 10)]
 
-    assert stretches(FixedDevice(100, 1000), StepCost(passes=3), buckets) == [
+    assert stretches(Passes(100, 1000), buckets, times=3) == [
         Stretch("forward", 100),
         Stretch("backward", 1100),
         Stretch("forward", 1200),
@@ -175,6 +176,30 @@ def test_stretches_of_local_steps() -> None:
         Stretch("forward", 2300),
         Stretch("backward", 3300, (0,)),
         Stretch("backward", 3300, (1,)),
+    ]
+
+
+def test_what_is_exchanged_after_local_steps_is_not_ready_before_their_end() -> None:
+    """Whatever is known of the gradients of the last pass."""
+    tensors = (Tensor("a", (5,), "a"),)
+    passes = Passes(10, 100, {"a": 20})
+
+    found = stretches(passes, [Bucket(0, "a", 5, 1.0, 0, tensors)], times=2)
+
+    assert found[-1] == Stretch("backward", 220, (0,))
+
+
+def test_stretches_follow_the_times_of_tensors() -> None:
+    """Buckets in the order of their last tensors, whatever their numbers and shares; all times scaled."""
+    first, second = (Tensor("a", (5,), "a"),), (Tensor("b", (5,), "b"), Tensor("c", (5,), "c"))
+    buckets = [Bucket(0, "a", 5, 0.3, 0, first), Bucket(1, "b..c", 10, 1.0, 5, second)]
+    passes = Passes(10, 100, {"a": 90, "b": 20, "c": 30})
+
+    assert stretches(passes, buckets, Fraction(3, 2)) == [
+        Stretch("forward", 15),
+        Stretch("backward", 60, (1,)),
+        Stretch("backward", 150, (0,)),
+        Stretch("backward", 165),
     ]
 
 

@@ -1,22 +1,28 @@
-"""Compute times."""
+"""What devices without a model of hardware charge, and those of peak rates."""
+
+from __future__ import annotations
 
 import pytest
 
 from netfold.homomorphic.message import Work
 from netfold.sim.workload import StepCost
-from netfold.sim.workload.device import DEVICES, FixedDevice, NoDevice, RooflineDevice, charge_ps, step_times
+from netfold.sim.workload.devices.device import Passes, charge_ps
+from netfold.sim.workload.devices.hardware import HARDWARE
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
+from netfold.sim.workload.devices.roofline import PeakDevice, peak_device
 
 COST = StepCost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
 
 
 def test_no_device_takes_no_time() -> None:
-    assert step_times(NoDevice(), COST) == (0, 0)
-    assert NoDevice().work_ps(10**9, 10**9) == 0
+    assert NoDevice().passes(COST) == Passes(0, 0)
+    assert NoDevice().work_ps(10**9, 10**9) == NoDevice().update_ps(StepCost(update_bytes=9)) == 0
 
 
 def test_fixed_times_do_not_depend_on_the_model() -> None:
-    assert step_times(FixedDevice(7, 9), COST) == (7, 9)
-    assert step_times(FixedDevice(7, 9), StepCost()) == (7, 9)
+    assert FixedDevice(7, 9).passes(COST) == FixedDevice(7, 9).passes(StepCost()) == Passes(7, 9)
+    assert FixedDevice(7, 9).update_ps(StepCost(update_bytes=10**9)) == 0
+    assert FixedDevice(7, 9, optimizer_ps=5).update_ps(StepCost()) == 5
 
 
 def test_fixed_device_charges_other_work_to_memory_only() -> None:
@@ -27,31 +33,20 @@ def test_fixed_device_charges_other_work_to_memory_only() -> None:
     assert FixedDevice(7, 9, memory_bps=7 * 10**12).compute_ps(10**12, 3) == 4
 
 
-def test_roofline_is_the_larger_of_arithmetic_and_memory() -> None:
-    v100 = DEVICES["v100"]
+def test_peak_is_the_larger_of_arithmetic_and_memory() -> None:
+    v100 = peak_device(HARDWARE["v100"], 0)
 
     # 1 GFLOP at 15.7 TFLOPS is 63.7 µs, 100 MB at 900 GB/s is 111.1 µs
     assert v100.compute_ps(10**9, 0) == -(-(10**9) * 10**12 // (157 * 10**11))
     assert v100.compute_ps(0, 10**8) == -(-(10**8) * 10**12 // (900 * 10**9))
     assert v100.compute_ps(0, 10**8) == v100.compute_ps(10**9, 10**8) == v100.work_ps(4 * 10**7, 6 * 10**7)
-    assert (v100.compute_ps(10**9, 10**8), v100.compute_ps(2 * 10**9, 10**9)) == step_times(v100, COST)
-
-
-@pytest.mark.parametrize(
-    ("name", "tera_flops", "gigabytes_per_s"),
-    [("p100", 10.6, 732), ("v100", 15.7, 900), ("t4", 8.1, 300), ("a100", 19.5, 1555), ("h100", 67, 3350)],
-)
-def test_device_table(name: str, tera_flops: float, gigabytes_per_s: float) -> None:
-    device = DEVICES[name]
-
-    assert name == device.name
-    assert tera_flops == device.flops_per_s / 1e12
-    assert gigabytes_per_s == device.memory_bps / 8e9
-    assert device.source.startswith("NVIDIA ")
-
-
-def test_table_is_complete() -> None:
-    assert {"p100", "v100", "t4", "a100", "h100"} == set(DEVICES)
+    passes = v100.passes(COST)
+    assert (passes.forward_ps, passes.backward_ps) == (
+        v100.compute_ps(10**9, 10**8),
+        v100.compute_ps(2 * 10**9, 10**9),
+    )
+    assert passes.ready_ps == {}
+    assert v100.update_ps(StepCost(update_bytes=10**9)) == 0
 
 
 @pytest.mark.parametrize(
@@ -67,7 +62,7 @@ def test_table_is_complete() -> None:
     ],
 )
 def test_charged_work_is_launches_and_the_longer_of_arithmetic_and_memory(work: Work, time_ps: int) -> None:
-    device = RooflineDevice("test", 2 * 10**12, 10**12, "", launch_ps=1000)
+    device = PeakDevice("test", 2 * 10**12, 10**12 // 8, launch_ps=1000)
 
     assert charge_ps(device, work) == time_ps
 

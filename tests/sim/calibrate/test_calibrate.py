@@ -1,0 +1,122 @@
+"""Calibration of this machine: what does not depend on its speed, and how well it predicts real steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from netfold.sim.calibrate import kernels, timing
+from netfold.sim.calibrate.codecs import CodecRate, mean_bytes_per_ns
+from netfold.sim.calibrate.measure import AGREES
+from netfold.sim.commands.main import app
+from netfold.sim.workload.devices.calibrated import read_device
+from netfold.sim.workload.devices.cost import KINDS, MATMUL, OTHER, Kernel
+from tests.examples import nightly
+from tests.sim.scenes import job_plan, only
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A device file of this machine, of few sizes."""
+    path = tmp_path_factory.mktemp("calibrated") / "cpu.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "_BUDGET_NS", 10_000_000)
+        result = CliRunner().invoke(app, ["calibrate", str(path)])
+    assert result.exit_code == 0, result.output
+    assert f"Device file: {path}" in result.output
+    assert result.output.count("predicted") == 3
+    return path
+
+
+def test_the_file_is_a_device(file: Path) -> None:
+    found = json.loads(file.read_text())
+    device = job_plan(only(file.parent, "device=cpu.json")).device
+
+    assert device == read_device(file.read_text())
+    assert found["threads"] == 1
+    assert found["torch"] == torch.__version__
+    assert {one.partition(",")[0] for one in found["codecs"]} == {
+        "fixed_point",
+        "packed",
+        "lossless",
+        "topk",
+        "fp16",
+    }
+    assert set(found["arithmetic"]) == set(KINDS)
+
+
+def test_rates_are_those_of_a_processor(file: Path) -> None:
+    """Wide limits: a core does 1 to 1000 operations a nanosecond, and moves 0.5 to 500 bytes."""
+    device = read_device(file.read_text())
+    product, stream = Kernel(MATMUL, 2 * 10**8, 0), Kernel(OTHER, 0, 3 * 10**7)
+
+    assert 1 < product.flops * 1000 / device.kernel_ps(product) < 1000
+    assert 0.5 < stream.size_bytes * 1000 / device.kernel_ps(stream) < 500
+    assert 100_000 < device.kernel_ps(Kernel(OTHER, 0, 0)) < 10**9  # a call: 0.1 µs to 1 ms
+
+
+def test_threads_are_as_before(file: Path) -> None:
+    before = torch.get_num_threads()
+
+    assert json.loads(file.read_text())["threads"] == 1
+    assert torch.get_num_threads() == before
+
+
+@nightly  # on a busy machine calibration is repeated
+def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
+    """Within the share that the command states, at best of three: others use the same cores and caches."""
+    from netfold.sim.calibrate.measure import calibrate
+
+    found = []
+    for _ in range(3):
+        checks = calibrate(1, lambda what: None).checks
+        found.append({one.model: one.ratio for one in checks})
+        if all(abs(one.ratio - 1) <= AGREES for one in checks):
+            return
+    pytest.fail(f"predicted over measured: {found}")
+
+
+def test_other_files_are_refused() -> None:
+    result = CliRunner().invoke(app, ["calibrate", "cpu.yaml"])
+
+    assert result.exit_code == 2
+    assert "device files end in .json" in result.output
+
+
+def test_the_least_time_of_calls_that_take_known_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that a call moves on by 50 µs, every seventh time by much more: batches of 4 meet the rest."""
+    now_ns, calls = 0, 0
+
+    def clock() -> int:
+        return now_ns
+
+    def call() -> None:
+        nonlocal now_ns, calls
+        calls += 1
+        now_ns += 50_000 if calls % 7 else 10_000_000
+
+    monkeypatch.setattr("netfold.sim.calibrate.timing.time.thread_time_ns", clock)
+    monkeypatch.setattr("netfold.sim.calibrate.timing.time.perf_counter_ns", clock)
+
+    assert timing.least_ns(call) == 50_000
+
+
+def test_points_that_do_not_rise_are_left_out() -> None:
+    points = [(30, 5.0), (10, 2.0), (20, 1.5), (5, 0.0), (40, 6.0), (40, 7.0)]
+
+    assert kernels.rising(points) == [(10, 2.0), (30, 5.0), (40, 6.0)]
+
+
+def test_known_time_is_calls_and_memory() -> None:
+    stream = kernels.curve([(100, 10.0)])
+    both = [Kernel(OTHER, 0, 50), Kernel(MATMUL, 10**9, 100)]
+
+    assert kernels.known_ns(both, 3.0, stream) == 3 + 5 + 3 + 10
+
+
+def test_the_mean_rate_weighs_codecs_by_their_time() -> None:
+    assert mean_bytes_per_ns([CodecRate("a", 1, 900, 100.0), CodecRate("b", 1, 100, 900.0)]) == 1.0

@@ -1,0 +1,149 @@
+"""Times of counted kernels against sums by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.message import Work
+from netfold.homomorphic.round import Tensor
+from netfold.sim.workload.devices.cost import CONVOLUTION, KINDS, MATMUL, OTHER, Kernel, Stage, StepCost
+from netfold.sim.workload.devices.device import Passes, charge_ps
+from netfold.sim.workload.devices.hardware import HARDWARE, LINKS
+from netfold.sim.workload.devices.host_codec import HostCodec
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice
+from netfold.sim.workload.devices.roofline import Curve, RooflineDevice, constant, roofline_device
+
+GIGA = 10**9
+FAST = RooflineDevice(  # 2 operations and 1 byte a picosecond; convolutions half as fast; 100 ps a kernel
+    "test",
+    tuple((kind, constant(10**12 if kind == CONVOLUTION else 2 * 10**12)) for kind in KINDS),
+    constant(10**12),
+    100,
+    constant(4 * 10**12),
+    constant(5 * 10**11),
+    30,
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "time_ps"),
+    [
+        (Kernel(OTHER, 0, 40), 100 + 40),
+        (Kernel(MATMUL, 80, 40), 100 + 40),  # as long as its bytes
+        (Kernel(MATMUL, 81, 40), 100 + 41),  # rounded up
+        (Kernel(CONVOLUTION, 81, 40), 100 + 81),
+        (Kernel(OTHER, 0, 0), 100),
+    ],
+)
+def test_a_kernel_takes_its_start_and_the_longer_of_arithmetic_and_memory(
+    kernel: Kernel, time_ps: int
+) -> None:
+    assert FAST.kernel_ps(kernel) == time_ps
+
+
+def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
+    cost = StepCost(
+        forward=(Kernel(OTHER, 0, 10), Kernel(MATMUL, 100, 0)),
+        backward=(
+            Stage("last", (Kernel(MATMUL, 200, 0), Kernel(OTHER, 0, 7))),
+            Stage("bias", ()),
+            Stage("first", (Kernel(OTHER, 0, 50),)),
+            Stage("", (Kernel(OTHER, 0, 3),)),
+        ),
+        update_bytes=24,
+    )
+    found = FAST.passes(cost)
+
+    assert found.forward_ps == 110 + 150
+    assert found.ready_ps == {"last": 307, "bias": 307, "first": 457}
+    assert found.backward_ps == 457 + 103
+    assert FAST.update_ps(cost) == 124
+    assert FAST.update_ps(StepCost()) == 0
+
+
+def test_codecs_have_rates_of_their_own() -> None:
+    assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60
+    assert charge_ps(FAST, Work(10, 20, 400)) == 30 + 100
+
+
+def test_half_precision_moves_half_the_bytes_of_passes_and_whole_weights() -> None:
+    single, half = (roofline_device(HARDWARE["a100"], one, 1, 1, 0) for one in ("tf32", "bf16"))
+    kernel = Kernel(OTHER, 0, 1555 * GIGA)
+
+    assert single.kernel_ps(kernel) == 2 * half.kernel_ps(kernel) == 10**12
+    update = StepCost(update_bytes=1555 * GIGA)
+    assert single.update_ps(update) == half.update_ps(update) == 10**12
+    assert single.work_ps(1555 * GIGA, 0) == half.work_ps(1555 * GIGA, 0) == 10**12
+
+
+def test_codecs_on_processors_reach_a_share_of_the_memory_rate() -> None:
+    core = roofline_device(HARDWARE["cpu_core"], "fp32")
+
+    assert core.work_ps(10**9, 0) == pytest.approx(1e12 / (204.8 * 0.1 * 0.4))
+    assert core.memory.ps(10**9) == pytest.approx(1e12 / (204.8 * 0.1))
+
+
+def test_shares_of_the_table_and_of_the_scenario() -> None:
+    product = Kernel(MATMUL, 312 * 10**12, 0)
+
+    assert roofline_device(HARDWARE["a100"], "bf16", launch_ps=0).kernel_ps(product) == pytest.approx(
+        1e12 / 0.87
+    )
+    assert roofline_device(HARDWARE["a100"], "bf16", 0.5, launch_ps=0).kernel_ps(product) == 2 * 10**12
+    copied = Kernel(OTHER, 0, 1555 * GIGA)
+    assert roofline_device(HARDWARE["a100"], "bf16", 0.5, 0.25, 0).kernel_ps(copied) == 2 * 4 * 10**12 // 4
+    assert roofline_device(HARDWARE["a100"], "fp32").kernel_ps(Kernel(OTHER, 0, 0)) == 5_000_000
+
+
+points = st.lists(st.tuples(st.integers(1, 10**12), st.integers(0, 10**12)), min_size=1, max_size=6)
+
+
+@given(points, st.integers(0, 2 * 10**12), st.integers(0, 2 * 10**12))
+def test_more_never_takes_less_and_points_are_exact(raw: list[tuple[int, int]], one: int, other: int) -> None:
+    sizes, times = sorted({size for size, _ in raw}), sorted(time_ps for _, time_ps in raw)
+    curve = Curve(tuple(zip(sizes, times, strict=False)))
+
+    assert curve.ps(0) == 0
+    assert all(curve.ps(size) == time_ps for size, time_ps in curve.points)
+    low, high = sorted((one, other))
+    assert curve.ps(low) <= curve.ps(high) + (high > curve.points[-1][0] > low)
+
+
+def test_between_points_is_a_line_and_beyond_the_last_rate() -> None:
+    curve = Curve(((10, 100), (20, 120)))
+
+    assert [curve.ps(size) for size in (5, 10, 15, 20, 40)] == [50, 100, 110, 120, 240]
+    assert curve.ps(11) == 102
+
+
+def test_a_codec_on_the_host_pays_copies_and_the_rates_of_the_host() -> None:
+    device = HostCodec(FAST, FixedDevice(0, 0, 8 * GIGA, 7), LINKS["pcie4"])
+
+    assert charge_ps(device, Work(1, 1)) == 7 + 2000
+    assert device.passes(StepCost(forward=(Kernel(OTHER, 0, 10),))).forward_ps == 110
+    assert device.update_ps(StepCost(update_bytes=10)) == 110
+    rate = Fraction(31_508_000_000 * 4, 5)
+    assert device.copy_ps(10**9) == 10**7 + -(-(10**9) * 10**12 // round(rate))
+    assert FAST.copy_ps(10**9) == 0
+
+
+def test_a_bucket_is_ready_with_its_last_tensor() -> None:
+    tensors = [Tensor("a", (1,), "a"), Tensor("b", (1,), "b")]
+
+    assert Passes(0, 100, {"a": 40, "b": 30, "c": 90}).bucket_ps(tensors, 0.99) == 40
+    assert Passes(0, 100, {"a": 40}).bucket_ps(tensors, 0.55) == 55
+    assert Passes(0, 100).bucket_ps(tensors, 0.999) == 99
+    assert Passes(0, 100).bucket_ps([], 0.5) == 50
+
+
+def test_shares_of_layers() -> None:
+    tensors = [Tensor("1.bias", (1,), "1"), Tensor("1.weight", (1,), "1"), Tensor("alone", (1,), "")]
+    passes = Passes(7, 200, {"1.bias": 50, "1.weight": 40, "alone": 200})
+
+    assert passes.layer_shares(tensors) == (("1", 0.25), ("alone", 1.0))
+    assert Passes(7, 200).layer_shares(tensors) == ()
+    assert Passes(7, 0, {"alone": 0}).layer_shares(tensors) == ()
