@@ -1,4 +1,4 @@
-"""Links inside hosts: a host's work on packets, in front of its wire on the way out and behind it on the way in.
+"""Links inside hosts: a host's work on packets, before its wire on the way out, behind it on the way in.
 
 A host with work has two links of its own. A packet that it sends passes the first, then the host's wire; one
 that it receives passes the wire, then the second. Both lead from the host to itself, come after all links of

@@ -165,7 +165,7 @@ class Link:
 
     def set_rate(self, rate_bps: int, now_ps: int) -> Sending | None:
         """Go on at another rate, with what is left of the packet on the wire and all behind it."""
-        assert not (self.packet_ps or self.message_ps), "the rate of a host's work does not change"
+        assert self.packet_ps == self.message_ps == 0, "the rate of a host's work does not change"
         self.counters.busy_ps -= self.backlog_ps(now_ps)
         if self.sending:
             work = self.sending.work - (now_ps - self.sending.since_ps) * self.rate_bps
