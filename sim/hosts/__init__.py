@@ -5,9 +5,8 @@ a link inside the host for each direction (`topologies/routing/host_links.py`). 
 `profiles/`, which importing registers.
 """
 
-from netfold.sim.hosts import profiles
 from netfold.sim.hosts.profile import NONE, HostProfile, host_profiles
 from netfold.sim.hosts.section import HostsSection
 from netfold.sim.hosts.work import with_work
 
-__all__ = ["NONE", "HostProfile", "HostsSection", "host_profiles", "profiles", "with_work"]
+__all__ = ["NONE", "HostProfile", "HostsSection", "host_profiles", "with_work"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from netfold.sim.hosts import profiles
+from pydantic import Field
+
+import netfold.sim.hosts.profiles  # noqa: F401  # which registers those there are
 from netfold.sim.hosts.profile import NONE, HostProfile, host_profiles
-from netfold.sim.keys.fields import Count, OneOf, Time
+from netfold.sim.keys.fields import Count, Time
 from netfold.sim.keys.section import Section
 
-assert profiles  # which registers those there are
-
-
-def _described() -> str:
-    told = "; ".join(f"{name}: {one.summary}" for name, one in host_profiles().items())
-    return f"Profile that all other keys have their values from. {told}."
+_KIND = "Profile that all other keys have their values from. " + " ".join(
+    f"{name}: {one.summary}." for name, one in host_profiles().items()
+)
+if TYPE_CHECKING:
+    HostKind = str
+else:
+    HostKind = Literal[tuple(host_profiles())]
 
 
 class HostsSection(Section):
@@ -26,7 +29,7 @@ class HostsSection(Section):
     cores share `message` alone. Other hosts than a job's workers, such as its servers, have the variant's.
     """
 
-    kind: Annotated[str, OneOf(host_profiles, _described)] = NONE.name
+    kind: Annotated[HostKind, Field(description=_KIND)] = NONE.name
     cores: Count | None = None
     """Processor cores that work on packets."""
     per_packet_send: Time | None = None

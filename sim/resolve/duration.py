@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
@@ -62,7 +63,7 @@ def check_duration(
         raise location.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
-            "use a higher rate, or a smaller window",
+            f"use {'faster hosts' if rate_key == 'hosts' else 'a higher rate'}, or a smaller window",
         )
     estimate = _estimate(job, rate_bps, faults, index)
     if estimate.step_ps > TIME_MAX_PS:
@@ -118,15 +119,21 @@ def slowest_bps(network: Network, faults: FaultPlan) -> int:
     """Rate of the slowest link for bytes, faults that never end included."""
     slowed = (fault.effect for fault in faults.faults)
     rates = [one.rate_bps for one in slowed if isinstance(one, LinksSlower) and one.until_ps == NEVER_PS]
-    return min([int(network.rate_bps.min()), *rates])
+    return min([int(network.rate_bps[~_is_inside(network)].min()), *rates])
+
+
+def _is_inside(network: Network) -> NDArray[np.bool_]:
+    """(L,) links inside hosts."""
+    inside: NDArray[np.bool_] = network.link_source == network.link_target
+    return inside & network.is_host[network.link_source]
 
 
 def _host_bps(network: Network, job: JobPlan) -> int:
     """Rate at which the slowest host works on packets of a job; very high where that takes no time."""
     frame = job.collective.frame
     size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
-    inside = np.flatnonzero(network.link_source == network.link_target).tolist()
-    rates_bps = [packet_rate_bps(network, link, size_bytes, 1) for link in inside if network.is_inside(link)]
+    inside = np.flatnonzero(_is_inside(network)).tolist()
+    rates_bps = [packet_rate_bps(network, link, size_bytes, 1) for link in inside]
     return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
 
 

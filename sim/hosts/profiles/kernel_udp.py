@@ -7,8 +7,8 @@ _RECEIVE = (
     "queue takes 350,000 small datagrams a second at most"
 )
 _COPY = (
-    "Cai et al., Understanding Host Network Stack Overheads, SIGCOMM 2021: a receiving core does 42 Gbps, and "
-    "copies for about half of its time: 93 ps a byte"
+    "Cai et al., Understanding Host Network Stack Overheads, SIGCOMM 2021: a receiving core does 42 Gbps, "
+    "and copies for about half of its time: 93 ps a byte"
 )
 _TRIP = (
     "M. Majkowski, How to achieve low latency with 10Gbps Ethernet, Cloudflare 2015: about 30 us there and "
