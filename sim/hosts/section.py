@@ -22,11 +22,10 @@ else:
 
 
 class HostsSection(Section):
-    """What hosts take for packets; a name alone is the `kind`.
-
-    With n cores, a packet of B bytes on the wire occupies its host for (per_packet + B · per_byte) / n on its
-    way out, and again on its way in; packets wait for each other. Where a network card does that (`rdma`),
-    cores share `message` alone. Other hosts than a job's workers, such as its servers, have the variant's.
+    """What hosts take for packets; a name alone is the `kind`. With n cores, a packet of B bytes on the wire
+    occupies its host for (per_packet + B · per_byte) / n on its way out, and again on its way in; packets
+    wait for each other. Where a network card does that (`rdma`), cores share `message` alone. Hosts without a
+    worker, such as a job's servers, have what the variant says, with several jobs what the first one does.
     """
 
     kind: Annotated[HostKind, Field(description=_KIND)] = NONE.name
