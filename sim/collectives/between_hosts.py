@@ -283,9 +283,8 @@ def _overlapping_pace(
             parts[link] = parts.get(link, 0.0) + count * stage.share
     rates_bps = {link: packet_rate_bps(network, link, packet_bytes) for link in parts}
     slowest = max(parts, key=lambda link: parts[link] / rates_bps[link])
-    rate_bps = rates_bps[slowest]
-    elements_per_s = words_per_s(frame, rate_bps) / parts[slowest]
-    return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rate_bps))
+    elements_per_s = words_per_s(frame, rates_bps[slowest]) / parts[slowest]
+    return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rates_bps[slowest]))
 
 
 def _wait_ps(network: Network, traffic: Traffic, steps: Steps, frame: Frame) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.diagnosis.links import LinkOutcomes, why_undelivered
 from netfold.sim.plan.frames import frames
 from netfold.sim.topology.given import networks_of
 from netfold.sim.topology.measured import measured
+from netfold.topologies.routing import path
 from tests.sim.bounds.known import bounds_of
 from tests.sim.bounds.test_known import helps
+from tests.sim.run.test_every_topology import COLLECTIVE_KEYS
 from tests.sim.scenes import TINY, job_plan, measure, only, run, simulate, write
 
 PS_US = 1e-6
@@ -152,6 +157,7 @@ def test_what_bounds_a_job_is_its_hosts(tmp_path: Path) -> None:
     helps(found, bounds_of(tmp_path, faster), found.first["faster"], 0.05)
 
 
+@pytest.mark.usefixtures("plain")
 def test_a_folder_says_what_hosts_were(tmp_path: Path) -> None:
     outcome = run(tmp_path, "hosts={kind: dpdk, cores: 2}")
     (variant,) = outcome.summary["variants"]
@@ -180,3 +186,69 @@ def test_best_times_know_hosts(tmp_path: Path) -> None:
     assert {ring.link, switch.link} <= {
         f"h{host} CPU, {way}" for host in range(4) for way in ("sending", "receiving")
     }
+
+
+@pytest.mark.parametrize("hosts", ["dpdk", "kernel_udp"])
+@pytest.mark.parametrize("collective", [*COLLECTIVES, "atp", "timed", "tree program"])
+def test_every_collective_with_hosts(tmp_path: Path, collective: str, hosts: str) -> None:
+    """Sums are exact and checks pass, without a packet sent again, over racks and servers."""
+    programs = {
+        "atp": {"program": "atp"},
+        "timed": {"program": "timed", "slot_timer": "10ms"},
+        "tree program": {"program": "tree"},
+    }
+    kind = "in_network" if collective in programs else collective
+    keys = programs.get(collective, COLLECTIVE_KEYS.get(collective, {}))
+    switch = {"tree program": "sharp", "timed": "trio"}.get(collective, "tofino1")
+    topology = {"kind": "star", "hosts": 10, "switch": switch}
+    if collective not in programs:
+        topology = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 3, "switch": switch}
+    settings = {
+        "name": "every",
+        "topology": topology,
+        "workers": 8,
+        "workload": {"kind": "synthetic", "elements": 3000},
+        "codec": {"kind": "fixed_point", "factor": 1e6},
+        "collective": {"kind": kind, **keys},
+        "hosts": hosts,
+    }
+    result = simulate(tmp_path, text=json.dumps(settings))
+    assert {check.name: check.verdict for check in result.checks if check.verdict != "pass"} == {}
+    (job,) = result.jobs
+    assert job.facts.packets_retransmitted == 0
+    assert any(link.link == "h0 CPU, receiving" and link.packets for link in result.links)
+
+
+@pytest.mark.parametrize("routing", ["spray", "valiant"])
+def test_every_packet_of_steered_flows_passes_its_hosts(tmp_path: Path, routing: str) -> None:
+    fat = "topology={kind: fat_tree, k: 4}"
+    result = simulate(tmp_path, fat, f"routing={routing}", RING, "hosts=dpdk", "workers=4", text=LONG)
+    packets = {link.link: (link.packets, link.delivered_packets) for link in result.links}
+    for host in range(4):
+        sent, came = (packets[f"h{host} CPU, {way}"] for way in ("sending", "receiving"))
+        access = next(
+            link for link in result.links if link.target == f"h{host}" and link.source != link.target
+        )
+        assert sent == packets[f"h{host} CPU, sending"]
+        assert sent[1] == next(link.packets for link in result.links if link.source == f"h{host}")
+        assert came == (access.delivered_packets, access.delivered_packets)
+    assert all(check.verdict == "pass" for check in result.checks)
+
+
+def test_a_host_that_is_too_slow_is_told_from_a_link(tmp_path: Path) -> None:
+    network = only(tmp_path, "hosts=dpdk").network
+    idle = LinkOutcomes(10, 0, 0)
+    outcomes = [idle] * len(network.link_names)
+    outcomes[network.last_link(2)] = LinkOutcomes(10, 0, 0, waiting=8, grown=8)
+    cause = why_undelivered(network, outcomes, path(network, 0, 2, 0), 100)
+    assert cause is not None
+    assert cause.why.startswith("host h2 CPU, receiving is too slow for its packets: 8 wait for it")
+    assert why_undelivered(network, outcomes, path(network, 0, 1, 0), 100) is None
+
+
+def test_small_packets_may_be_slower_than_a_ring_of_large_ones(tmp_path: Path) -> None:
+    """On kernel sockets; the warning says that hosts are the reason."""
+    sets = ("collective={kind: in_network, frame: udp-256, slots: 4096}", "hosts=kernel_udp")
+    (warning,) = job_plan(only(tmp_path, *sets, text=LONG)).warnings
+    assert "host h0 CPU, sending takes longest, for packets of this size" in warning
+    assert job_plan(only(tmp_path, sets[0], text=LONG)).warnings == ()
