@@ -56,7 +56,7 @@ SETS = [
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
-        "  allowed: topology, routing, workers, workload, device, overlap, codec, collective, published, "
+        "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, published, "
         "faults, jobs",
     ),
     (
