@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netfold.sim.hosts import NONE, HostProfile, host_profiles
 from netfold.sim.hosts.profile import register
+from tests.examples import examples
 from tests.sim.run.test_jobs import TWO
 from tests.sim.scenes import only, refused
 
@@ -109,3 +113,20 @@ def test_jobs_have_hosts_of_their_own(tmp_path: Path) -> None:
 )
 def test_mistakes(tmp_path: Path, change: str, error: str) -> None:
     assert error in refused(tmp_path, "hosts=dpdk", change)
+
+
+@examples(100)
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40), st.integers(1, 8), st.integers(1, 60))
+def test_shared_cores_are_close_to_cores_that_take_turns(waits: list[int], cores: int, share: int) -> None:
+    """As a server of n times the speed, a host is never ahead of n cores with one queue, and at most
+    1 - 1/n of a packet's time behind."""
+    whole_ps = cores * share
+    profile = HostProfile("x", "", per_packet_send_ps=whole_ps, cores=cores)
+    sending, _ = profile.works("h0")
+    free_ps, core_free_ps = 0, [0] * cores
+    for came_ps in accumulate(waits):
+        free_ps = max(came_ps, free_ps) + sending.packet_ps
+        left_ps = free_ps + sending.delay_ps
+        core = min(range(cores), key=core_free_ps.__getitem__)
+        core_free_ps[core] = max(came_ps, core_free_ps[core]) + whole_ps
+        assert 0 <= left_ps - core_free_ps[core] <= whole_ps - share
