@@ -46,17 +46,13 @@ CLOCK = np.dtype(
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
 
-# One row per node, then one per host whose work takes time: the card between its processor and its wire.
+# One row per node, then one per host whose work takes time: its card, between that and its wire.
 NODE = np.dtype(
     [
-        # Switch of a host, itself of a switch; counted from the first switch. Card: the number of switches.
-        ("home", "i4"),
+        ("home", "i4"),  # counted from the first switch: of a host, itself of a switch; card: their number
         ("link", "i4"),  # host: the wire to it; switch: its first link to another switch; card: the wire out
         ("degree", "i4"),  # switch: links to other switches; card: −1 − the link that receives
-        (
-            "first_set",
-            "i4",
-        ),  # switch: row of `sets`; host: the link that its packets leave on; card: its host
+        ("first_set", "i4"),  # switch: row of `sets`; host: the link its packets leave on; card: its host
     ],
     align=True,
 )
