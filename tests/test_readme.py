@@ -237,7 +237,9 @@ def _section(title: str, description: str, members: list[Any]) -> str:
 def _member(member: Any) -> str:
     """One kind of a section: what it is, and a table of its keys."""
     options = dict(member["properties"])
-    kind = options.pop("kind", {}).get("const")
+    kind = options.get("kind", {}).get("const")
+    if kind:
+        del options["kind"]
     sentence, meanings = _docstring(member.get("description", ""))
     rows = [
         f"| `{key}` | {_value(option)} | {_default(key, option, member)} "
@@ -286,7 +288,7 @@ def _default(key: str, option: Any, member: Any) -> str:
 def _written(value: Any) -> str:
     """A value as a scenario file writes it."""
     if isinstance(value, dict):
-        return "`{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}`"
+        return "`{" + ", ".join(f"{key}: {one}" for key, one in value.items() if one is not None) + "}`"
     return "`" + (value if isinstance(value, str) else json.dumps(value)) + "`"
 
 

@@ -22,7 +22,8 @@ longest in all the network time of the job. Let b be its busy share of the sampl
 senders wait for and of which no packet is on its way (they wait for a retransmission timer), and u the share
 of senders that have more to send than their window allows. In this order:
 
-    b >= 95 %                    all of it *link* (*loopback* if it leads from a switch to itself)
+    b >= 95 %                    all of it *link* (*loopback* if it leads from a switch to itself, *host* if
+                                 it is what a host does for packets)
     no unit is waited for, and   b link, the rest *merging*: of all that an operation does, only hosts
     no packet is on its way      that merge leave the network empty. So is network time without samples,
                                  which are taken while some process waits for the network

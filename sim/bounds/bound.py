@@ -24,7 +24,7 @@ class Network(NamedTuple):
     """Names of links and of the workers' hosts, and the samples of the network."""
 
     link_names: Sequence[str]
-    is_loopback: Sequence[bool]  # by link
+    kinds: Sequence[Cause]  # by link: what it is called where it bounds a job
     hosts: Sequence[str]  # by worker
     samples: Samples
     job: int  # in the samples
@@ -47,9 +47,9 @@ class Part:
     stage: str  # device and straggler: encode, decode, backward …; else empty
     time_us: float  # mean per step
     share: float  # of the aggregation time
-    busy: float | None = None  # link, loopback: its busy share of the aggregation time
-    alike: int = 0  # link, loopback: further links that were as busy
-    following: str = ""  # link, loopback: the busiest that is not among them …
+    busy: float | None = None  # link, loopback, host: its busy share of the aggregation time
+    alike: int = 0  # link, loopback, host: further ones that were as busy
+    following: str = ""  # link, loopback, host: the busiest that is not among them …
     following_busy: float | None = None  # … and its busy share
     hosts: int = 0  # link: hosts whose packets were seen on it; 0: not counted
     faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
@@ -117,9 +117,7 @@ def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps
     while left:
         link = max(left, key=lambda one: (split.total_ps[one], -one))
         group = [
-            one
-            for one in split.alike(link)
-            if network.is_loopback[one] == network.is_loopback[link] and one not in told
+            one for one in split.alike(link) if network.kinds[one] is network.kinds[link] and one not in told
         ]
         left -= set(group)
         told |= set(group)
@@ -127,7 +125,7 @@ def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps
         time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
         parts.append(
             Part(
-                cause=Cause.LOOPBACK if network.is_loopback[link] else Cause.LINK,
+                cause=network.kinds[link],
                 where=network.link_names[link],
                 stage="",
                 time_us=0.0,

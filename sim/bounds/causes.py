@@ -10,6 +10,7 @@ class Cause(StrEnum):
 
     LINK = "link"
     LOOPBACK = "loopback"
+    HOST = "host"
     WINDOW = "window"
     TIMER = "timer"
     LATENCY = "latency"

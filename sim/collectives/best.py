@@ -1,6 +1,7 @@
 """The best possible time of an all-reduce on a network, by a collective's closed form, without simulation.
 
-What it assumes: words travel without headers and acknowledgements; links are idle and full duplex; each pair
+What it assumes: words travel without headers and acknowledgements; hosts that take time work on packets of
+1024 B; links are idle and full duplex; each pair
 of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
 limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways
 that follow one another take the delays of a word's longest way from worker to worker where each sends to one
@@ -16,10 +17,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from netfold.sim.collectives.between_hosts import Steps, host_route, traffic_of
+from netfold.sim.plan.link_time import packet_rate_bps
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.routing import Network
 
 WORD_BITS = 32
+PACKET_BYTES = 1024
 
 
 class Best(NamedTuple):
@@ -54,7 +57,7 @@ def best_of(
         delays_ps = [sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths]
         ways_ps += ways_of(stage, delays_ps)
         bits = words * WORD_BITS * stage.share
-        times = {link: bits * count / int(network.rate_bps[link]) for link, count in traffic.load.items()}
+        times = {link: bits * count / best_bps(network, link) for link, count in traffic.load.items()}
         for link, time_s in times.items():
             busy[link] = busy.get(link, 0.0) + time_s
         wire_s.append(max(times.values(), default=0.0))
@@ -83,6 +86,11 @@ def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], 
         following = {one: following.get(end, end) for one, end in following.items()}
         trips //= 2
     return max(sums_ps.values())
+
+
+def best_bps(network: Network, link: int) -> int:
+    """The rate of a link, or at which a host works on packets."""
+    return packet_rate_bps(network, link, PACKET_BYTES)
 
 
 def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int], Best]:

@@ -37,6 +37,7 @@ from netfold.sim.plan.idle_network import (
     one_way_ps,
     words_per_s,
 )
+from netfold.sim.plan.link_time import packet_rate_bps
 from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.routing import Network, path, shares
@@ -259,7 +260,7 @@ def _stage_pace(
 ) -> Pace:
     """The same of one stage."""
     traffic = traffic_of(network, nodes, steps.pairs, route_of)
-    busiest = busiest_link(network, traffic.load)
+    busiest = busiest_link(network, traffic.load, frame)
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
     latency_ps = (steps.trips or steps.hops) * one_way_ps(network, traffic, packet_bytes)
@@ -280,17 +281,17 @@ def _overlapping_pace(
         for link, count in traffic.load.items():
             streams[link] = streams.get(link, 0.0) + count
             parts[link] = parts.get(link, 0.0) + count * stage.share
-    slowest = max(parts, key=lambda link: parts[link] / int(network.rate_bps[link]))
-    rate_bps = int(network.rate_bps[slowest])
-    elements_per_s = words_per_s(frame, rate_bps) / parts[slowest]
-    return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rate_bps))
+    rates_bps = {link: packet_rate_bps(network, link, packet_bytes) for link in parts}
+    slowest = max(parts, key=lambda link: parts[link] / rates_bps[link])
+    elements_per_s = words_per_s(frame, rates_bps[slowest]) / parts[slowest]
+    return Pace(elements_per_s, latency_ps, Busiest(slowest, streams[slowest], rates_bps[slowest]))
 
 
 def _wait_ps(network: Network, traffic: Traffic, steps: Steps, frame: Frame) -> int:
     """How long those after the first wait for words that are passed on as one."""
     if not steps.passed_words or not traffic.load:
         return 0
-    slowest_bps = min(int(network.rate_bps[link]) for link in traffic.load)
+    slowest_bps = busiest_link(network, dict.fromkeys(traffic.load, 1), frame).rate_bps
     trips = (steps.trips or steps.hops) - 1
     return round(trips * steps.passed_words / words_per_s(frame, slowest_bps) * PS_PER_S)
 
@@ -313,7 +314,7 @@ def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device,
     """The network as codecs that choose by it see it, for one stage of a schedule."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     links = [(link, count) for link, count in traffic.load.items() if count]
-    rates_bps = (int(network.rate_bps[link]) / count for link, count in links)
+    rates_bps = (packet_rate_bps(network, link, packet_bytes) / count for link, count in links)
     rate_bps = min(rates_bps, default=float(PS_PER_S))
     header_bytes = packet_bytes - 4 * frame.elements  # the last packet is cut to its words
     packet_ps = 8 * packet_bytes * PS_PER_S / rate_bps

@@ -134,7 +134,7 @@ def run(
     if as_json:
         print_json(result)
     else:
-        _print_result(result, APPROXIMATIONS)
+        _print_result(result, outcome.approximations or APPROXIMATIONS)
         print_line("\n".join(outcome.place()))
     if isinstance(outcome.stopped, InvariantError):
         raise _reproducible(outcome.stopped, file, sets, seed, variant)

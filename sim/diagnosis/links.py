@@ -58,7 +58,7 @@ def why_undelivered(
     if cause := why_blocked(network, outcomes, links, packet_bytes):
         return cause
     for link in links:
-        cause = _why_lossy(network.link_names[link], outcomes[link])
+        cause = _why_lossy(network, link, outcomes[link])
         if cause:
             return cause
     return None
@@ -236,13 +236,19 @@ def _why_link_blocked(
     return None
 
 
-def _why_lossy(name: str, outcome: LinkOutcomes) -> Cause | None:
+def _why_lossy(network: Network, link: int, outcome: LinkOutcomes) -> Cause | None:
     """Why a link passes too few packets."""
+    name = network.link_names[link]
     if outcome.dropped:
         return Cause(
             f"the buffer of link {name} is too small for the traffic that meets there "
             f"({outcome.dropped} of {outcome.tried} packets refused)",
             "a larger topology.buffer, or fewer slots",
+        )
+    if 2 * outcome.grown > outcome.sent and network.is_inside(link):
+        return Cause(
+            f"host {name} is too slow for its packets: {outcome.waiting} wait for it",
+            "more cores in `hosts`, a longer collective.timeout, or fewer slots",
         )
     if 2 * outcome.grown > outcome.sent:
         return Cause(

@@ -207,8 +207,12 @@ class Engine(EngineSchedules):
         Raises
         ------
         ValueError
-            The rate is less than 1 bps.
+            The rate is less than 1 bps, or the link is inside a host.
         """
+        if self.network.is_inside(link):
+            raise ValueError(
+                f"link {self.network.link_names[link]} is inside a host: its rate does not change"
+            )
         control.set_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:

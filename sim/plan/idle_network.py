@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from netfold.sim.engine.interface import Frame, Job
+from netfold.sim.plan.link_time import link_time_ps, packet_rate_bps
 from netfold.sim.plan.multicast import down_paths
 from netfold.sim.plan.reference import Reference
-from netfold.sim.units import PS_PER_S, transmit_time_ps
+from netfold.sim.units import PS_PER_S
 from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network, path
 
@@ -141,7 +142,7 @@ def full_window_trip_ps(network: Network, traffic: Traffic, window: Window) -> i
     for worker_path in traffic.paths:
         sizes = [*((link, size_bytes) for link in worker_path.there)]
         sizes += [(link, window.answer_bytes) for link in (*worker_path.inside, *worker_path.back)]
-        times_ps = [(link, transmit_time_ps(size, int(network.rate_bps[link]))) for link, size in sizes]
+        times_ps = [(link, link_time_ps(network, link, size)) for link, size in sizes]
         delay_ps = sum(int(network.delay_ps[link]) for link, _ in sizes)
         waits_ps = [
             (math.ceil(window.packets * traffic.load[link]) - 1) * time_ps
@@ -157,7 +158,7 @@ def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
     """Longest one-way time of a packet on an idle network."""
     return max(
         sum(
-            transmit_time_ps(packet_bytes, int(network.rate_bps[link])) + int(network.delay_ps[link])
+            link_time_ps(network, link, packet_bytes) + int(network.delay_ps[link])
             for link in worker_path.there
         )
         for worker_path in traffic.paths
@@ -165,7 +166,10 @@ def one_way_ps(network: Network, traffic: Traffic, packet_bytes: int) -> int:
 
 
 class Busiest(NamedTuple):
-    """The link that limits a job, how many packets of every step of its workers it carries, and its rate."""
+    """The link that limits a job, how many packets of every step of its workers it carries, and its rate.
+
+    Inside a host, the rate is that of the job's packets.
+    """
 
     link: int
     streams: float
@@ -177,10 +181,17 @@ class Busiest(NamedTuple):
         return int(self.rate_bps // self.streams)
 
 
-def busiest_link(network: Network, load: Mapping[int, float]) -> Busiest:
-    """The link with the lowest rate per stream; the first of equal ones."""
-    link = min(load, key=lambda one: int(network.rate_bps[one]) / load[one])
-    return Busiest(link, load[link], int(network.rate_bps[link]))
+def busiest_link(
+    network: Network, load: Mapping[int, float], frame: Frame, message_packets: int = 0
+) -> Busiest:
+    """The link with the lowest rate per stream of full packets; the first of equal ones.
+
+    `message_packets` are those of a message, of which the first may take longer; 0: messages are long.
+    """
+    size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    rates_bps = {link: packet_rate_bps(network, link, size_bytes, message_packets) for link in load}
+    link = min(load, key=lambda one: rates_bps[one] / load[one])
+    return Busiest(link, load[link], rates_bps[link])
 
 
 def words_per_s(frame: Frame, stream_bps: float) -> float:
@@ -189,17 +200,33 @@ def words_per_s(frame: Frame, stream_bps: float) -> float:
 
 
 def wire_bound(network: Network, job: Job, *others: Job) -> Reference:
-    """Dense elements per second that the busiest link of a job can carry: its rate over what shares it.
+    """Dense elements per second that the busiest wire of a job can carry: its rate over what shares it.
 
     `others` are further trees of the job; its words are divided equally.
     """
-    found = busiest_link(network, job_traffic(network, job, *others).load)
-    words, trees = job.frame.elements, 1 + len(others)
+    load = job_traffic(network, job, *others).load
+    return _bound("wire bound, dense", network, _without(load, network, inside=True), (job, *others))
+
+
+def host_bound(network: Network, job: Job, *others: Job) -> Reference | None:
+    """The same of the busiest host; None where hosts take no time."""
+    load = _without(job_traffic(network, job, *others).load, network, inside=False)
+    return _bound("host bound, dense", network, load, (job, *others)) if load else None
+
+
+def _without(load: Mapping[int, float], network: Network, *, inside: bool) -> dict[int, float]:
+    """The load without that of links inside hosts, or without that of all others."""
+    return {link: count for link, count in load.items() if network.is_inside(link) != inside}
+
+
+def _bound(label: str, network: Network, load: Mapping[int, float], jobs: Sequence[Job]) -> Reference:
+    job, trees = jobs[0], len(jobs)
+    found, words = busiest_link(network, load, job.frame, job.unit_packets), job.frame.elements
     size_bytes = job.frame.wire_bytes(words, first=False, last=False)
     shared = f", {found.streams} streams on {network.link_names[found.link]}" if found.streams > 1 else ""
-    shared += f", {trees} trees" if others else ""
+    shared += f", {trees} trees" if trees > 1 else ""
     bound = trees * words_per_s(job.frame, found.rate_bps / found.streams)
-    return Reference("wire bound, dense", bound, f"{words} words per {size_bytes} B{shared}")
+    return Reference(label, bound, f"{words} words per {size_bytes} B{shared}")
 
 
 class Start(NamedTuple):
@@ -240,20 +267,25 @@ def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     """
     trees = (job, *others)
     traffic = job_traffic(network, *trees)
-    busiest = busiest_link(network, traffic.load)
+    busiest = busiest_link(network, traffic.load, job.frame, job.unit_packets)
     packet_bytes = job.frame.wire_bytes(job.frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, traffic, Window(job.frame, 1, packet_bytes))
     on_the_wire = len(trees) * words_per_s(job.frame, busiest.rate_bps / busiest.streams)
     slots = len(trees) * min(tree.slots_count for tree in trees)
     in_windows = slots * job.frame.elements * PS_PER_S / max(1, trip_ps)
     start = None
-    own = {way.there[0] for way in traffic.paths}
-    ends = own | {way.back[-1] for way in traffic.paths}
+    own = {link for way in traffic.paths for link in _own_links(network, way.there)}
+    ends = own | {link for way in traffic.paths for link in _own_links(network, way.back[::-1])}
     behind = Counter({link: count for link, count in traffic.load.items() if link not in ends})
     if others and behind:
-        found = busiest_link(network, behind)
+        found = busiest_link(network, behind, job.frame, job.unit_packets)
         after = len(trees) * words_per_s(job.frame, found.rate_bps / found.streams)
-        own_bps = min(int(network.rate_bps[link]) for link in own)
+        own_bps = busiest_link(network, dict.fromkeys(own, 1), job.frame, job.unit_packets).rate_bps
         window = job.slots_count * job.frame.elements
         start = Start(len(trees), window, words_per_s(job.frame, own_bps), min(after, in_windows))
     return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire, start)
+
+
+def _own_links(network: Network, links: Sequence[int]) -> Sequence[int]:
+    """The first links of a way that begins at a host: its wire, and what is inside the host."""
+    return links[: 1 + network.is_inside(links[0])]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from netfold.sim.engine.interface import Job, Split
-from netfold.topologies.routing import Network, path
+from netfold.topologies.routing import Network, nodes_of, path
 
 
 class Down(NamedTuple):
@@ -76,7 +76,7 @@ def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) ->
         ways = []
         for index, (target, route) in enumerate(_children(job, point)):
             links = path(network, job.switches[point], target, route)
-            ways.append(_Way(index, tuple(int(network.link_target[link]) for link in links)))
+            ways.append(_Way(index, tuple(nodes_of(network, links))))
         routes = [route for _, route in _children(job, point)]
         _grow(splits, point, -1, ways, (routes, can_split))
     return dataclasses.replace(job, splits=tuple(splits))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 NONE = "none"
 _FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")  # of keys
-_SECTIONS = ("topology", "workers", "workload", "device", "overlap", "codec", "collective", "faults")
+_SECTIONS = ("topology", "workers", "workload", "device", "hosts", "overlap", "codec", "collective", "faults")
 
 
 class Setup(NamedTuple):

@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
+from netfold.sim.plan.link_time import packet_rate_bps
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.devices.cost import StepCost
+from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.routing import Network
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
@@ -52,11 +57,13 @@ def check_duration(
         Timeouts, a step, or all steps together exceed the time that can be simulated.
     """
     rate_bps = slowest_bps(network, faults)
+    if (host_bps := _host_bps(network, job)) < rate_bps:
+        rate_bps, rate_key = host_bps, "hosts"
     if job.collective.timeout_max_ps > TIME_MAX_PS:
         raise location.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
-            "use a higher rate, or a smaller window",
+            f"use {'faster hosts' if rate_key == 'hosts' else 'a higher rate'}, or a smaller window",
         )
     estimate = _estimate(job, rate_bps, faults, index)
     if estimate.step_ps > TIME_MAX_PS:
@@ -109,10 +116,25 @@ def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
 
 
 def slowest_bps(network: Network, faults: FaultPlan) -> int:
-    """Rate of the slowest link, faults that never end included."""
+    """Rate of the slowest link for bytes, faults that never end included."""
     slowed = (fault.effect for fault in faults.faults)
     rates = [one.rate_bps for one in slowed if isinstance(one, LinksSlower) and one.until_ps == NEVER_PS]
-    return min([int(network.rate_bps.min()), *rates])
+    return min([int(network.rate_bps[~_is_inside(network)].min()), *rates])
+
+
+def _is_inside(network: Network) -> NDArray[np.bool_]:
+    """(L,) links inside hosts."""
+    inside: NDArray[np.bool_] = network.link_source == network.link_target
+    return inside & network.is_host[network.link_source]
+
+
+def _host_bps(network: Network, job: JobPlan) -> int:
+    """Rate at which the slowest host works on packets of a job; very high where that takes no time."""
+    frame = job.collective.frame
+    size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    inside = np.flatnonzero(_is_inside(network)).tolist()
+    rates_bps = [packet_rate_bps(network, link, size_bytes, 1) for link in inside]
+    return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
 
 
 def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
@@ -138,7 +160,7 @@ def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: s
     seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
     if estimate.network_ps == max(estimate):
         needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
-        hint = f"use fewer elements, or links of {needed} or more"
+        hint = f"use fewer elements, or {'hosts' if rate_key == 'hosts' else 'links'} of {needed} or more"
         return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
     if estimate.memory_ps == max(estimate):
         return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import networkx as nx
+import numpy as np
 
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.spec import JobContext, Site
 from netfold.sim.engine.interface import Fate
 from netfold.sim.errors import Mistakes
+from netfold.sim.hosts import HostProfile, with_work
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency, without_drops
@@ -146,6 +148,7 @@ class _VariantResolver:
             occupied.place(sections.workers.count, sections.workers.placement, location)
             for sections, location in self.jobs
         ]
+        self._network = with_work(self._network, self._work(hosts))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
@@ -163,6 +166,14 @@ class _VariantResolver:
             if kind.is_programmable
         )
         return VariantPlan(self.variant.name, network, faults, jobs, self.graph, able)
+
+    def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
+        """What each host takes for packets, by node: as its job says, or the variant."""
+        rows = {name: row for row, name in enumerate(self._network.nodes)}
+        found = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
+        for (sections, _), names in zip(self.jobs, hosts, strict=True):
+            found |= dict.fromkeys((rows[name] for name in names), sections.hosts.profile())
+        return found
 
     def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
         sections, location = self.jobs[index]

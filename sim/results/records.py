@@ -128,7 +128,7 @@ class LinkRecord:
     """One direction of one link over a whole variant: sent = delivered + lost + in flight."""
 
     variant: str
-    link: str  # "h0->s0"
+    link: str  # "h0->s0"; inside a host: "h0 CPU, sending"
     source: str
     target: str
     rate_bps: int
@@ -144,6 +144,11 @@ class LinkRecord:
     in_flight_bytes: int
     busy_ps: int
     backlog_bytes_max: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it leads from a switch to itself; links inside hosts have other names."""
+        return self.source == self.target and self.link == f"{self.source}->{self.target}"
 
 
 @dataclass(frozen=True, slots=True)

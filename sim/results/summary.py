@@ -176,7 +176,7 @@ def _traffic_metrics(steps_count: int, workers_count: int, rounds: list[RoundRec
 
 def _switch_metrics(fact: VariantFacts, links: Sequence[LinkRecord]) -> dict[str, Any]:
     """Use of switches: trips through their pipelines, and time of the busiest loopback port."""
-    inside = [link.busy_ps for link in links if link.source == link.target]
+    inside = [link.busy_ps for link in links if link.is_loopback]
     return {
         "passes": fact.passes,
         "passes_per_result": None if fact.passes is None else _ratio(fact.passes, fact.results),

@@ -34,6 +34,7 @@ class Outcome:
     engine: dict[str, Any]
     stopped: BaseException | None = None  # why some variants are not done, or not written
     unwritten: tuple[str, ...] = ()  # finished variants that are not in `run_dir`
+    approximations: tuple[str, ...] = ()  # what was not modelled, where that is not the usual
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `netfold run --json` prints."""

@@ -45,6 +45,19 @@ APPROXIMATIONS = (
 )
 
 
+HOSTS_TAKE_TIME = (
+    "Hosts take time per packet where `hosts` says so: sending and receiving do not share cores, and what "
+    "waits in a host has no limit. Unless `overlap` says otherwise, a worker has one bucket in flight, and "
+    "encodes it beside its device."
+)
+
+
+def approximations_of(plan: Plan) -> tuple[str, ...]:
+    """What was not modelled of a plan's variants."""
+    takes_time = any(variant.network.inside is not None for variant in plan.variants)
+    return (HOSTS_TAKE_TIME, *APPROXIMATIONS[1:]) if takes_time else APPROXIMATIONS
+
+
 def run_scenario(
     path: str | Path | ScenarioText,
     sets: tuple[str, ...],
@@ -140,7 +153,14 @@ class _Run:
         names = [variant.name for variant in self.plan.variants[: len(self.results)]]
         unwritten = tuple(names[self._unfinished.variants_count :]) if error is not None else ()
         return Outcome(
-            scenario.name, scenario.seed, run_dir, dict(data.summary), dict(data.engine), error, unwritten
+            scenario.name,
+            scenario.seed,
+            run_dir,
+            dict(data.summary),
+            dict(data.engine),
+            error,
+            unwritten,
+            data.approximations,
         )
 
     def _data_of_valid(self) -> RunData:
@@ -167,7 +187,7 @@ class _Run:
             seed=scenario.seed,
             started_at=self._started_at,
             wall_s=time.perf_counter() - self._started,
-            approximations=APPROXIMATIONS,
+            approximations=approximations_of(self.plan),
             records=records_of(self.results),
             summary=summary,
             engine=engine_of(self.results),

@@ -7,6 +7,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from netfold.homomorphic.codec import Codec
+from netfold.sim.hosts import HostsSection
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve.plan import Plan
@@ -24,9 +25,10 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
     `chosen` are the variants that `--variant` named, none where all were to run.
 
-    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `overlap` (if it is not the
-    default), `codec`, `collective` and `faults` (a list), each with what differs from its default and a few
-    keys that are always shown; `timeout` and `switch` of the collective are those of the resolved scenario.
+    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `hosts` and `overlap` (if they
+    are not the default), `codec`, `collective` and `faults` (a list), each with what differs from its default
+    and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
+    scenario.
     """
     found = setups(plan)
     variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
@@ -50,9 +52,11 @@ def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[st
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     overlap = _section(sections.overlap)
+    hosts = {} if sections.hosts == HostsSection() else {"hosts": _section(sections.hosts)}
     return {
         "topology": _section(written.topology, _TOPOLOGY),
         "workers": {**_section(sections.workers), **start},
+        **hosts,
         "workload": {**_section(sections.workload, _WORKLOAD), **_data(job.workload)},
         "device": _section(sections.device),
         **({"overlap": overlap} if overlap else {}),

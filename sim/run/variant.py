@@ -13,6 +13,7 @@ import simpy
 from netfold.sim.bounds.bound import Network as BoundsNetwork
 from netfold.sim.bounds.bound import Records as BoundsRecords
 from netfold.sim.bounds.bound import bounds
+from netfold.sim.bounds.causes import Cause
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes
 from netfold.sim.checks.journal import Journal
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
@@ -33,6 +34,7 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
 from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
+from netfold.topologies.routing import Network
 
 
 def run_variant(
@@ -128,12 +130,21 @@ def _bounds(
     network = variant.network
     names = BoundsNetwork(
         network.link_names,
-        [bool(loops) for loops in network.link_source == network.link_target],
+        _kinds(network),
         [network.nodes[host] for host in variant.jobs[index].hosts],
         samples,
         index,
     )
     return tuple(bounds(BoundsRecords(journal.steps, journal.rounds, journal.phases), names))
+
+
+def _kinds(network: Network) -> list[Cause]:
+    """What each link is: a link, a loopback port of a switch, or a host's work."""
+    loops = (network.link_source == network.link_target).tolist()
+    return [
+        Cause.LINK if not is_loop else Cause.HOST if network.is_inside(link) else Cause.LOOPBACK
+        for link, is_loop in enumerate(loops)
+    ]
 
 
 def _packets_reporter(reporter: ProgressReporter, running: list[Running]) -> Callable[[int, int], None]:

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection
+from netfold.sim.hosts.section import HostsSection
 from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Time
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.faults import Fault
@@ -82,6 +83,8 @@ class JobSections(Section):
 
     workers: Workers
     """Training ranks and where they run."""
+    hosts: HostsSection = HostsSection()
+    """What their hosts take for packets."""
     workload: Workload
     """Where gradients come from."""
     device: AnyDeviceSection = NoDeviceSection()

@@ -10,6 +10,7 @@ from pathlib import Path
 import networkx as nx
 
 from netfold.sim.errors import NetfoldError
+from netfold.sim.hosts import NONE, HostProfile
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.scenario.topology import build_topology
@@ -37,6 +38,7 @@ class NamedNetwork:
     kind: str  # of the topology
     graph: nx.Graph
     profiles: Mapping[str, Profile]
+    hosts: HostProfile = NONE  # what they take for packets
 
     @property
     def able(self) -> frozenset[str]:
@@ -87,6 +89,7 @@ def networks_of(
             variant.topology.kind,
             build_topology(scenario, variant),
             {**PROFILES, **scenario.profiles},
+            variant.hosts.profile(),
         )
         for variant in scenario.variants
         if not variants or variant.name in variants

@@ -9,6 +9,7 @@ from typing import Any
 from netfold.sim.collectives.best import Best
 from netfold.sim.collectives.best_times import best_times
 from netfold.sim.errors import NetfoldError
+from netfold.sim.hosts import with_work
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.topology.given import NamedNetwork
@@ -96,6 +97,7 @@ def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str,
     }
     compiled = with_pass_latency(compile_network(graph, available_bytes()), profiles)
     rows = {name: row for row, name in enumerate(compiled.nodes)}
+    compiled = with_work(compiled, {rows[name]: network.hosts for name in names})
     return best_times(compiled, [rows[name] for name in names], size_bytes)
 
 

@@ -5,8 +5,9 @@
 `tables.py`; only the packet engine reads them.
 """
 
+from netfold.topologies.routing.host_links import Work, with_host_links
 from netfold.topologies.routing.network import Network, compile_network
-from netfold.topologies.routing.paths import detour_of, next_links, path, shares
+from netfold.topologies.routing.paths import detour_of, next_links, nodes_of, path, shares
 from netfold.topologies.routing.policies import POLICIES, Policy
 from netfold.topologies.routing.tables import PolicyError
 
@@ -15,9 +16,12 @@ __all__ = [
     "Network",
     "Policy",
     "PolicyError",
+    "Work",
     "compile_network",
     "detour_of",
     "next_links",
+    "nodes_of",
     "path",
     "shares",
+    "with_host_links",
 ]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.topologies.graph import hosts, switches, validate
+from netfold.topologies.routing.host_links import HostLinks
 from netfold.topologies.routing.policies import ECMP, Policy
 from netfold.topologies.routing.tables import Tables, check_room, fabric_of
 from netfold.topologies.routing.valiant import Detours
@@ -20,7 +21,7 @@ class Network:
 
     - nodes are the hosts, then the switches, each in the graph's order; a node's index is its row;
     - links are one direction each, two for every edge, sorted by source, then target; so the link out of
-      host i is link i;
+      host i is link i. Links from a node to itself may follow: those inside hosts, then loopback links;
     - every node, switches too, can be a target (see `next_links` and `path`), and no path passes through a
       host.
     """
@@ -37,6 +38,27 @@ class Network:
     policy: Policy
     tables: Tables
     detours: Detours | None  # of policies that have some
+    inside: HostLinks | None = None  # links inside hosts, where their work takes time
+
+    def first_link(self, host: int) -> int:
+        """The link that packets of a host leave on."""
+        return host if self.inside is None or self.inside.send[host] < 0 else int(self.inside.send[host])
+
+    def last_link(self, host: int) -> int:
+        """The link that packets to a host arrive on."""
+        if self.inside is None or self.inside.receive[host] < 0:
+            return int(self.tables.fabric.down_link[host])
+        return int(self.inside.receive[host])
+
+    def work_ps(self, link: int, *, starts_message: bool = False) -> int:
+        """What a packet takes on a link besides its bytes; more than 0 only inside a host."""
+        if self.inside is None or link >= self.inside.packet_ps.size:
+            return 0
+        return int(self.inside.packet_ps[link]) + starts_message * int(self.inside.message_ps[link])
+
+    def is_inside(self, link: int) -> bool:
+        """Whether a link is inside a host."""
+        return bool(self.link_source[link] == self.link_target[link] and self.is_host[self.link_source[link]])
 
 
 def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Policy = ECMP) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.topologies.routing.network import Network
@@ -38,8 +39,28 @@ def path(network: Network, source: int, target: int, key: int) -> list[int]:
     several choices in a row they are correlated, as they are among real switches that share one hash
     function ("hash polarisation"). Where packets are sprayed over paths between hosts, this is the path of
     a packet whose entropy is `key mod 2^31`; each node hashes it anew. See `policies.py` for the other
-    policies.
+    policies. Links inside the two hosts are its first and its last.
     """
+    out, into = _ends(network, source, target)
+    return [*out, *_between(network, source, target, key), *into]
+
+
+def nodes_of(network: Network, links: Sequence[int]) -> list[int]:
+    """Nodes that the links of a path lead to, in order; links inside hosts lead nowhere."""
+    return [int(network.link_target[link]) for link in links if not network.is_inside(link)]
+
+
+def _ends(network: Network, source: int, target: int) -> tuple[list[int], list[int]]:
+    """The links of a path inside its source, and inside its target, where these are hosts with some."""
+    if source == target or network.inside is None:
+        return [], []
+    send, receive = network.inside.send, network.inside.receive
+    out = [int(send[source])] if network.is_host[source] and send[source] >= 0 else []
+    return out, [int(receive[target])] if network.is_host[target] and receive[target] >= 0 else []
+
+
+def _between(network: Network, source: int, target: int, key: int) -> list[int]:
+    """The links of a path outside hosts."""
     if not _is_steered(network, source, target):
         return _walk(network, source, target, key)
     if network.policy.is_sprayed:
@@ -67,7 +88,8 @@ def shares(network: Network, source: int, target: int, key: int) -> dict[int, fl
                 found[link] = share / len(links)
                 following[int(network.link_target[link])] += share / len(links)
         here = following
-    return found
+    out, into = _ends(network, source, target)
+    return found | dict.fromkeys((*out, *into), 1.0)
 
 
 def detour_of(network: Network, source: int, target: int, key: int) -> int:

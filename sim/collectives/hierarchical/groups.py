@@ -47,8 +47,7 @@ def groups_on(groups: str | int, network: Network, nodes: Sequence[int]) -> Grou
     if isinstance(groups, int):
         return _by([rank // groups for rank in range(len(nodes))])
     if groups == "rack":
-        above = dict(zip(network.link_source.tolist(), network.link_target.tolist(), strict=True))
-        return _by([above[node] for node in nodes])
+        return _by([int(network.link_target[node]) for node in nodes])  # a host's link has its number
     raise ValueError("a network without its graph has no islands: use rack, or a number of workers a group")
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.best import WORD_BITS, Best
+from netfold.sim.collectives.best import WORD_BITS, Best, best_bps
 from netfold.sim.errors import NetfoldError
 from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
@@ -35,12 +35,22 @@ class _Workers(NamedTuple):
 
     own_links: tuple[int, ...]  # of each worker, to its switch
     racks: Counter[int]  # workers on each switch
+    pairs: tuple[tuple[int, int], ...]  # links inside hosts that take time: to send, and to receive
 
     @classmethod
     def of(cls, network: Network, nodes: Sequence[int]) -> _Workers:
-        own = dict(zip(network.link_source.tolist(), range(len(network.link_names)), strict=True))
-        links = tuple(own[node] for node in nodes)  # a host has one link
-        return cls(links, Counter(int(network.link_target[link]) for link in links))
+        links = tuple(nodes)  # a host's link has its number
+        pairs = ((network.first_link(node), network.last_link(node)) for node in nodes)
+        return cls(
+            links,
+            Counter(int(network.link_target[link]) for link in links),
+            tuple(pair for pair in pairs if network.is_inside(pair[0])),
+        )
+
+    @property
+    def inside(self) -> tuple[int, ...]:
+        """All links inside hosts."""
+        return tuple(link for pair in self.pairs for link in pair)
 
 
 def best_in_network(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
@@ -63,14 +73,16 @@ def best_in_network(section: Any, network: Network, nodes: Sequence[int], words:
         found = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
     workers = _Workers.of(network, nodes)
-    slowest_bps = min(int(network.rate_bps[link]) for link in workers.own_links)
+    slowest_bps = min(best_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Best | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
         streams, farthest = _streams(network, workers, root, set(roots))
-        link = max(streams, key=lambda one: streams[one] / int(network.rate_bps[one]))
-        stream_bps = int(network.rate_bps[link]) / streams[link]
+        link = max(streams, key=lambda one: streams[one] / best_bps(network, one))
+        stream_bps = best_bps(network, link) / streams[link]
         busy_s = words * WORD_BITS / stream_bps
-        ways_s = 2 * sum(int(network.delay_ps[one]) for one in farthest) / PS_PER_S
+        ways_ps = 2 * sum(int(network.delay_ps[one]) for one in farthest)
+        ways_ps += max((int(network.delay_ps[[*pair]].sum()) for pair in workers.pairs), default=0)
+        ways_s = ways_ps / PS_PER_S
         if fastest is None or busy_s + ways_s < fastest.seconds:
             fastest = Best(busy_s + ways_s, network.link_names[link], busy_s, ways_s)
         if stream_bps >= slowest_bps:
@@ -101,7 +113,7 @@ def _streams(
         for way in ways.values()
         for at, link in enumerate(way)
     }
-    streams = Counter(dict.fromkeys(workers.own_links, 1))
+    streams = Counter(dict.fromkeys((*workers.own_links, *workers.inside), 1))
     for node, (link, _) in sorted(above.items(), key=lambda one: -one[1][1]):  # the farthest first
         sent = min(into[node], 1) if node in able else into[node]
         streams[link] += sent

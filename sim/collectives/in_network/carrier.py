@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netfold.homomorphic.carrier import Carrier, MessageSize
 from netfold.sim.engine.interface import Job
-from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic, wire_bound
+from netfold.sim.plan.idle_network import Window, full_window_trip_ps, host_bound, job_traffic, wire_bound
 from netfold.sim.units import PS_PER_S
 from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.routing import Network
@@ -59,7 +59,8 @@ def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> Wi
     frame = job.frame
     packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
     trip_ps = full_window_trip_ps(network, job_traffic(network, *trees), Window(frame, 1, packet_bytes))
-    words_per_s = wire_bound(network, *trees).elements_per_s
+    bounds = (wire_bound(network, *trees), host_bound(network, *trees))
+    words_per_s = min(one.elements_per_s for one in bounds if one is not None)
     return WindowCarrier(
         unit_elements=job.unit_packets * frame.elements,
         latency_ps=max(1, round(trip_ps - PS_PER_S * frame.elements / words_per_s)),

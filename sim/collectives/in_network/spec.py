@@ -12,7 +12,7 @@ from netfold.sim.collectives.in_network.program_keys import program_choices
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.idle_network import wire_bound
+from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.units import TIME
 from netfold.switch.program import names_of
 from netfold.topologies.routing import Network
@@ -42,9 +42,12 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
         job.elements,
     ).resolve()
     site.network = switches.network
-    bound = wire_bound(site.network, *found.jobs)
+    bounds = (wire_bound(site.network, *found.jobs), host_bound(site.network, *found.jobs))
     return Resolved(
-        _plan(found, section.timeout is None, site.network), found.codec, (bound,), found.warnings
+        _plan(found, section.timeout is None, site.network),
+        found.codec,
+        tuple(one for one in bounds if one is not None),
+        found.warnings,
     )
 
 

@@ -30,7 +30,7 @@ def put(world: World, index: int, row: int) -> None:
 
 @inlined
 def send_towards(world: World, node: int, row: int) -> None:
-    """Put a packet on the next link from a switch towards its target; hosts `put` it on their own link."""
+    """Put a packet on the next link from a switch towards its target; hosts `put` it on their first link."""
     put(world, natural(next_link(world, node, row)), row)
 
 
@@ -43,6 +43,8 @@ def next_link(world: World, node: int, row: int) -> int:
         return int(goal.link)
     port = int(world.choice[natural(here.home), natural(goal.home)])
     if port >= here.degree:
+        if here.degree < 0:  # a host's card
+            return int(-1 - here.degree if packet.target == here.first_set else here.link)
         number = natural(here.first_set + port - here.degree)
         first, ways = world.sets[number, 0], world.sets[number, 1]
         way = np.uint32(packet.route) % np.uint32(ways)

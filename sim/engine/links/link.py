@@ -69,11 +69,22 @@ def take_payload(world: World) -> int:
 
 
 @inlined
-def transmit_time_ps(link: Any, size_bytes: int) -> int:
-    """Time on the wire, rounded up so that a link is never too fast; up to 1 MiB fits int64."""
+def transmit_time_ps(link: Any, packet: Any) -> int:
+    """Time on the wire, rounded up so that a link is never too fast, or of a host's work on a packet."""
     if link.byte_ps != 0:
-        return int(size_bytes * link.byte_ps)
-    return int(-(-size_bytes * PS_BYTES // link.rate_bps))
+        return int(packet.size_bytes * link.byte_ps)
+    work_ps = -(-packet.size_bytes * PS_BYTES // link.rate_bps) + link.packet_ps
+    if link.message_ps != 0 and starts_message(packet):
+        work_ps += link.message_ps
+    return int(work_ps)
+
+
+@inlined
+def starts_message(packet: Any) -> bool:
+    """Whether a packet that a host sends is the first of a unit or flow; acknowledgements are no messages."""
+    if packet.kind == FLOW_DATA:
+        return bool(packet.unit == 0)
+    return bool(packet.kind != FLOW_ACK and packet.part == 0)
 
 
 @inlined
@@ -86,7 +97,7 @@ def due_ps(lane: Any, packet: Any) -> int:
 def queue_or_drop(world: World, index: int, row: int) -> bool:
     """Queue a packet on a link and count it as sent; False if the link drops it (README, Links)."""
     clock, link, packet = world.clock[0], world.links[index], world.packets[row]
-    transmit_ps = transmit_time_ps(link, packet.size_bytes)
+    transmit_ps = transmit_time_ps(link, packet)
     start_ps = max(clock.now_ps, link.free_at_ps)
     backlog_ps = start_ps - clock.now_ps + transmit_ps
     if packet.kind == FLOW_ACK or backlog_ps > link.buffer_ps:
@@ -170,7 +181,7 @@ def note_begun(world: World, index: int) -> None:
     if row >= 0 and link.shift_ps == 0:  # then no time needs to be fixed, and the last packet may tell of all
         last = world.packets[natural(link.tail)]
         leaves_ps = last.arrive_ps - link.delay_ps
-        if leaves_ps - transmit_time_ps(link, last.size_bytes) <= clock.now_ps:
+        if leaves_ps - transmit_time_ps(link, last) <= clock.now_ps:
             link.begun = link.tail
             link.begun_order = last.order
             link.begun_leaves_ps = leaves_ps
@@ -178,7 +189,7 @@ def note_begun(world: World, index: int) -> None:
     while row >= 0:
         packet = world.packets[row]
         leaves_ps = packet.arrive_ps + link.shift_ps - link.delay_ps
-        if leaves_ps - transmit_time_ps(link, packet.size_bytes) > clock.now_ps:
+        if leaves_ps - transmit_time_ps(link, packet) > clock.now_ps:
             return
         packet.arrive_ps += link.shift_ps
         link.begun = row

@@ -27,7 +27,7 @@ def stop(world: World, index: int) -> int:
     if packet.order == order:
         link.wire_work -= (now_ps - link.changed_ps) * link.rate_bps
     else:
-        start_ps = leaves_ps - transmit_time_ps(link, packet.size_bytes)
+        start_ps = leaves_ps - transmit_time_ps(link, packet)
         link.wire_work = packet.size_bytes * PS_BYTES - (now_ps - start_ps) * link.rate_bps
     link.wire = row
     link.wire_order = packet.order
@@ -87,7 +87,7 @@ def reschedule_from(world: World, index: int, row: int, end_ps: int) -> int:
     clock, link = world.clock[0], world.links[index]
     while row >= 0:
         packet = world.packets[row]
-        end_ps += transmit_time_ps(link, packet.size_bytes)
+        end_ps += transmit_time_ps(link, packet)
         if end_ps - clock.now_ps > BACKLOG_MAX_PS:
             clock.overflowed_link = index + 1
             end_ps = clock.now_ps
@@ -121,6 +121,6 @@ def waiting_ps(world: World, index: int) -> int:
     for lane in (index, clock.links_count + index):
         row = world.links[lane].head
         while row >= 0:
-            total_ps += transmit_time_ps(link, world.packets[row].size_bytes)
+            total_ps += transmit_time_ps(link, world.packets[row])
             row = world.packets[row].next
     return total_ps

@@ -39,7 +39,12 @@ def link_counters(world: World) -> list[dict[str, int]]:
 
 
 def backlog_bytes_max(link: np.record) -> int:
-    """Largest backlog of a link in bytes, the rest of the packet on its wire included."""
+    """Largest backlog of a link in bytes, the rest of the packet on its wire included.
+
+    Inside a host: at its mean rate so far.
+    """
+    if link.packet_ps or link.message_ps:
+        return int(link.backlog_ps_max) * int(link.sent_bytes) // max(1, int(link.busy_ps))
     now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
     return max(int(link.backlog_bytes_max), now_bytes)
 

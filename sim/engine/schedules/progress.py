@@ -161,6 +161,8 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.words_count, flow.packets_count = words, packets
     flow.timeout_ps = schedule.timeout_ps
     flow.source, flow.target, flow.route = source.host, target.host, source.route
+    flow.source_link = world.nodes[natural(source.host)].first_set
+    flow.target_link = world.nodes[natural(target.host)].first_set
     flow.window = min(schedule.window, max(schedule.ack_every, packets))
     flow.ack_every = schedule.ack_every
     flow.elements, flow.overhead_bytes = schedule.elements, schedule.overhead_bytes

@@ -50,31 +50,67 @@ def _links(network: Network, rules: Sequence[Rule]) -> Table:
     count = len(network.link_names)
     links = records(2 * count, rows.LINK)  # the links, then their priority lanes
     buffer_bytes = np.where(network.is_host[network.link_source], 0, network.buffer_bytes)
-    kinds, which = np.unique(np.stack([network.rate_bps, buffer_bytes], axis=1), axis=0, return_inverse=True)
+    packet_ps, message_ps = np.zeros((2, count), np.int64)
+    if network.inside is not None:
+        packet_ps[: network.inside.packet_ps.size] = network.inside.packet_ps
+        message_ps[: network.inside.message_ps.size] = network.inside.message_ps
+    about = np.stack([network.rate_bps, buffer_bytes, packet_ps, message_ps], axis=1)
+    kinds, which = np.unique(about, axis=0, return_inverse=True)
     templates = records(kinds.shape[0], rows.LINK)
-    for link, (rate_bps, size_bytes) in zip(templates, kinds.tolist(), strict=True):
+    for link, (rate_bps, size_bytes, *work_ps) in zip(templates, kinds.tolist(), strict=True):
         link.buffer_bytes, link.ecn_bytes = size_bytes, -1
+        link.packet_ps, link.message_ps = work_ps
         link.head = link.tail = link.begun = link.begun_order = link.wire_order = -1
         set_rate(link, rate_bps)
     for lane in (links[:count], links[count:]):
         lane[:] = templates[which.reshape(-1)]
-        lane["delay_ps"], lane["target"] = network.delay_ps, network.link_target
+        lane["delay_ps"], lane["target"] = network.delay_ps, _targets(network)
     for number, rule in enumerate(rules):
         links["rules"][np.array(rule.links, np.int64)] |= np.uint64(1 << number)
     return links
 
 
+def _targets(network: Network) -> NDArray[np.int32]:
+    """Where links lead: the link out of a host's processor, and the wire to the host, to its card."""
+    if network.inside is None:
+        return network.link_target
+    targets, down_link = network.link_target.copy(), network.tables.fabric.down_link
+    hosts = np.flatnonzero(network.inside.send >= 0)
+    for number, host in enumerate(hosts.tolist()):
+        targets[[network.inside.send[host], down_link[host]]] = len(network.nodes) + number
+    return targets
+
+
+def _cards(network: Network) -> Table:
+    """Rows of `nodes` for the cards of hosts whose work takes time."""
+    if network.inside is None:
+        return records(0, rows.NODE)
+    hosts = np.flatnonzero(network.inside.send >= 0)
+    cards = records(hosts.size, rows.NODE)
+    cards["home"], cards["link"], cards["first_set"] = network.tables.fabric.switches_count, hosts, hosts
+    cards["degree"] = -1 - network.inside.receive[hosts]
+    return cards
+
+
 def with_routes(world: World, network: Network) -> World:
     """World with a network's routes, and how they steer packets between hosts."""
     tables, fabric, detours = network.tables, network.tables.fabric, network.detours
-    nodes = records(len(network.nodes), rows.NODE)
-    nodes["home"], nodes["link"] = fabric.home, fabric.down_link
-    switches = nodes[fabric.hosts_count :]
+    cards, count = _cards(network), len(network.nodes)
+    nodes = records(count + cards.size, rows.NODE)
+    nodes[count:] = cards
+    nodes["home"][:count], nodes["link"][:count] = fabric.home, fabric.down_link
+    nodes["first_set"][: fabric.hosts_count] = [
+        network.first_link(host) for host in range(fabric.hosts_count)
+    ]
+    switches = nodes[fabric.hosts_count : count]
     switches["link"], switches["degree"] = fabric.first_link, fabric.degrees
     switches["first_set"] = tables.first_set
     clock = world.clock[0]
     clock.hosts_count, clock.policy = fabric.hosts_count, SPRAYED if network.policy.is_sprayed else PLAIN
-    world = world._replace(nodes=nodes, choice=tables.choice, sets=tables.sets, ports=tables.ports)
+    choice = tables.choice
+    if cards.size:  # cards have a row for all of them, which leads nowhere (`forward.next_link`)
+        choice = np.concatenate([choice, np.zeros((1, fabric.switches_count), choice.dtype)])
+    world = world._replace(nodes=nodes, choice=choice, sets=tables.sets, ports=tables.ports)
     if detours is None:
         return world
     clock.policy, clock.groups_count = DETOURED, detours.groups_count
@@ -88,7 +124,8 @@ def set_rate(link: Any, rate_bps: int) -> None:
     if rate_bps < 1:
         raise ValueError(f"a link's rate is 1 bps or more, found {rate_bps}")
     link.rate_bps = rate_bps
-    link.byte_ps = PS_BYTES // rate_bps if PS_BYTES % rate_bps == 0 else 0
+    is_simple = PS_BYTES % rate_bps == 0 and not (link.packet_ps or link.message_ps)
+    link.byte_ps = PS_BYTES // rate_bps if is_simple else 0
     link.buffer_ps = BACKLOG_MAX_PS
     if link.buffer_bytes > 0:
         link.buffer_ps = min(BACKLOG_MAX_PS, int(link.buffer_bytes) * PS_BYTES // rate_bps)
@@ -139,6 +176,8 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
         entry[name] = getattr(flow, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         entry[name] = getattr(flow.frame, name)
+    entry.source_link = world.nodes[flow.source].first_set
+    entry.target_link = world.nodes[flow.target].first_set
     entry.packets_count = max(1, -(-flow.words_count // flow.frame.elements))
     entry.serial = number
     entry.schedule, entry.opened_ps = -1, world.clock[0].now_ps

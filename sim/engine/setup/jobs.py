@@ -40,6 +40,7 @@ def add_job(world: World, job: Job) -> World:
     for worker, (host, route) in enumerate(zip(job.hosts, job.routes, strict=True)):
         stream = streams[first + worker]
         stream.job, stream.worker, stream.host, stream.route = jobs.size - 1, worker, host, route
+        stream.first_link = world.nodes[host].first_set
         stream.serial, stream.armed_ps, stream.armed_order = -1, NEVER, -1
         stream.early_head = stream.early_tail = -1
         stream.timeouts_threshold = TIMEOUTS_THRESHOLD

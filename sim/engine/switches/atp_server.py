@@ -153,7 +153,7 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
         answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)
-    put_by_call(world.clock[0].at, server.host, index)
+    put_by_call(world.clock[0].at, world.nodes[server.host].first_set, index)
 
 
 @inlined

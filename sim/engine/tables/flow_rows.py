@@ -24,6 +24,8 @@ FLOW = in_lines(
         ("is_open", "i4"),
         ("source", "i4"),
         ("target", "i4"),
+        ("source_link", "i4"),  # that packets of its source leave on, and those of its target
+        ("target_link", "i4"),
         ("route", "i4"),
         ("packets_count", "i4"),
         ("window", "i4"),

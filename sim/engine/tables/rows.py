@@ -46,13 +46,13 @@ CLOCK = np.dtype(
 
 HEAP = np.dtype([("time_ps", "i8"), ("order", "i8"), ("what", "i8")], align=True)
 
-# One row per node. A packet of a host leaves on the link with the host's number.
+# One row per node, then one per host whose work takes time: its card, between that and its wire.
 NODE = np.dtype(
     [
-        ("home", "i4"),  # switch of a host, itself of a switch; counted from the first switch
-        ("link", "i4"),  # host: the link to it; switch: its first link to another switch
-        ("degree", "i4"),  # switch: links to other switches
-        ("first_set", "i4"),  # switch: row of `sets`
+        ("home", "i4"),  # counted from the first switch: of a host, itself of a switch; card: their number
+        ("link", "i4"),  # host: the wire to it; switch: its first link to another switch; card: the wire out
+        ("degree", "i4"),  # switch: links to other switches; card: −1 − the link that receives
+        ("first_set", "i4"),  # switch: row of `sets`; host: the link its packets leave on; card: its host
     ],
     align=True,
 )
@@ -72,7 +72,7 @@ LINK = in_lines(
         ("sent_packets", "i8"),
         ("sent_bytes", "i8"),
         ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
-        ("byte_ps", "i8"),  # time of one byte where that is a whole number, else 0
+        ("byte_ps", "i8"),  # time of one byte where that is a whole number and all there is, else 0
         ("delay_ps", "i8"),
         ("buffer_ps", "i8"),  # longest backlog, as time on the wire; DOWN: the link is down (lane too)
         ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
@@ -85,6 +85,8 @@ LINK = in_lines(
         ("dropped_packets", "i8"),
         ("dropped_bytes", "i8"),
         ("rate_bps", "i8"),
+        ("packet_ps", "i8"),  # more for every packet, and for the first one of a message: a host's work
+        ("message_ps", "i8"),
         ("buffer_bytes", "i8"),  # 0: no limit
         ("ecn_bytes", "i8"),  # −1: no marks
         ("queued_bytes", "i8"),  # while the link is down
@@ -257,6 +259,8 @@ STREAM = np.dtype(
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
         ("window", "i4"),  # units; of this stream
+        ("first_link", "i4"),  # that packets of its host leave on
+        ("pad", "i4"),
         ("early_head", "i4"),  # early results, oldest first
         ("early_tail", "i4"),
         ("exponents", "i8"),  # address, int8

@@ -130,7 +130,7 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
         stream.retransmitted_packets += 1
     if world.clock[0].is_keyed:
         packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
-    put_by_call(world.clock[0].at, stream.host, index)
+    put_by_call(world.clock[0].at, stream.first_link, index)
 
 
 @kernel

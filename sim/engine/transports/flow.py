@@ -121,7 +121,7 @@ def send(world: World, row: int, sequence: int) -> None:
     flow.transmissions += 1
     if world.clock[0].policy != PLAIN:
         steer(world.clock[0].at, index, flow.source)
-    put(world, natural(flow.source), index)
+    put(world, natural(flow.source_link), index)
 
 
 @kernel
@@ -240,7 +240,7 @@ def acknowledge(world: World, cause: int) -> None:
         ack.copy = packet.copy
     if world.clock[0].policy != PLAIN:
         steer(world.clock[0].at, index, flow.target)
-    put(world, natural(flow.target), index)
+    put(world, natural(flow.target_link), index)
 
 
 @inlined

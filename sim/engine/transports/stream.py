@@ -114,7 +114,7 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         window.psn += 1
         if window.attempt > 0:
             stream.retransmitted_packets += 1
-        put(world, natural(stream.host), index)
+        put(world, natural(stream.first_link), index)
 
 
 @inlined

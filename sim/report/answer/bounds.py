@@ -19,6 +19,7 @@ _LEAST_FASTER = 1.05  # a remedy that gives less is not worth a word
 _NAMES = {
     "link": "links",
     "loopback": "loopback ports",
+    "host": "what hosts do for packets",
     "window": "slots and windows",
     "timer": "retransmission timers",
     "latency": "latency",
@@ -30,6 +31,7 @@ _NAMES = {
 _REMEDIES = {
     "link": "with twice the rate",
     "loopback": "with twice the rate",
+    "host": "with hosts of twice the speed",
     "window": "with twice the slots or window",
     "timer": "with half the timeout",
     "latency": "with half the delays",
@@ -66,7 +68,7 @@ def parts_of(run: Run, variant: Mapping[str, Any]) -> Parts:
     )
     if links.height and total_us:
         busy = min(network, links["busy_ps"][0] / (1e6 * total_us * metrics["steps"]))
-        is_loopback = links["source"][0] == links["target"][0]
+        is_loopback = links["source"][0] == links["target"][0]  # those versions had nothing inside hosts
         found.append(_part("loopback" if is_loopback else "link", links["link"][0], "", busy))
         network -= busy
     found.append(_part("unexplained", "", "", network + unexplained))
@@ -87,7 +89,7 @@ def short(parts: Parts) -> str:
 def place(part: Mapping[str, Any]) -> str:
     """Where a part is, as short as it can be said: "h0->s0 +15", "encode", "window"."""
     match part["cause"]:
-        case "link":
+        case "link" | "host":
             return f"{part['where']}{_more(part)}"
         case "loopback":
             return f"loopback {part['where']}{_more(part)}"
@@ -119,8 +121,8 @@ def _told(part: Mapping[str, Any]) -> str:
     """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
     share = f"{_percent(part['share'])} of the aggregation"
     match part["cause"]:
-        case "link" | "loopback" as cause:
-            what = "link" if cause == "link" else "the loopback port"
+        case "link" | "loopback" | "host" as cause:
+            what = "the loopback port" if cause == "loopback" else cause
             alike = f" ({part['alike']} more as busy)" if part["alike"] else ""
             busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
             hosts = f", shared by {part['hosts']} hosts" if part["hosts"] > 1 else ""

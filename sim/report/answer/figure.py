@@ -15,6 +15,7 @@ from netfold.sim.report.answer.bounds import Parts, cause_name, short
 CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
     "link": style.BLUE,
     "loopback": style.SKY,
+    "host": style.BLACK,
     "window": style.ORANGE,
     "timer": style.VERMILION,
     "latency": style.YELLOW,

@@ -40,6 +40,7 @@ FOLDERS = (
     "trees",
     "loop",
     "devices",
+    "hosts",
 )
 
 

@@ -14,8 +14,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a link is a little too fast",
-                "return int(-(-size_bytes * PS_BYTES // link.rate_bps))",
-                "return int(size_bytes * PS_BYTES // link.rate_bps)",
+                "work_ps = -(-packet.size_bytes * PS_BYTES // link.rate_bps) + link.packet_ps",
+                "work_ps = packet.size_bytes * PS_BYTES // link.rate_bps + link.packet_ps",
             ),
             (
                 "what fills a buffer to the byte is dropped",

@@ -104,8 +104,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "results come back in no time",
-                "ways_s = 2 * sum(",
-                "ways_s = sum(",
+                "ways_ps = 2 * sum(",
+                "ways_ps = sum(",
             ),
         ],
     ),

@@ -119,8 +119,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a packet that begins now is passed by an acknowledgement",
-                "packet.size_bytes) > clock.now_ps:\n            return",
-                "packet.size_bytes) >= clock.now_ps:\n            return",
+                "transmit_time_ps(link, packet) > clock.now_ps:\n            return",
+                "transmit_time_ps(link, packet) >= clock.now_ps:\n            return",
             ),
         ],
     ),

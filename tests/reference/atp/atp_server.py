@@ -161,6 +161,7 @@ class AtpServer:
             label=Label(self.job.owner(worker), data.unit, 0, reply.number),
             deliver=partial(self.to_switch, reply),
             words=unit.words,
+            starts_message=True,
             is_marked=unit.is_marked,
         )
         self.fabric.forward(packet, self.server.host)

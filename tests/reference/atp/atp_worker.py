@@ -214,6 +214,7 @@ class AtpWorker:
             label=Label(self.timer.label.owner, unit, 0, attempt),
             deliver=partial(self.to_switch, contribution),
             words=stream.words(unit),
+            starts_message=True,
         )
         self.fabric.forward(packet, self.job.hosts[self.rank])
 

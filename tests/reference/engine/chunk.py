@@ -127,5 +127,6 @@ def packet_of(fabric: Fabric, job: JobNumber, chunk: Chunk, way: Way) -> Packet:
             chunk._replace(words=packet.words, cause=cause._replace(copy=packet.copy))
         ),
         words=chunk.words,
+        starts_message=cause.part == 0,
         copy=cause.copy,
     )

@@ -22,6 +22,7 @@ from tests.reference.atp.switch import AtpReference
 from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import Fabric, LogRow
 from tests.reference.engine.flow import Sender
+from tests.reference.engine.link import Link
 from tests.reference.engine.point import PointTree
 from tests.reference.engine.schedule import Queue, ScheduleRun
 from tests.reference.engine.stream import Stream
@@ -228,7 +229,15 @@ class ReferenceEngine:
 
     def link_counters(self) -> list[dict[str, int]]:
         """Counters of every link (see `tests.reference.engine.link.Counters`)."""
-        return [asdict(link.counters) for link in self.fabric.links]
+        return [asdict(link.counters) | self._backlog(link) for link in self.fabric.links]
+
+    def _backlog(self, link: Link) -> dict[str, int]:
+        """Inside a host, the largest backlog in bytes at the link's mean rate."""
+        if not (link.packet_ps or link.message_ps):
+            return {}
+        counters = link.counters
+        mean = link.backlog_ps_max * counters.sent_bytes // max(1, counters.busy_ps)
+        return {"backlog_bytes_max": mean}
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
         """timeouts, retransmitted_packets and stale_results (packets) of a worker."""

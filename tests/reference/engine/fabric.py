@@ -76,7 +76,10 @@ class Fabric:
         return mix_plain(key, copy) if copy else key
 
     def forward(self, packet: Packet, node: int) -> None:
-        """Put a packet on the next link from `node` towards its target."""
+        """Put a packet on the next link from `node` towards its target; a host's work comes first."""
+        if self.network.is_host[node] and self.network.first_link(node) != node:
+            self.put(packet, self.network.first_link(node))
+            return
         goal = packet.target if packet.via is None else packet.via
         self.put(packet, choice(self.network, node, goal, packet.route, packet.entropy))
 
@@ -201,6 +204,8 @@ class Fabric:
     def _arrive(self, packet: Packet, link: Link) -> None:
         """A packet is at a link's end: a host or switch it was sent to, or one on its way."""
         node = link.target
+        if self._passes_card(packet, link):
+            return
         if node in self.crashed:
             return
         if self.now_ps < self.paused_until_ps[node]:
@@ -212,6 +217,19 @@ class Fabric:
             if node == packet.via:
                 packet.via = None
             self.forward(packet, node)
+
+    def _passes_card(self, packet: Packet, link: Link) -> bool:
+        """Whether a packet is between a host's work and its wire; then it goes on, whatever the host does."""
+        host, network = link.target, self.network
+        if not network.is_host[host]:
+            return False
+        if link.index == network.first_link(host):
+            self.put(packet, host)
+            return True
+        if link.index != network.last_link(host):
+            self.put(packet, network.last_link(host))
+            return True
+        return False
 
     def _accept(self, packet: Packet, link: Link) -> bool:
         """Whether a link takes a packet; it is marked if it finds a long queue."""

@@ -168,7 +168,7 @@ class Sender:
             if not self.closed:
                 self.receiver.data(packet, transmission, arrived.copy)
 
-        sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver)
+        sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver, starts_message=packet == 0)
         self._steer(sent, flow.source, DATA, attempt)
         self.fabric.forward(sent, flow.source)
 

@@ -33,6 +33,7 @@ class Packet:
     deliver: Callable[[Packet], None]
     words: Sequence[int] = ()  # int32 values that a fault can strike; none: what a flow sends
     has_priority: bool = False  # acknowledgements
+    starts_message: bool = False  # the first packet of a message of a host
     hops: int = 0  # links it was put on
     is_marked: bool = False  # found a long queue (ECN)
     copy: int = 0  # which copy of a packet it is or follows from; 0: of none
@@ -92,11 +93,14 @@ class Link:
     rate_bps: int
     delay_ps: int
     buffer_bytes: int | None  # most that waits, the newest packet included; None: no limit
+    packet_ps: int = 0  # what each packet takes besides its bytes
+    message_ps: int = 0  # what the first packet of a message takes besides
     is_down: bool = False
     sending: Sending | None = None
     acks: deque[Queued] = field(default_factory=deque)
     others: deque[Queued] = field(default_factory=deque)
-    sizes: Counter[int] = field(default_factory=Counter)  # packets that wait, by size: queues get long
+    sizes: Counter[tuple[int, bool]] = field(default_factory=Counter)  # that wait, of size and first or not
+    backlog_ps_max: int = 0  # inside a host
     counters: Counters = field(default_factory=Counters)
 
     @property
@@ -107,9 +111,12 @@ class Link:
     def backlog_ps(self, now_ps: int) -> int:
         """How long it takes, at the present rate, to send all that there is."""
         left_ps = self.sending.ends_ps - now_ps if self.sending else 0
-        return left_ps + sum(
-            count * transmit_time_ps(size_bytes, self.rate_bps) for size_bytes, count in self.sizes.items()
-        )
+        return left_ps + sum(count * self.takes_ps(*kind) for kind, count in self.sizes.items())
+
+    def takes_ps(self, size_bytes: int, starts_message: bool) -> int:
+        """How long a packet occupies the transmitter."""
+        more_ps = self.packet_ps + self.message_ps * starts_message
+        return transmit_time_ps(size_bytes, self.rate_bps) + more_ps
 
     def hold_ps(self, size_bytes: int) -> int:
         """Longest time, rounded down, that so many bytes in the queue take to leave."""
@@ -121,23 +128,26 @@ class Link:
             return False
         if self.is_down:
             return packet.size_bytes + self.queued_bytes > self.buffer_bytes
-        transmit_ps = transmit_time_ps(packet.size_bytes, self.rate_bps)
+        transmit_ps = self.takes_ps(packet.size_bytes, packet.starts_message)
         return self.backlog_ps(now_ps) + transmit_ps > self.hold_ps(self.buffer_bytes)
 
     @property
     def queued_bytes(self) -> int:
         """What has not begun yet."""
-        return sum(count * size_bytes for size_bytes, count in self.sizes.items())
+        return sum(count * size_bytes for (size_bytes, _), count in self.sizes.items())
 
     def queue(self, queued: Queued, now_ps: int) -> None:
         """Take a packet."""
-        size_bytes = queued.packet.size_bytes
+        kind = size_bytes, _ = kind_of(queued.packet)
         (self.acks if queued.packet.has_priority else self.others).append(queued)
-        self.sizes[size_bytes] += 1
-        self.counters.busy_ps += transmit_time_ps(size_bytes, self.rate_bps)
+        self.sizes[kind] += 1
+        self.counters.busy_ps += self.takes_ps(*kind)
         self.counters.count("sent", size_bytes)
         backlog_bytes = self.queued_bytes
-        if not self.is_down:
+        if self.packet_ps or self.message_ps:
+            self.backlog_ps_max = max(self.backlog_ps_max, self.backlog_ps(now_ps))
+            backlog_bytes = 0
+        elif not self.is_down:
             backlog_bytes = self.backlog_ps(now_ps) * self.rate_bps // BIT_PS_PER_BYTE
         self.counters.backlog_bytes_max = max(self.counters.backlog_bytes_max, backlog_bytes)
 
@@ -147,13 +157,15 @@ class Link:
         if self.is_down or self.sending or not queue:
             return None
         queued = queue.popleft()
-        self.sizes[queued.packet.size_bytes] -= 1
+        kind = kind_of(queued.packet)
+        self.sizes[kind] -= 1
         work = queued.packet.size_bytes * BIT_PS_PER_BYTE
-        self.sending = Sending(queued, work, now_ps, now_ps + -(-work // self.rate_bps))
+        self.sending = Sending(queued, work, now_ps, now_ps + self.takes_ps(*kind))
         return self.sending
 
     def set_rate(self, rate_bps: int, now_ps: int) -> Sending | None:
         """Go on at another rate, with what is left of the packet on the wire and all behind it."""
+        assert self.packet_ps == self.message_ps == 0, "the rate of a host's work does not change"
         self.counters.busy_ps -= self.backlog_ps(now_ps)
         if self.sending:
             work = self.sending.work - (now_ps - self.sending.since_ps) * self.rate_bps
@@ -161,6 +173,11 @@ class Link:
         self.rate_bps = rate_bps
         self.counters.busy_ps += self.backlog_ps(now_ps)
         return self.sending
+
+
+def kind_of(packet: Packet) -> tuple[int, bool]:
+    """What says how long a packet occupies a transmitter: its size, and whether it starts a message."""
+    return packet.size_bytes, packet.starts_message
 
 
 def transmit_time_ps(size_bytes: int, rate_bps: int) -> int:
@@ -177,4 +194,6 @@ def make_link(network: Network, index: int) -> Link:
         rate_bps=int(network.rate_bps[index]),
         delay_ps=int(network.delay_ps[index]),
         buffer_bytes=int(network.buffer_bytes[index]) if is_limited else None,
+        packet_ps=network.work_ps(index),
+        message_ps=network.work_ps(index, starts_message=True) - network.work_ps(index),
     )

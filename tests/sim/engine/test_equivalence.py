@@ -15,6 +15,7 @@ from netfold.sim.engine.engine import Engine
 from tests.examples import drawn_anew, examples
 from tests.reference.engine.engine import ReferenceEngine
 from tests.sim.engine.plans.held import assert_same_registers, split_counters
+from tests.sim.engine.plans.host_plans import host_plans
 from tests.sim.engine.plans.kept_plans import KEPT
 from tests.sim.engine.plans.laws import check_everything_arrived, check_whatever_goes_wrong
 from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
@@ -102,6 +103,13 @@ def test_packets_between_hosts_under_every_policy(plan: Plan) -> None:
 @examples(150)
 @given(schedules_of_hosts())
 def test_schedules(plan: Plan) -> None:
+    assert_same(plan)
+
+
+@drawn_anew
+@examples(80)
+@given(host_plans())
+def test_hosts_that_take_time(plan: Plan) -> None:
     assert_same(plan)
 
 

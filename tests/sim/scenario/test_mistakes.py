@@ -56,8 +56,8 @@ SETS = [
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
-        "  allowed: topology, routing, workers, workload, device, overlap, codec, collective, published, "
-        "faults, jobs",
+        "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, "
+        "published, faults, jobs",
     ),
     (
         "topology.rate=fast",

@@ -18,7 +18,7 @@ from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Job
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.idle_network import Pace, job_pace, job_traffic, words_per_s
+from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
 from netfold.sim.plan.placement import split_message_and_hint
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
@@ -139,11 +139,13 @@ class Candidates:
         return Shapes(self.graph, self.switches, self.section, nodes, self.tree_route, self.job_on)
 
     def _of_own_links(self) -> float:
-        """Words per second that the slowest worker's own link carries."""
+        """Words per second that the slowest worker, or its own link, carries."""
         network = self.switches.network
         nodes = [network.nodes.index(host) for host in self.hosts]
-        slowest_bps = int(network.rate_bps[np.isin(network.link_source, nodes)].min())
-        return words_per_s(self.job_on(one_switch(nodes[0], len(nodes)), 0).frame, slowest_bps)
+        job = self.job_on(one_switch(nodes[0], len(nodes)), 0)
+        own = np.flatnonzero(np.isin(network.link_source, nodes)).tolist()
+        slowest = busiest_link(network, dict.fromkeys(own, 1), job.frame, job.unit_packets)
+        return words_per_s(job.frame, slowest.rate_bps)
 
     def _roots(self) -> list[str]:
         """Switches that can be the root, the nearest first."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from netfold.topologies.routing import Network, path
+from netfold.topologies.routing import Network, nodes_of, path
 
 
 class Tree(NamedTuple):
@@ -77,7 +77,7 @@ def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> Tre
 
 
 def _switches_on_path(network: Network, host: int, root: int, route: int) -> list[int]:
-    return [int(network.link_target[link]) for link in path(network, host, root, route)]
+    return nodes_of(network, path(network, host, root, route))
 
 
 def _next_point(node: int, above: dict[int, int], points: set[int]) -> int:
