@@ -11,9 +11,9 @@ import torch
 from netfold.sim.errors import RunError
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import GradBucket
+    from torch._C._distributed_c10d import GradBucket as GradBucket
 else:
-    from torch.distributed import GradBucket
+    from torch.distributed import GradBucket as GradBucket
 
 _CARRIED = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -41,7 +41,7 @@ class Handed:
         self.gradients: Sequence[torch.Tensor] = bucket.gradients()
         self.left = len(self.parameters)
         self._stream: torch.cuda.Stream | None = None
-        devices = []
+        devices: list[int | str | torch.device] = []
         if self._buffer.is_cuda:  # another thread goes on after what this one has queued on the device
             devices = [self._buffer.device]
             self._stream = torch.cuda.Stream(self._buffer.device)  # type: ignore[no-untyped-call]
