@@ -35,8 +35,7 @@ class Handed:
 
     def __init__(self, step: int, bucket: GradBucket) -> None:
         self._buffer = bucket.buffer()
-        check_tensor(self._buffer, f"bucket {bucket.index()}")
-        self.step, self.is_last = step, bucket.is_last()
+        self.index, self.step, self.is_last = bucket.index(), step, bucket.is_last()
         self.parameters: Sequence[torch.Tensor] = bucket.parameters()
         self.gradients: Sequence[torch.Tensor] = bucket.gradients()
         self.left = len(self.parameters)
@@ -47,6 +46,10 @@ class Handed:
             self._stream = torch.cuda.Stream(self._buffer.device)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(self._buffer.device))
         self.future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+
+    def check(self) -> None:
+        """Refuse gradients that cannot be carried, as `check_tensor`."""
+        check_tensor(self._buffer, f"bucket {self.index}")
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Where its gradients may be read and written."""

@@ -14,12 +14,7 @@ def hook(state: State, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]
     """Give a bucket of DDP to a state: `model.register_comm_hook(state, hook)`.
 
     The future holds the bucket's own tensor with the mean over workers, once the rounds that its parameters
-    belong to are done.
-
-    Raises
-    ------
-    RunError
-        The bucket cannot be carried, or the state has failed before. What fails later, while messages are
-        under way, is raised by the same `backward`.
+    belong to are done. What fails is raised by `backward`, a `RunError`; gradients are then those of this
+    worker alone.
     """
     return state.hand_in(bucket)

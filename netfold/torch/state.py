@@ -101,10 +101,13 @@ class State:
         return self._step
 
     def hand_in(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Take a bucket of DDP; see `hook`."""
-        self._raise_failure()
+        """Take a bucket of DDP; see `hook`.
+
+        What fails is raised at the end of the backward pass, when DDP has done its own work: a hook that
+        raises would leave it in a state that it does not expect.
+        """
         if bucket.index() == 0 and self._is_within:
-            raise RunError(
+            self._failure = self._failure or RunError(
                 "the backward pass before this one ended before all its buckets were ready",
                 "mend what ended it, and start all workers again",
             )
@@ -112,7 +115,7 @@ class State:
         self._is_within = not handed.is_last
         if handed.is_last:
             self._step += 1
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            _at_end_of_backward(partial(_at_end_of_backward, self._end_backward))  # after that of DDP
         self._fifo.submit(partial(self._take, handed))
         return handed.future
 
@@ -216,9 +219,12 @@ class State:
         if self._failure is not None:
             handed.finish()
             return
+        self._guarded(handed.check)
         self._guarded(partial(self._assembly.take, handed))
         if self._failure is not None:
             self._assembly.release()
+            if not handed.future.done():
+                handed.finish()
 
     def _guarded(self, job: Callable[[], object]) -> None:
         """Do a job in the thread; what it raises, the user's thread will."""
@@ -245,6 +251,11 @@ class State:
 
 
 _SAME = "load what the same worker saved, with the same codec, options, number of workers and model"
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    """Call something in this thread after the backward pass, and after what is to be called there so far."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _rate_of(given: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
