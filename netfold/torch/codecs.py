@@ -16,8 +16,8 @@ from netfold.sim.workload.facts import refusal_of_needs
 
 WITH_RATE = frozenset({StepFact.LEARNING_RATE})  # what is known of a step if the user gives the rate
 _TRAVELS = {
-    Merge.ADD: "all-reduce (16-bit lanes: shares)",
-    Merge.OR: "all-reduce (NCCL: shares)",
+    Merge.ADD: "all-reduce",
+    Merge.OR: "all-reduce, on NCCL shares",
     Merge.MAX: "all-reduce",
     Merge.FLOAT_ADD: "shares, by rank",
     Merge.SIGN: "gathered, by rank",
@@ -77,8 +77,13 @@ def check_codec(codec: Codec, workers: int, has_rate: bool) -> None:
 
 def support_of(codec: Codec) -> Support:
     """What a hook can do with a codec."""
-    travels = "; ".join(sorted({f"{one.value}: {_TRAVELS[one]}" for one in codec.merges}))
+    travels = "; ".join(sorted(f"{one.value}: {_travels(one, codec)}" for one in codec.merges))
     refusal = refusal_of_needs(codec, frozenset(), "a communication hook")
     if refusal is None:
         return Support("yes", "", travels)
     return Support("with learning_rate" if codec.needs == WITH_RATE else "no", refusal.message, travels)
+
+
+def _travels(merge: Merge, codec: Codec) -> str:
+    """How a codec's messages of a merge do: no backend adds 16-bit integers."""
+    return _TRAVELS[Merge.TABLE_ADD if merge is Merge.ADD and codec.lane_bits == 16 else merge]

@@ -23,7 +23,10 @@ class Fifo:
         self._close = weakref.finalize(self, self._jobs.put, None)
 
     def submit(self, job: Job) -> None:
-        """Do a job after all that were given before."""
+        """Do a job after all that were given before; once closed, here and now."""
+        if not self._close.alive:
+            job()
+            return
         self._jobs.put(job)
         if self._thread.ident is None:
             self._thread.start()

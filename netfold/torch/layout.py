@@ -55,7 +55,7 @@ def named(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, 
         found = {parameter: name for name, parameter in parameters}
     except (TypeError, ValueError):
         found = {}
-    if not found or not all(isinstance(one, torch.Tensor) for one in found):
+    if not found or not all(isinstance(key, torch.Tensor) and isinstance(found[key], str) for key in found):
         raise DataError(
             "`parameters` has no names and parameters",
             "give the model's own: parameters=model.named_parameters()",

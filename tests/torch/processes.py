@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
+import socket
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +62,27 @@ def returned(workers: int, folder: Path, work: Work, *arguments: Any) -> list[An
     ended = run(workers, folder, work, *arguments)
     assert [(one.error, one.status) for one in ended] == [("", 0)] * workers
     return [one.returned for one in ended]
+
+
+def run_script(rank: int, file: Path, port: int) -> str:
+    """What a script prints that makes its own process group, as a process of `torchrun` would run it."""
+    workers = dist.get_world_size()
+    dist.barrier()
+    dist.destroy_process_group()
+    place = {"RANK": rank, "WORLD_SIZE": workers, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    with redirect_stdout(StringIO()) as printed:
+        runpy.run_path(str(file), run_name="__main__")
+    dist.init_process_group("gloo", init_method=f"file://{file}-end", rank=rank, world_size=workers)
+    return printed.getvalue()
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def _received(pipes: list[Connection]) -> list[tuple[Any, str]]:
