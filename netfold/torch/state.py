@@ -92,7 +92,6 @@ class State:
         self._fifo = Fifo(f"netfold {self.codec.kind}")
         self._failure: BaseException | None = None
         self._step = 0  # of the next backward pass
-        self._is_within = False  # a backward pass
         self._calls: dict[int, int] = {}  # of `reduce`, by part
 
     @property
@@ -106,13 +105,7 @@ class State:
         What fails is raised at the end of the backward pass, when DDP has done its own work: a hook that
         raises would leave it in a state that it does not expect.
         """
-        if bucket.index() == 0 and self._is_within:
-            self._failure = self._failure or RunError(
-                "the backward pass before this one ended before all its buckets were ready",
-                "mend what ended it, and start all workers again",
-            )
         handed = Handed(self._step, bucket)
-        self._is_within = not handed.is_last
         if handed.is_last:
             self._step += 1
             _at_end_of_backward(partial(_at_end_of_backward, self._end_backward))  # after that of DDP

@@ -161,6 +161,33 @@ def test_a_closed_state_sends_nothing() -> None:
         ddp(torch.ones(2)).sum().backward()
 
 
+def test_models_that_share_a_state_are_told_apart() -> None:
+    state = netfold.torch.State("packed")
+    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
+    for model in models:
+        model.register_comm_hook(state, netfold.torch.hook)
+
+    with pytest.raises(netfold.RunError, match="give each model a state of its own"):
+        sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
+
+
+def test_fsdp_gets_means_and_sums_alone() -> None:
+    group, outputs = dist.group.WORLD, torch.empty(3)
+    scatter = netfold.torch.ReduceScatter(netfold.torch.State("exact"), 0)
+    updates = netfold.torch.ReduceScatter(netfold.torch.State("exact", learning_rate=0.5), 0)
+    assert group is not None
+
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        scatter(outputs, torch.tensor([1.0, 2.0, 4.0]), group, op)
+        assert outputs.tolist() == [1.0, 2.0, 4.0]
+    updates(outputs, torch.tensor([1.0, 2.0, 4.0]), group, dist.ReduceOp.AVG)
+    assert outputs.tolist() == [0.5, 1.0, 2.0]
+    with pytest.raises(netfold.RunError, match="netfold gives means and sums"):
+        scatter(outputs, torch.ones(3), group, dist.ReduceOp.MAX)
+    with pytest.raises(netfold.RunError, match="module 0: FSDP asks for a sum, and with a learning_rate"):
+        updates(outputs, torch.ones(3), group, dist.ReduceOp.SUM)
+
+
 def test_fsdp_must_be_applied_first() -> None:
     with pytest.raises(netfold.DataError, match="apply fully_shard before"):
         netfold.torch.set_reduce_scatter(nn.Linear(2, 2), netfold.torch.State("packed"))
