@@ -13,6 +13,7 @@ from torch import nn
 from netfold.sim.errors import DataError
 from netfold.torch.fifo import Fifo
 from netfold.torch.layout import Layout, different, make_layout, named
+from netfold.torch.state import State
 
 
 def model() -> nn.Sequential:
@@ -112,6 +113,11 @@ def test_differences_are_named() -> None:
     assert different([["a 2"]], [["a 2"], ["b 4"]]) == "bucket 1 has b 4 there, no tensors here"
     long = [[*"abcde"]]
     assert different([["f"]], long) == "bucket 0 has a, b, c and 2 more there, f here"
+
+
+def test_a_state_needs_a_process_group() -> None:
+    with pytest.raises(DataError, match="call torch.distributed.init_process_group before State"):
+        State("packed")
 
 
 def test_jobs_are_done_in_their_order() -> None:
