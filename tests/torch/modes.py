@@ -16,11 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netfold.torch
 from netfold.torch import State
+from tests.torch.toys import Counting
 from tests.torch.trainings import Weights, loss_of, small_model, train, weights_of
 
 STEPS = 4
-EXACT = ("packed", {"values": "exact"}), ("exact", {}), ("lossless", {"values": "exact"})
-Codec = tuple[str, dict[str, Any]] | None  # None: PyTorch's own sums
+EXACT = ("packed", {"values": "exact"}), ("exact", {})
+Codec = tuple[Any, dict[str, Any]] | None  # None: PyTorch's own sums
 Trained = dict[str, dict[str, Weights]]  # by mode and codec
 
 
@@ -161,7 +162,7 @@ def every_mode(rank: int) -> Trained:
     }
 
 
-def resumed(rank: int, codec: str, options: dict[str, Any]) -> tuple[Weights, Weights, list[int]]:
+def resumed(rank: int, codec: Any, options: dict[str, Any]) -> tuple[Weights, Weights, list[int]]:
     """Weights after six steps without a stop, and with one after three; and the steps of the report."""
     whole = small_model()
     train(wrapped(whole, (codec, options)), rank, 6)
@@ -216,5 +217,6 @@ def every_training(rank: int) -> dict[str, Any]:
         "topk": resumed(rank, "topk", {"share": 0.1}),
         "marsit": resumed(rank, "marsit", {"learning_rate": 0.1, "every": 4}),
         "sasg": resumed(rank, "sasg", {"learning_rate": 0.1, "alpha": 0, "share": 0.2}),
+        "a server": resumed(rank, Counting(), {}),
         "others": of_another_model(rank),
     }

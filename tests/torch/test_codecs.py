@@ -161,6 +161,19 @@ def test_a_closed_state_sends_nothing() -> None:
         ddp(torch.ones(2)).sum().backward()
 
 
+@pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])
+def test_buckets_do_not_depend_on_those_of_ddp(options: dict[str, Any]) -> None:
+    """In the first step DDP has one bucket, or with `find_unused_parameters` as many as later."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), **options)
+    state = netfold.torch.State("packed", bucket=1)
+    model.register_comm_hook(state, netfold.torch.hook)
+    for _ in range(2):
+        model(torch.ones(2)).sum().backward()
+
+    assert state.state_dict()["tensors"] == [["tensor3 4", "tensor2 4x3"], ["tensor1 3", "tensor0 3x2"]]
+    assert state.report().rounds["bucket"].to_list() == [0, 1, 0, 1]
+
+
 def test_models_that_share_a_state_are_told_apart() -> None:
     state = netfold.torch.State("packed")
     models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]

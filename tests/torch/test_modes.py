@@ -35,7 +35,7 @@ def test_the_modes_are_trainings(trained: list[dict[str, Any]]) -> None:
     assert np.array_equal(modes["default"]["None"], modes["static graph"]["None"])
 
 
-@pytest.mark.parametrize("codec", ["topk", "marsit", "sasg"])
+@pytest.mark.parametrize("codec", ["topk", "marsit", "sasg", "a server"])
 def test_a_state_goes_on_as_if_without_a_stop(trained: list[dict[str, Any]], codec: str) -> None:
     for worker in trained:
         whole, resumed, steps = worker[codec]
