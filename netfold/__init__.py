@@ -16,6 +16,8 @@
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
     netfold.topology.measure("star", set={"hosts": 8})           # networks without a run
 
+`import netfold.torch` adds the codecs to real training: a communication hook of PyTorch's DDP, and FSDP2.
+
 `register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
 `NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
 

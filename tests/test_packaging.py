@@ -27,14 +27,15 @@ def wheel_of(project: Path, folder: Path) -> ZipFile:
 
 def test_the_wheel_has_every_file_once_below_netfold(tmp_path: Path) -> None:
     names = Counter(wheel_of(ROOT, tmp_path).namelist())
-    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    folders = [*(ROOT / folder for folder in FOLDERS), ROOT / "netfold" / "torch"]
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     expected = [path.relative_to(ROOT).as_posix() for path in found if path.parent.name != "__pycache__"]
 
     assert "sim/report/template.html" in expected
     assert max(names.values()) == 1
     assert {name for name in names if ".dist-info/" not in name} == {
         *(f"netfold/{name}" for name in OF_PACKAGE),
-        *(f"netfold/{path}" for path in expected),
+        *(f"netfold/{path.removeprefix('netfold/')}" for path in expected),
     }
 
 

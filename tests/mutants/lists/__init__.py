@@ -41,6 +41,7 @@ FOLDERS = (
     "loop",
     "devices",
     "hosts",
+    "torch",
 )
 
 

@@ -1,0 +1,151 @@
+"""From DDP's buckets to those of codecs, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from netfold.homomorphic.message import Gradient
+from netfold.sim.errors import DataError, RunError
+from netfold.torch.handed import Handed
+from netfold.torch.layout import Layout, different, make_layout
+from netfold.torch.rounds import Part
+
+
+class Assembly:
+    """Collects gradients until a bucket of the layout is complete, runs its round, and writes the mean back.
+
+    The layout is made in the first step, of all parameters that DDP hands in until its last bucket.
+
+    Parameters
+    ----------
+    run
+        A round: from this worker's gradient to the mean.
+    names
+        Of the model's parameters; empty: unknown.
+    bucket_bytes
+        Size from which on a bucket of codecs is full.
+    """
+
+    def __init__(
+        self, run: Callable[[Part, Gradient], Gradient], names: Mapping[torch.Tensor, str], bucket_bytes: int
+    ) -> None:
+        self._run, self._names, self._bucket_bytes = run, names, bucket_bytes
+        self._layout: Layout | None = None
+        self._expected: Sequence[Sequence[str]] | None = None  # the layout of a state that was loaded
+        self._waiting: list[Handed] = []  # for the layout
+        self._gradients: list[Gradient] = []  # of each bucket
+        self._given: list[list[tuple[Handed, int]]] = []  # of each bucket: who gave which parameter
+
+    @property
+    def tensors(self) -> list[list[str]] | None:
+        """The tensors of the layout, in words; None if there is none yet."""
+        if self._layout is None:
+            return None if self._expected is None else [list(own) for own in self._expected]
+        return self._layout.described
+
+    def expect(self, tensors: Sequence[Sequence[str]] | None) -> None:
+        """Require that the layout has these tensors, now or once it is made.
+
+        Raises
+        ------
+        DataError
+            It has others.
+        """
+        self._expected = tensors
+        if self._layout is not None and tensors is not None:
+            self._check(self._layout)
+
+    def take(self, handed: Handed) -> None:
+        """Take a bucket of DDP, and run the rounds that it completes, in the order of their numbers.
+
+        Raises
+        ------
+        RunError, DataError
+            A round fails, or the parameters are those of another model.
+        """
+        if self._layout is None:
+            self._waiting.append(handed)
+            if not handed.is_last:
+                return
+            self._lay_out()
+            waiting, self._waiting = self._waiting, []
+        else:
+            waiting = [handed]
+        complete = sorted(bucket for one in waiting for bucket in self._put(one))
+        for bucket in complete:
+            self._round(bucket)
+
+    def release(self) -> None:
+        """Give all buckets back as they are."""
+        held = {id(one): one for given in self._given for one, _ in given}
+        held |= {id(one): one for one in self._waiting}
+        self._waiting, self._given = [], [[] for _ in self._given]
+        for one in held.values():
+            one.finish()
+
+    def _lay_out(self) -> None:
+        """Make the layout: DDP's buckets begin with the model's last parameters."""
+        parameters = [parameter for one in reversed(self._waiting) for parameter in one.parameters]
+        layout = make_layout(parameters, self._names, self._bucket_bytes)
+        self._check(layout)
+        self._layout = layout
+        self._gradients = [np.zeros(bucket.elements, np.float32) for bucket in layout.buckets]
+        self._given = [[] for _ in layout.buckets]
+
+    def _check(self, layout: Layout) -> None:
+        if self._expected is None:
+            return
+        if found := different(layout.described, self._expected):
+            raise DataError(
+                f"the state that was loaded is of another model: {found}",
+                "load it for the same model, with the same `parameters` and `bucket`",
+            )
+
+    def _put(self, handed: Handed) -> list[int]:
+        """Copy the gradients of a bucket of DDP; returns the buckets that this completes."""
+        assert self._layout is not None
+        complete = []
+        with handed.on_stream():
+            for number, (parameter, gradient) in enumerate(
+                zip(handed.parameters, handed.gradients, strict=True)
+            ):
+                place = self._layout.places.get(parameter)
+                if place is None:
+                    raise RunError(
+                        f"DDP handed in a parameter of shape {tuple(parameter.shape)} that the model did not "
+                        "have in the first step",
+                        "give each model a state of its own",
+                    )
+                _view(self._gradients[place.bucket], place.tensor.place, gradient).copy_(gradient)
+                given = self._given[place.bucket]
+                given.append((handed, number))
+                if len(given) == len(self._layout.buckets[place.bucket].tensors):
+                    complete.append(place.bucket)
+        return complete
+
+    def _round(self, number: int) -> None:
+        """Run a round, write the mean to the buckets of DDP, and give back those that are complete."""
+        assert self._layout is not None
+        bucket, given = self._layout.buckets[number], self._given[number]
+        taken_bytes = sum(
+            one.gradients[place].element_size() * one.gradients[place].numel() for one, place in given
+        )
+        part = Part(given[0][0].step, number, bucket.name, bucket.tensors, taken_bytes)
+        mean = self._run(part, self._gradients[number])
+        self._given[number] = []
+        mean = np.require(mean, requirements=["C", "W"])  # as PyTorch demands of an array
+        for handed, place in given:
+            own, gradient = self._layout.places[handed.parameters[place]], handed.gradients[place]
+            with handed.on_stream():
+                gradient.copy_(_view(mean, own.tensor.place, gradient))
+            handed.left -= 1
+            if not handed.left:
+                handed.finish()
+
+
+def _view(flat: Gradient, place: slice, like: torch.Tensor) -> torch.Tensor:
+    """A part of a bucket as a tensor in the shape of a gradient."""
+    return torch.from_numpy(flat[place]).view(like.shape)

@@ -1,0 +1,95 @@
+"""What the processes of tests do wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import netfold.torch
+from tests.torch.toys import FAULTS, Faulty
+from tests.torch.trainings import loss_of, small_model, train
+
+
+def _ddp(codec: Any, **options: Any) -> tuple[DistributedDataParallel, netfold.torch.State]:
+    model = DistributedDataParallel(small_model())
+    state = netfold.torch.State(codec, **options)
+    model.register_comm_hook(state, netfold.torch.hook)
+    return model, state
+
+
+def _error_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def every_error(rank: int) -> dict[str, list[str]]:
+    """The texts of errors by what goes wrong; of training, in three backward passes one after another."""
+    found: dict[str, list[str]] = {}
+
+    def three(name: str, codec: Any, weight: Callable[[int], float] = lambda step: 1.0) -> None:
+        model, _ = _ddp(codec)
+        found[name] = [
+            _error_of(lambda step=step: (loss_of(model, rank, step) * weight(step)).backward())  # type: ignore[misc]
+            for step in range(3)
+        ]
+        dist.barrier()
+
+    for fault in FAULTS:
+        three(fault, Faulty(fault))
+    three("infinite", "exact", lambda step: float("inf") if (rank, step) == (1, 1) else 1.0)
+    found["settings"] = [_error_of(lambda: netfold.torch.State("topk" if rank == 2 else "packed"))]
+    found["seeds"] = [_error_of(lambda: netfold.torch.State("packed", seed=rank // 2))]
+    found["type"] = [_error_of(lambda: _train_double(rank))]
+    found["sparse"] = [_error_of(_train_sparse)]
+    found["models"] = [_error_of(lambda: _two_models(rank))]
+    found["names"] = [_error_of(lambda: _names_of_another(rank))]
+    return found
+
+
+def _train_double(rank: int) -> None:
+    model = DistributedDataParallel(small_model().double())
+    model.register_comm_hook(netfold.torch.State("packed"), netfold.torch.hook)
+    train(model, rank, 1, torch.float64)
+
+
+def _train_sparse() -> None:
+    model = DistributedDataParallel(nn.Embedding(5, 2, sparse=True))
+    model.register_comm_hook(netfold.torch.State("packed"), netfold.torch.hook)
+    model(torch.tensor([1])).sum().backward()
+
+
+def _two_models(rank: int) -> None:
+    model, state = _ddp("packed")
+    train(model, rank, 2)
+    other = DistributedDataParallel(small_model())
+    other.register_comm_hook(state, netfold.torch.hook)
+    train(other, rank, 1)
+
+
+def _names_of_another(rank: int) -> None:
+    model, _ = _ddp("packed", parameters=small_model().named_parameters())
+    train(model, rank, 1)
+
+
+def uncaught(rank: int) -> None:
+    """One worker's codec fails, and nobody catches it."""
+    model, _ = _ddp(Faulty("late error"))
+    train(model, rank, 3)
+
+
+def lost(rank: int) -> None:
+    """One worker is gone after its third step."""
+    model, _ = _ddp("exact")
+    train(model, rank, 3)  # DDP itself sends messages in its first steps
+    if rank == 1:
+        os._exit(9)
+    train(model, rank, 1)
