@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from netfold.sim.collectives.between_hosts import Steps, host_route, traffic_of
-from netfold.sim.plan.link_time import packet_rate_bps
+from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.routing import Network
 

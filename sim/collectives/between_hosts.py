@@ -35,9 +35,9 @@ from netfold.sim.plan.idle_network import (
     busiest_link,
     full_window_trip_ps,
     one_way_ps,
+    packet_rate_bps,
     words_per_s,
 )
-from netfold.sim.plan.link_time import packet_rate_bps
 from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.routing import Network, path, shares

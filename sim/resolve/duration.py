@@ -17,7 +17,7 @@ from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
-from netfold.sim.plan.link_time import packet_rate_bps
+from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps

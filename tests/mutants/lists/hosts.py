@@ -60,7 +60,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/plan/link_time.py",
+        "sim/plan/idle_network.py",
         RUN,
         [
             (
