@@ -25,6 +25,7 @@ from netfold.torch.codecs import make_codec, support_of
 from tests import ROOT
 from tests.sim.scenes import write
 from tests.torch.processes import free_port, returned, run_script
+from tests.torch.toys import Counting
 
 README = ROOT / "netfold" / "torch" / "README.md"
 BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"
@@ -159,6 +160,17 @@ def test_a_closed_state_sends_nothing() -> None:
 
     with pytest.raises(netfold.RunError, match="the state is closed"):
         ddp(torch.ones(2)).sum().backward()
+
+
+def test_messages_without_words_are_not_counted() -> None:
+    """As in a simulated run: the number of a message is the key of random draws."""
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    state = netfold.torch.State(Counting())
+    model.register_comm_hook(state, netfold.torch.hook)
+    model(torch.ones(2)).sum().backward()
+
+    assert state.state_dict()["messages"] == 1
+    assert model.module.bias.grad.tolist() == [2.0, 2.0]  # and the server's count
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])

@@ -64,7 +64,7 @@ class Counting(Codec):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        return frozenset({Merge.GATHER})
+        return frozenset({Merge.ADD, Merge.GATHER})
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return _GatheredEncoder()
@@ -78,7 +78,8 @@ class Counting(Codec):
 
 class _GatheredEncoder(Encoder):
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        (merged,) = yield (Message(gradient, Merge.GATHER, "values"),)
+        nothing = Message(np.empty(0, np.int32), Merge.ADD, "nothing")
+        _, merged = yield (nothing, Message(gradient, Merge.GATHER, "values"))
         return Decoded(merged.words, gradient)
 
 
