@@ -14,6 +14,7 @@
     netfold.study(["packed", "lossless:load=0.7"], gradients)    # codecs without a network
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
+    netfold.calibrate("cpu.json")                                # this machine, as a device for scenarios
     netfold.topology.measure("star", set={"hosts": 8})           # networks without a run
 
 `import netfold.torch` adds the codecs to real training: a communication hook of PyTorch's DDP, and FSDP2.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.sim.api import topology
     from netfold.sim.api.codecs import Studied, fold, study
+    from netfold.sim.api.devices import calibrate
     from netfold.sim.api.matrix import Matrixed, matrix
     from netfold.sim.api.plans import validate
     from netfold.sim.api.runs import Run, compare, load, run
@@ -53,6 +55,7 @@ __all__ = [
     "ScenarioError",
     "Studied",
     "Swept",
+    "calibrate",
     "codecs",
     "compare",
     "fold",
@@ -78,6 +81,7 @@ _LOCATIONS = {
     "ScenarioError": "netfold.sim.errors:ScenarioError",
     "Studied": "netfold.sim.api.codecs:Studied",
     "Swept": "netfold.sim.api.sweeps:Swept",
+    "calibrate": "netfold.sim.api.devices:calibrate",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.sim.api.runs:compare",
     "fold": "netfold.sim.api.codecs:fold",

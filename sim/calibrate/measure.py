@@ -14,8 +14,9 @@ import torch
 from netfold.sim.calibrate.check import Checked, checked
 from netfold.sim.calibrate.codecs import CodecRate, codec_rates, mean_bytes_per_ns
 from netfold.sim.calibrate.kernels import Point, arithmetic, call_ns, curve, memory
-from netfold.sim.errors import UnwrittenError
+from netfold.sim.errors import NetfoldError, UnwrittenError
 from netfold.sim.files.durable import write_file
+from netfold.sim.scenario.merge import DEVICE_SUFFIX
 from netfold.sim.workload.devices.calibrated import FORMAT, read_device
 
 AGREES = 0.35  # predictions of real steps are within this share of them, on a machine that does nothing else
@@ -84,6 +85,20 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
         for one in checks
     }
     return Calibration(json.dumps(found, indent=2) + "\n", codecs, checks)
+
+
+def device_path(path: Path) -> Path:
+    """The path, if it can be that of a device file.
+
+    Raises
+    ------
+    NetfoldError
+        Its name does not end as those of device files do.
+    """
+    if path.suffix != DEVICE_SUFFIX:
+        fixed = path.with_suffix(DEVICE_SUFFIX).name
+        raise NetfoldError(f"{path}: device files end in {DEVICE_SUFFIX}", f"use {fixed}")
+    return path
 
 
 def write_device(path: Path, calibration: Calibration) -> None:

@@ -26,13 +26,10 @@ def calibrate(
     It takes about half a minute. What else the machine does makes the result worse: the last lines say how
     well the device predicts real steps.
     """
-    from netfold.sim.calibrate.measure import AGREES, write_device
+    from netfold.sim.calibrate.measure import AGREES, device_path, write_device
     from netfold.sim.calibrate.measure import calibrate as measured
-    from netfold.sim.errors import NetfoldError
-    from netfold.sim.scenario.merge import DEVICE_SUFFIX
 
-    if file.suffix != DEVICE_SUFFIX:
-        raise NetfoldError(f"{file}: device files end in {DEVICE_SUFFIX}", f"use {file.with_suffix('.json')}")
+    device_path(file)
     found = measured(threads, lambda what: typer.echo(f"measures {what}", err=True))
     write_device(file, found)
     if as_json:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import netfold
 from netfold.sim.calibrate import kernels, timing
 from netfold.sim.calibrate.codecs import CodecRate, mean_bytes_per_ns
-from netfold.sim.calibrate.measure import AGREES
+from netfold.sim.calibrate.measure import AGREES, Calibration
 from netfold.sim.commands.main import app
 from netfold.sim.workload.devices.calibrated import read_device
 from netfold.sim.workload.devices.cost import KINDS, MATMUL, OTHER, Kernel
@@ -78,6 +79,16 @@ def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
         if all(abs(one.ratio - 1) <= AGREES for one in checks):
             return
     pytest.fail(f"predicted over measured: {found}")
+
+
+def test_python_writes_the_same_kind_of_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Calibration("{}\n", [], [])
+    monkeypatch.setattr("netfold.sim.api.devices.measured", lambda threads, report: found)
+
+    assert netfold.calibrate(tmp_path / "cpu.json", threads=2) == tmp_path / "cpu.json"
+    assert (tmp_path / "cpu.json").read_text() == "{}\n"
+    with pytest.raises(netfold.NetfoldError, match=r"device files end in \.json"):
+        netfold.calibrate(tmp_path / "cpu.yaml")
 
 
 def test_other_files_are_refused() -> None:
