@@ -63,6 +63,7 @@ class JobContext:
     codec: Codec
     device: Device
     elements: int  # that one operation sums
+    buckets_in_flight: int = 1
 
     @property
     def nodes(self) -> tuple[int, ...]:

@@ -168,7 +168,9 @@ class _VariantResolver:
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
         section, device = sections.collective, device_of(sections.device)
-        context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
+        overlap = overlap_of(sections.overlap)
+        summed, in_flight = summed_at_once(workload), overlap.buckets_in_flight
+        context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
         found = registry.resolve(section, context)
         return JobPlan(
             label=location.label,
@@ -176,7 +178,7 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
-            overlap=overlap_of(sections.overlap),
+            overlap=overlap,
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
