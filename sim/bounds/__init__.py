@@ -41,6 +41,9 @@ are as busy; twice the slots; a device, timer or delay of half the time), or, of
 median. The time that a link or the window bounds cannot fall below the time for which any other link was busy
 meanwhile. Other limits may come up, so it is an upper bound.
 
+A sample has its 48 busiest links. How long others were busy follows from their busy time in all the run, so
+all links that are as busy are counted.
+
 Approximations: within a sample nothing is known of order; samples are at most 1/16 of the time that was
 waited until then; what senders wait for is the mean of what was found at the sample's ends.
 """
