@@ -44,8 +44,9 @@ meanwhile. Other limits may come up, so it is an upper bound.
 A sample has its 48 busiest links. How long others were busy follows from their busy time in all the run, so
 all links that are as busy are counted.
 
-Approximations: within a sample nothing is known of order; samples are at most 1/16 of the time that was
-waited until then; what senders wait for is the mean of what was found at the sample's ends.
+Approximations: within a sample nothing is known of order, but a time when hosts merge and the network is
+empty is a sample of its own if it is longer than 1/4096 of all time so far; samples are at most 1/16 of the
+time that was waited until then; what senders wait for is the mean of what was found at the sample's ends.
 """
 
 from netfold.sim.bounds.bound import Network, Part, bounds
