@@ -85,10 +85,10 @@ def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], 
     return max(sums_ps.values())
 
 
-def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int], Best]:
+def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int, int], Best]:
     """The function of a collective's specification, of the closed form for its section and some workers."""
 
-    def best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
-        return best_of(network, nodes, steps_of(section, len(nodes)), words)
+    def best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
+        return best_of(network, nodes, steps_of(section, len(nodes)), words, seed)
 
     return best

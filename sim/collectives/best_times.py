@@ -16,7 +16,9 @@ from netfold.topologies.routing import Network
 ELEMENT_BYTES = 4
 
 
-def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[str, Best | NetfoldError]:
+def best_times(
+    network: Network, nodes: Sequence[int], size_bytes: int, seed: int = 0
+) -> dict[str, Best | NetfoldError]:
     """The best possible time with each collective that has a closed form, the fastest first.
 
     Keys have their defaults; a collective with keys that must be given has a time for each of its `choices`.
@@ -28,6 +30,8 @@ def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[
         Of the workers, two or more, in rank order.
     size_bytes
         What every worker contributes: dense float32.
+    seed
+        Of the choice among equal paths.
     """
     words = -(-size_bytes // ELEMENT_BYTES)
     found: dict[str, Best | NetfoldError] = {}
@@ -36,7 +40,7 @@ def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[
             continue
         for name, section in _sections(spec):
             try:
-                found[name] = spec.best(section, network, nodes, words)
+                found[name] = spec.best(section, network, nodes, words, seed)
             except NetfoldError as error:
                 found[name] = error
     return dict(sorted(found.items(), key=lambda one: _seconds(one[1])))

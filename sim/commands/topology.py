@@ -104,17 +104,20 @@ def topology_measure(
         str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the best times.")
     ] = "100MB",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers, rack by rack; by default one on every host.")
+        int | None,
+        typer.Option(
+            min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure networks without simulating them, with the best all-reduce time of every collective."""
-    from netfold.sim.topology.measured import measured
+    from netfold.sim.topology.measured import all_measured
     from netfold.sim.topology.tables import best_table, measures_table, notes
     from netfold.sim.units import SIZE
 
     size_bytes = SIZE.parse(size)
-    found = [measured(one, size_bytes, workers) for one in _networks(network, sets, variant)]
+    found = all_measured(_networks(network, sets, variant), size_bytes, workers)
     if as_json:
         print_json({"networks": [one.as_dict() for one in found]})
         return

@@ -10,12 +10,18 @@ from pathlib import Path
 import networkx as nx
 
 from netfold.sim.errors import NetfoldError
-from netfold.sim.scenario import load
+from netfold.sim.keys.location import Location
+from netfold.sim.plan.placement import HostAllocation
+from netfold.sim.scenario import Scenario, Variant, load
+from netfold.sim.scenario.models import Workers
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.scenario.topology import build_topology
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.graph import hosts
 from netfold.topologies.kind import topology_kinds
+from netfold.topologies.placement import place_workers
+from netfold.topologies.routing.policies import ECMP
 
 GRAPH_SUFFIXES = (".json", ".graphml", ".gml")
 Given = str | Path | ScenarioText
@@ -37,6 +43,8 @@ class NamedNetwork:
     kind: str  # of the topology
     graph: nx.Graph
     profiles: Mapping[str, Profile]
+    variant: Variant | None = None  # of a scenario; None: a network alone
+    scenario: Scenario | None = None
 
     @property
     def able(self) -> frozenset[str]:
@@ -45,6 +53,44 @@ class NamedNetwork:
         return frozenset(
             name for name in found if name in self.profiles and self.profiles[name].is_programmable
         )
+
+    @property
+    def routing(self) -> str:
+        """The policy of its routes."""
+        return ECMP.kind if self.variant is None else self.variant.routing
+
+    @property
+    def seed(self) -> int:
+        """The seed of the scenario."""
+        return 0 if self.scenario is None else self.scenario.seed
+
+    @property
+    def _workers(self) -> Workers | None:
+        if self.variant is None:
+            return None
+        return (self.variant.jobs or (self.variant,))[0].workers
+
+    def is_like(self, other: NamedNetwork) -> bool:
+        """Whether a run has the same network, routes and workers on both."""
+        if self.variant is None or other.variant is None:
+            return self is other
+        own, others = (one.variant.topology for one in (self, other) if one.variant is not None)
+        return (own, self.routing, self._workers) == (others, other.routing, other._workers)
+
+    def place(self) -> list[str]:
+        """The hosts of the workers, in rank order: those of a scenario's first job; alone, all, rack by rack.
+
+        Raises
+        ------
+        ScenarioError
+            The network has not the hosts that the scenario's workers need.
+        """
+        if self.variant is None or self.scenario is None or self._workers is None:
+            return place_workers(self.graph, len(hosts(self.graph)), "pack")
+        jobs = self.variant.jobs
+        location = Location(self.scenario, self.variant.name, jobs[0].name if jobs else "")
+        placed = HostAllocation(self.graph).place(self._workers.count, self._workers.placement, location)
+        return list(placed)
 
 
 def networks_of(
@@ -87,6 +133,8 @@ def networks_of(
             variant.topology.kind,
             build_topology(scenario, variant),
             {**PROFILES, **scenario.profiles},
+            variant,
+            scenario,
         )
         for variant in scenario.variants
         if not variants or variant.name in variants
