@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -17,7 +17,11 @@ ELEMENT_BYTES = 4
 
 
 def best_times(
-    network: Network, nodes: Sequence[int], size_bytes: int, seed: int = 0
+    network: Network,
+    nodes: Sequence[int],
+    size_bytes: int,
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
 ) -> dict[str, Best | NetfoldError]:
     """The best possible time with each collective that has a closed form, the fastest first.
 
@@ -32,6 +36,8 @@ def best_times(
         What every worker contributes: dense float32.
     seed
         Of the choice among equal paths.
+    report
+        Called with what is worked out next.
     """
     words = -(-size_bytes // ELEMENT_BYTES)
     found: dict[str, Best | NetfoldError] = {}
@@ -39,6 +45,8 @@ def best_times(
         if spec.best is None:
             continue
         for name, section in _sections(spec):
+            if report is not None:
+                report(f"best time of {name}")
             try:
                 found[name] = spec.best(section, network, nodes, words, seed)
             except NetfoldError as error:

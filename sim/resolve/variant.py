@@ -33,9 +33,8 @@ from netfold.sim.resolve.sections import (
 )
 from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
-from netfold.sim.scenario.topology import build_topology
+from netfold.sim.scenario.topology import build_topology, check_profiles
 from netfold.sim.units import RATE
-from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.routing import POLICIES, Network, PolicyError, compile_network
@@ -199,14 +198,8 @@ class _VariantResolver:
 
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.location.scenario.profiles}
-        found = {}
-        for name in switches(self.graph):
-            wanted = self.graph.nodes[name]["profile"]
-            if wanted not in known:
-                message = f"there is no switch profile {wanted!r}"
-                key = self.variant.topology.key_of_value("switch", wanted)
-                raise self.location.error(key, message, names_hint(wanted, known))
-            found[name] = known[wanted]
+        check_profiles(self.graph, self.location.scenario, self.variant)
+        found = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:

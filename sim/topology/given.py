@@ -9,13 +9,13 @@ from pathlib import Path
 
 import networkx as nx
 
-from netfold.sim.errors import NetfoldError
+from netfold.sim.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.scenario import Scenario, Variant, load
 from netfold.sim.scenario.models import Workers
 from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.scenario.topology import build_topology
+from netfold.sim.scenario.topology import build_topology, check_profiles
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import hosts
@@ -128,17 +128,16 @@ def networks_of(
     known = [variant.name for variant in scenario.variants]
     _check_variants(variants, known)
     return tuple(
-        NamedNetwork(
-            variant.name,
-            variant.topology.kind,
-            build_topology(scenario, variant),
-            {**PROFILES, **scenario.profiles},
-            variant,
-            scenario,
-        )
+        _of_scenario(scenario, variant)
         for variant in scenario.variants
         if not variants or variant.name in variants
     )
+
+
+def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
+    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    check_profiles(graph, scenario, variant)
+    return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
 
 
 def _is_a_word(text: str) -> bool:
@@ -154,7 +153,22 @@ def _alone(
     text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
     scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
     (variant,) = scenario.variants
-    return (NamedNetwork(name, variant.topology.kind, build_topology(scenario, variant), PROFILES),)
+    try:
+        graph = build_topology(scenario, variant)
+        if variant.topology.file is None:
+            check_profiles(graph, scenario, variant)
+    except ScenarioError as error:
+        if variant.topology.file is None or not error.line:
+            raise
+        raise _of_file(error) from None
+    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES),)
+
+
+def _of_file(error: ScenarioError) -> NetfoldError:
+    """An error in a graph file: no scenario names it, so it has no line of one."""
+    mistakes = error.mistakes if isinstance(error, MistakesError) else (error,)
+    *others, last = (NetfoldError(one.message, one.hint) for one in mistakes)
+    return NetfoldError("\n".join(map(str, (*others, last.message))), last.hint)
 
 
 def _check_variants(wanted: Collection[str], known: Sequence[str]) -> None:

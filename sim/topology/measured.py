@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from netfold.sim.collectives.best import Best
@@ -18,6 +19,7 @@ from netfold.topologies.placement import place_workers
 from netfold.topologies.routing import POLICIES, compile_network
 
 BYTES = 10**8  # of a gradient, by default
+LARGE = 2000  # nodes: larger networks take seconds and more
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ class Measured:
 
 
 def all_measured(
-    networks: Sequence[NamedNetwork], size_bytes: int = BYTES, workers: int | None = None
+    networks: Sequence[NamedNetwork],
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> list[Measured]:
     """As `measured`, of each different network once: variants may differ in what it does not show."""
     alike: list[list[NamedNetwork]] = []
@@ -84,12 +89,17 @@ def all_measured(
         else:
             group.append(network)
     return [
-        replace(measured(group[0], size_bytes, workers), names=tuple(one.name for one in group))
+        replace(measured(group[0], size_bytes, workers, report), names=tuple(one.name for one in group))
         for group in alike
     ]
 
 
-def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None = None) -> Measured:
+def measured(
+    network: NamedNetwork,
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Measured:
     """All measures of a network.
 
     Parameters
@@ -98,6 +108,8 @@ def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None
         Of the gradient that every worker contributes to an all-reduce: dense float32.
     workers
         On as many hosts, rack by rack; by default those of the scenario, without one all hosts.
+    report
+        Called with what is worked out next, of a network of more than `LARGE` nodes: it takes some time.
 
     Raises
     ------
@@ -106,14 +118,17 @@ def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None
         memory than there is.
     """
     graph = network.graph
+    tell = partial(_tell, report, network) if report and len(graph) > LARGE else None
     is_of_scenario = network.variant is not None and workers is None
     placed = "workers as the scenario places them" if is_of_scenario else "workers rack by rack"
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
-        best = _best(network, names, size_bytes) if len(names) > 1 else {}
+        best = _best(network, names, size_bytes, tell) if len(names) > 1 else {}
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
+    if tell is not None:
+        tell("distances, bisection and paths")
     return Measured(
         network.name,
         network.kind,
@@ -127,7 +142,13 @@ def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None
     )
 
 
-def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str, Best | NetfoldError]:
+def _tell(report: Callable[[str], None], network: NamedNetwork, what: str) -> None:
+    report(f"{network.name}, {len(network.graph)} nodes: {what}")
+
+
+def _best(
+    network: NamedNetwork, names: list[str], size_bytes: int, tell: Callable[[str], None] | None
+) -> dict[str, Best | NetfoldError]:
     """Times with the latency of the switches' pipelines, as a run has it."""
     graph, known = network.graph, network.profiles
     profiles = {
@@ -135,11 +156,13 @@ def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str,
         for name in switches(graph)
         if graph.nodes[name]["profile"] in known
     }
+    if tell is not None:
+        tell("routes")
     compiled = with_pass_latency(
         compile_network(graph, available_bytes(), POLICIES[network.routing]), profiles
     )
     rows = {name: row for row, name in enumerate(compiled.nodes)}
-    return best_times(compiled, [rows[name] for name in names], size_bytes, network.seed)
+    return best_times(compiled, [rows[name] for name in names], size_bytes, network.seed, tell)
 
 
 def _best_dict(one: Best | NetfoldError) -> dict[str, Any]:

@@ -239,3 +239,52 @@ def test_measure_takes_the_seed_of_the_scenario(tmp_path: Path) -> None:
         found = measured_grid(tmp_path, "--set", f"seed={seed}", "--set", "routing=ecmp")[0]
         assert ring_s(found) == pytest.approx(most * 2 * 15 / 16 * 8e8 / 100e9)
     assert len(counts) > 1
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ("0", "--bytes: cannot read '0' as a size\n"),
+        ("0B", "--bytes: must be more than 0B, found '0B'\n"),
+        ("-3MB", "--bytes: a size cannot be negative, found '-3MB'\n"),
+    ],
+)
+def test_a_size_that_is_none_names_its_option(size: str, told: str) -> None:
+    result = run("measure", "star", "--set", "hosts=3", "--bytes", size)
+
+    assert result.exit_code != 0
+    assert told in (result.stderr or str(result.exception))
+
+
+def test_an_unknown_profile_is_refused_without_a_run(tmp_path: Path) -> None:
+    for given, key in (("star", "switch"), (write(tmp_path, GOOD), "topology.switch")):
+        result = run(
+            "show", given, "--set", f"{key}=tofino9", *([] if key != "switch" else ["--set", "hosts=3"])
+        )
+
+        assert result.exit_code == 2
+        assert (
+            "topology.switch: there is no switch profile 'tofino9'\n  did you mean 'tofino2'?"
+            in result.stderr
+        )
+
+
+def test_an_error_in_a_graph_file_begins_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "zoo.json"
+    path.write_text(json.dumps({"nodes": [{"id": "a"}], "links": []}))
+    assert run("show", path).stderr.startswith(
+        f"{path}: not node-link JSON: 'edges' is missing, there is a list 'links'\n  call it 'edges'"
+    )
+    path.write_text(json.dumps({"nodes": [{"id": "a"}, {"id": "b"}], "edges": []}))
+    told = run("show", path).stderr.splitlines()
+    assert told[0].startswith(f"{path}: topology: node 'a': kind is missing")
+    assert told[1].startswith(f"{path}: topology: node 'b': kind is missing")
+
+
+def test_measuring_a_large_network_says_what_it_does() -> None:
+    large = run("measure", "star", "--set", "hosts=2100", "--workers", "4")
+    small = run("measure", "star", "--set", "hosts=4")
+
+    assert "star, 2101 nodes: best time of ring" in large.stderr
+    assert "star, 2101 nodes: distances, bisection and paths" in large.stderr
+    assert small.stderr == ""
