@@ -194,9 +194,8 @@ class Schedule:
         window = Window(frame, section.window, frame.ack_bytes)
         stages = [(one, traffic_of(network, nodes, one.pairs, route_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
-        windows = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
-        default_ps = default_timeout_ps(network, windows, window)
-        timeout_ps = default_ps if section.timeout is None else section.timeout
+        sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
+        timeout_ps = default_timeout_ps(network, sent, window) if section.timeout is None else section.timeout
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = make_plan(
             kind=self.kind,
