@@ -33,8 +33,8 @@ def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
 
 def why_misfit(profile: Profile, program: Program) -> Misfit | None:
     """The first reason why a program does not fit; None if it fits."""
-    general = (why_unsupported, why_lossy, why_no_table, why_no_lanes, _why_bitmap_too_narrow)
-    checks = (*general, *_CHECKS.get(profile.kind, ()))
+    general = (why_unsupported, why_lossy, why_no_table, why_no_lanes)
+    checks = (*general, _why_too_many_to_fold, _why_bitmap_too_narrow, *_CHECKS.get(profile.kind, ()))
     return next((found for check in checks if (found := check(profile, program))), None)
 
 
@@ -119,14 +119,19 @@ def children_max(profile: Profile, spec: ProgramSpec) -> int:
 
 
 def _why_too_few_pipes(profile: Profile, program: Program) -> Misfit | None:
-    words, workers = program.demand.words, program.demand.workers
+    words = program.demand.words
     if program.pipes > profile.pipes:
         return Misfit(
             _words_key(program),
             f"{program.title} needs {program.pipes} pipelines in a row for {words} words, "
             f"{program.words_per_pass} in each, {profile.name} has {profile.pipes}",
         )
-    if program.pipes > 1 and workers > FOLDED_WORKERS_MAX:
+    return None
+
+
+def _why_too_many_to_fold(profile: Profile, program: Program) -> Misfit | None:
+    words, workers = program.demand.words, program.demand.workers
+    if 1 < program.pipes <= profile.pipes and workers > FOLDED_WORKERS_MAX:
         return Misfit(
             "workers",
             f"{program.title} cannot fold packets of {words} words over {program.pipes} pipelines "

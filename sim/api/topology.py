@@ -24,8 +24,7 @@ from netfold.sim.topology.drawn import drawing
 from netfold.sim.topology.export import export as export_text
 from netfold.sim.topology.given import NamedNetwork, networks_of
 from netfold.sim.topology.listing import Kind, listing
-from netfold.sim.topology.measured import BYTES, Measured
-from netfold.sim.topology.measured import measured as measure_network
+from netfold.sim.topology.measured import BYTES, Measured, all_measured
 from netfold.sim.topology.tables import both_tables
 from netfold.sim.units import SIZE
 
@@ -38,12 +37,15 @@ class Measurements(Shown):
     Attributes
     ----------
     networks
-        By name of the variant, kind or file: a mapping with all figures, as `--json` prints them.
+        By name of the variant, kind or file: a mapping with all figures, as `--json` prints them. Variants
+        with the same network, routes and workers share one.
     """
 
     def __init__(self, found: Sequence[Measured]) -> None:
         self._found = found
-        self.networks: dict[str, dict[str, Any]] = {one.name: one.as_dict() for one in found}
+        self.networks: dict[str, dict[str, Any]] = {
+            name: one.as_dict() for one in found for name in one.names
+        }
 
     def table(self) -> Table:
         """The tables, one below the other."""
@@ -81,7 +83,7 @@ def measure(
     bytes
         Of the gradient that every worker contributes: a number, or text such as "100MB".
     workers
-        On as many hosts, rack by rack; by default on all.
+        On as many hosts, rack by rack; by default those of a scenario, else all hosts.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def measure(
         A network cannot be made, or there are more workers than hosts.
     """
     size_bytes = SIZE.parse(bytes) if isinstance(bytes, str) else bytes
-    return Measurements([measure_network(one, size_bytes, workers) for one in _all(given, set, variants)])
+    return Measurements(all_measured(_all(given, set, variants), size_bytes, workers))
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> bytes:

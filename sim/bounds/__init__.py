@@ -42,8 +42,12 @@ are as busy; twice the slots; a device, timer or delay of half the time), or, of
 median. The time that a link or the window bounds cannot fall below the time for which any other link was busy
 meanwhile. Other limits may come up, so it is an upper bound.
 
-Approximations: within a sample nothing is known of order; samples are at most 1/16 of the time that was
-waited until then; what senders wait for is the mean of what was found at the sample's ends.
+A sample has its 48 busiest links. How long others were busy follows from their busy time in all the run, so
+all links that are as busy are counted.
+
+Approximations: within a sample nothing is known of order, but a time when hosts merge and the network is
+empty is a sample of its own if it is longer than 1/4096 of all time so far; samples are at most 1/16 of the
+time that was waited until then; what senders wait for is the mean of what was found at the sample's ends.
 """
 
 from netfold.sim.bounds.bound import Network, Part, bounds

@@ -25,6 +25,7 @@ class Network(NamedTuple):
 
     link_names: Sequence[str]
     kinds: Sequence[Cause]  # by link: what it is called where it bounds a job
+    busy_ps: Sequence[int]  # by link, in all the run
     hosts: Sequence[str]  # by worker
     samples: Samples
     job: int  # in the samples
@@ -70,7 +71,7 @@ def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
     )
     spans = [(piece.start_ps, piece.end_ps) for piece in pieces if piece.cause is None]
     spans_ps = sum(end_ps - start_ps for start_ps, end_ps in spans)
-    split = network_time(network.samples, network.job, spans, len(network.link_names))
+    split = network_time(network.samples, network.job, spans, network.busy_ps)
     found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
     rest = 1 - sum(part.share for part in found)
     if rest > 1e-9:

@@ -30,7 +30,7 @@ class NetworkTime:
     merging_ps: Floats
     busy: Floats  # (n, K) busy shares, as `Samples.links`
     links: NDArray[np.int32]  # (n, K)
-    total_ps: Floats  # (L,) busy time of each link in the network time of the job
+    total_ps: Floats  # (L,) busy time of each link in the network time of the job, listed in `links` or not
 
     def of_cause(self, cause: Cause) -> Floats:
         """(n,) ps of one of the causes that are not links."""
@@ -69,19 +69,24 @@ class NetworkTime:
         shares = _ratio(bound_ps, self.covered_ps)[:, None] * self.busy * self.covered_ps[:, None]
         known = self.links >= 0
         np.add.at(totals, self.links[known], shares[known])
-        totals[list(group)] = 0.0
         whole_ps = float(bound_ps.sum())
+        rest_ps = float(self.covered_ps.sum()) - whole_ps
+        totals = np.maximum(totals, self.total_ps - rest_ps)  # of links that samples do not list, at least
+        totals[list(group)] = 0.0
         return max(0.0, whole_ps - max(whole_ps / 2, float(totals.max(initial=0.0))))
 
 
 def network_time(
-    samples: Samples, job: int, spans_ps: Sequence[tuple[int, int]], links_count: int
+    samples: Samples, job: int, spans_ps: Sequence[tuple[int, int]], run_busy_ps: Sequence[int]
 ) -> NetworkTime:
-    """Split the network time of a job, some disjoint spans in any order, by what its samples say."""
+    """Split the network time of a job, some disjoint spans in any order, by what its samples say.
+
+    `run_busy_ps` is (L,) how long each link was busy in all the run.
+    """
     covered = _covered(samples, spans_ps)
     length = np.maximum(1, samples.end_ps - samples.start_ps).astype(np.float64)
     busy = samples.busy_ps / length[:, None]
-    total = np.zeros(links_count)
+    total = _unlisted(samples, busy, covered, run_busy_ps)
     known = samples.links >= 0
     np.add.at(total, samples.links[known], (busy * covered[:, None])[known])
     chosen, b = _busiest(samples.links, busy, total)
@@ -108,6 +113,23 @@ def network_time(
         links=samples.links,
         total_ps=total,
     )
+
+
+def _unlisted(samples: Samples, busy: Floats, covered: Floats, run_busy_ps: Sequence[int]) -> Floats:
+    """(L,) how long each link was busy in network time in samples that do not list it.
+
+    It was at most as busy there as the last one listed. Of a run with one job this is exact, as its links are
+    only busy in its network time; of several jobs it is the most that it can be.
+    """
+    rest = np.array(run_busy_ps, np.float64)
+    if samples.links.shape[1] == 0:
+        return np.zeros_like(rest)
+    known = samples.links >= 0
+    np.subtract.at(rest, samples.links[known], samples.busy_ps[known])
+    least = (busy[:, -1] * covered)[:, None]
+    most = np.full_like(rest, least.sum())
+    np.subtract.at(most, samples.links[known], np.broadcast_to(least, busy.shape)[known])
+    return np.clip(rest, 0.0, np.maximum(most, 0.0))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

@@ -12,14 +12,14 @@ workers; those of a collective that cuts a message into blocks overlap.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-from netfold.sim.collectives.between_hosts import Steps, host_route, traffic_of
+from netfold.sim.collectives.between_hosts import Steps, host_route
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.units import PS_PER_S
-from netfold.topologies.routing import Network
+from netfold.topologies.routing import Network, path, shares
 
 WORD_BITS = 32
 PACKET_BYTES = 1024
@@ -53,11 +53,10 @@ def best_of(
     ways_ps, wire_s = 0, list[float]()
     busy = dict[int, float]()  # seconds, by link
     for stage in steps.stages:
-        traffic = traffic_of(network, nodes, stage.pairs, partial(host_route, seed, 0))
-        delays_ps = [sum(int(network.delay_ps[link]) for link in one.there) for one in traffic.paths]
+        delays_ps, load = _there(network, nodes, stage, seed)
         ways_ps += ways_of(stage, delays_ps)
         bits = words * WORD_BITS * stage.share
-        times = {link: bits * count / best_bps(network, link) for link, count in traffic.load.items()}
+        times = {link: bits * count / best_bps(network, link) for link, count in load.items()}
         for link, time_s in times.items():
             busy[link] = busy.get(link, 0.0) + time_s
         wire_s.append(max(times.values(), default=0.0))
@@ -65,6 +64,22 @@ def best_of(
     ways_s = ways_ps / PS_PER_S
     wire = busy_s if steps.overlaps else sum(wire_s)
     return Best(wire + ways_s, network.link_names[link], busy_s, ways_s)
+
+
+def _there(
+    network: Network, nodes: Sequence[int], stage: Steps, seed: int
+) -> tuple[list[int], dict[int, float]]:
+    """Delays from sender to receiver, by pair, and how many messages each link carries at the same time."""
+    delays_ps, load = [], defaultdict[int, float](int)
+    delay_ps = network.delay_ps.tolist()
+    for sender, receiver in stage.pairs:
+        between = nodes[sender], nodes[receiver], host_route(seed, 0, sender)
+        links = path(network, *between)
+        delays_ps.append(sum(delay_ps[link] for link in links))
+        spread = shares(network, *between) if network.policy.is_sprayed else Counter(links)
+        for link, share in spread.items():
+            load[link] += share
+    return delays_ps, load
 
 
 def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], trips: int) -> int:
@@ -93,10 +108,10 @@ def best_bps(network: Network, link: int) -> int:
     return packet_rate_bps(network, link, PACKET_BYTES)
 
 
-def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int], Best]:
+def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int, int], Best]:
     """The function of a collective's specification, of the closed form for its section and some workers."""
 
-    def best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
-        return best_of(network, nodes, steps_of(section, len(nodes)), words)
+    def best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
+        return best_of(network, nodes, steps_of(section, len(nodes)), words, seed)
 
     return best

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
@@ -16,7 +16,13 @@ from netfold.topologies.routing import Network
 ELEMENT_BYTES = 4
 
 
-def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[str, Best | NetfoldError]:
+def best_times(
+    network: Network,
+    nodes: Sequence[int],
+    size_bytes: int,
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
+) -> dict[str, Best | NetfoldError]:
     """The best possible time with each collective that has a closed form, the fastest first.
 
     Keys have their defaults; a collective with keys that must be given has a time for each of its `choices`.
@@ -28,6 +34,10 @@ def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[
         Of the workers, two or more, in rank order.
     size_bytes
         What every worker contributes: dense float32.
+    seed
+        Of the choice among equal paths.
+    report
+        Called with what is worked out next.
     """
     words = -(-size_bytes // ELEMENT_BYTES)
     found: dict[str, Best | NetfoldError] = {}
@@ -35,8 +45,10 @@ def best_times(network: Network, nodes: Sequence[int], size_bytes: int) -> dict[
         if spec.best is None:
             continue
         for name, section in _sections(spec):
+            if report is not None:
+                report(f"best time of {name}")
             try:
-                found[name] = spec.best(section, network, nodes, words)
+                found[name] = spec.best(section, network, nodes, words, seed)
             except NetfoldError as error:
                 found[name] = error
     return dict(sorted(found.items(), key=lambda one: _seconds(one[1])))

@@ -19,7 +19,7 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
-from netfold.sim.collectives.timeouts import check_timeout
+from netfold.sim.collectives.timeouts import check_timeout, default_timeout_ps
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, Size, Time
@@ -51,7 +51,6 @@ def _holds_a_word(value: int) -> int:
 
 Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
 WORD_BYTES = 4
-TIMEOUT_PS = TIME.parse("1ms")
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
 _CELL_BYTES = 64
@@ -69,7 +68,7 @@ class HostSection(CollectiveSection):
     window: Count = 512
     """Packets a host may have outstanding to another host."""
     timeout: Time | None = None
-    """Retransmission timeout; by default 1ms, or twice the round trip of a full window if that is longer."""
+    """Retransmission timeout; by default 1ms, or twice the round trip of all windows at once if longer."""
     ack_every: Count = 16
     """Packets per acknowledgement."""
 
@@ -123,6 +122,9 @@ class Steps(NamedTuple):
     then: Steps | None = None  # what comes after these steps, between other pairs
     overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
     passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
+    windows: int = (
+        1  # of a pair: its messages that may be under way at the same time, without a shared window
+    )
 
     @classmethod
     def chain(cls, stages: Sequence[Steps]) -> Steps:
@@ -189,13 +191,12 @@ class Schedule:
         if job.codec.may_be_absent:
             frame = with_members(frame, len(job.hosts), per_packet=False)
         steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
-        route_of, window = (
-            partial(host_route, seed, job.index),
-            Window(frame, section.window, frame.ack_bytes),
-        )
+        route_of = partial(host_route, seed, job.index)
+        window = Window(frame, section.window, frame.ack_bytes)
         stages = [(one, traffic_of(network, nodes, one.pairs, route_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
-        timeout_ps = max(TIMEOUT_PS, 2 * trip_ps) if section.timeout is None else section.timeout
+        sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
+        timeout_ps = default_timeout_ps(network, sent, window) if section.timeout is None else section.timeout
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = make_plan(
             kind=self.kind,

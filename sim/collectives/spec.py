@@ -63,6 +63,7 @@ class JobContext:
     codec: Codec
     device: Device
     elements: int  # that one operation sums
+    buckets_in_flight: int = 1
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -102,8 +103,8 @@ class CollectiveSpec:
     as_part: Callable[[Any, JobContext], Any] | None = (
         None  # of its section: that of a part of another, which it runs in switches; None: it cannot
     )
-    best: Callable[[Any, Network, Sequence[int], int], Best] | None = (
-        None  # see `best.py`; of its section, on the nodes of workers, for words
+    best: Callable[[Any, Network, Sequence[int], int, int], Best] | None = (
+        None  # see `best.py`; of its section, on the nodes of workers, for words, with a seed
     )
     choices: Callable[[], Mapping[str, Keys]] = (
         _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix

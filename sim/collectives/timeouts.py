@@ -1,9 +1,30 @@
-"""Checks timeouts: a timer that expires without loss floods the network with copies."""
+"""Timeouts, by default and as given: a timer that expires without loss floods the network with copies."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from netfold.sim.keys.location import Location
+from netfold.sim.plan.idle_network import Traffic, Window, full_window_trip_ps
 from netfold.sim.units import TIME
+from netfold.topologies.routing import Network
+
+TIMEOUT_PS = TIME.parse("1ms")
+
+
+def default_timeout_ps(network: Network, stages: Sequence[tuple[Traffic, int]], window: Window) -> int:
+    """The timeout of a collective between hosts, of whose stages each pair has so many windows under way.
+
+    A host goes on to its next partner before what it has sent is acknowledged. So the windows of all pairs
+    whose paths share a link, in whatever stage, may wait there one behind the other.
+    """
+    load = defaultdict[int, float](float)
+    for traffic, windows in stages:
+        for link, count in traffic.load.items():
+            load[link] += windows * count
+    paths = tuple(path for traffic, _ in stages for path in traffic.paths)
+    return max(TIMEOUT_PS, 2 * full_window_trip_ps(network, Traffic(paths, load), window))
 
 
 def check_timeout(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,17 +105,21 @@ def topology_measure(
         str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the best times.")
     ] = "100MB",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers, rack by rack; by default one on every host.")
+        int | None,
+        typer.Option(
+            min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure networks without simulating them, with the best all-reduce time of every collective."""
-    from netfold.sim.topology.measured import measured
+    from netfold.sim.topology.measured import all_measured
     from netfold.sim.topology.tables import best_table, measures_table, notes
-    from netfold.sim.units import SIZE
 
-    size_bytes = SIZE.parse(size)
-    found = [measured(one, size_bytes, workers) for one in _networks(network, sets, variant)]
+    size_bytes = _size_of(size)
+    found = all_measured(
+        _networks(network, sets, variant), size_bytes, workers, partial(typer.echo, err=True)
+    )
     if as_json:
         print_json({"networks": [one.as_dict() for one in found]})
         return
@@ -147,6 +152,19 @@ def topology_export(
         raise NetfoldError(f"{network} has {len(networks)} networks", f"choose one with --variant: {names}")
     text = export(networks[0].graph, form)
     print_line(text.rstrip("\n")) if out is None else print_line(write(out, text.encode()))
+
+
+def _size_of(text: str) -> int:
+    """The size of a gradient that an option gives."""
+    from netfold.sim.units import SIZE, UnitError
+
+    try:
+        size_bytes = SIZE.parse(text)
+    except UnitError as error:
+        raise NetfoldError(f"--bytes: {error.message}", error.hint) from None
+    if size_bytes == 0:
+        raise NetfoldError(f"--bytes: must be more than 0B, found {text!r}", "for example --bytes 100MB")
+    return size_bytes
 
 
 def _networks(network: str, sets: list[str] | None, variants: list[str] | None) -> tuple[NamedNetwork, ...]:

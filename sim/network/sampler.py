@@ -11,6 +11,7 @@ from netfold.sim.units import PS_PER_US
 
 LEAST_PS = PS_PER_US
 OF_PERIOD = 16  # a sample is this part of the time for which processes have waited …
+OF_EMPTY = 4  # … and of the time for which hosts merged and the network was empty, if that is less …
 OF_RUN = 4096  # … and at least this part of all such time, so that their number stays small
 HOSTS_EVERY = 8  # samples: hosts on links are looked for
 HOSTS_MAX = 2**24  # marks of hosts on links, in bytes; larger networks go without
@@ -20,7 +21,8 @@ class Sampler:
     """Takes samples between runs of an engine's loop. It reads the engine and changes nothing.
 
     A period begins when some process waits for the network and none did before, and ends when none does.
-    Nothing happens between two events, so a sample that would end between them ends at the later one.
+    Nothing happens between two events, so a sample that would end between them ends at the later one. While
+    hosts merge and no packet is on its way, samples are apart from those before and after.
     """
 
     def __init__(self, engine: Engine, jobs_count: int) -> None:
@@ -40,6 +42,9 @@ class Sampler:
         )
         self._is_open = False
         self._began_ps = self._last_ps = 0
+        self._empty_ps: int | None = (
+            None  # the length of the last sample in which hosts did nothing but merge
+        )
         self._before_ps = 0  # length of all periods before this one
         self._state = np.zeros((jobs_count, STATES)), 0, 0  # at the last look; signature; packets
         self._spans: list[tuple[int, int, bool, bool]] = []
@@ -70,15 +75,35 @@ class Sampler:
         if not self._is_open:
             return until_ps
         following = self._engine.next_event_ps()
-        return min(until_ps, max(self._due_ps(), until_ps if following is None else following))
+        following_ps = until_ps if following is None else following
+        if self._is_merging() and following_ps >= self._last_ps + self._least_ps():
+            return min(until_ps, following_ps)
+        return min(until_ps, max(self._due_ps(), following_ps))
 
     def is_due(self) -> bool:
         """Whether to take a sample now."""
-        return self._is_open and self._engine.now_ps >= self._due_ps()
+        if not self._is_open:
+            return False
+        least_ps = self._least_ps() if self._is_merging() else self._length_ps()
+        return self._engine.now_ps >= self._last_ps + least_ps
 
     def _due_ps(self) -> int:
-        period_ps = self._last_ps - self._began_ps
-        return self._last_ps + max(LEAST_PS, period_ps // OF_PERIOD, (self._before_ps + period_ps) // OF_RUN)
+        return self._last_ps + self._length_ps()
+
+    def _length_ps(self) -> int:
+        """How long the next sample is at least."""
+        length_ps = (self._last_ps - self._began_ps) // OF_PERIOD
+        if self._empty_ps is not None:
+            length_ps = min(length_ps, self._empty_ps // OF_EMPTY)
+        return max(self._least_ps(), length_ps)
+
+    def _least_ps(self) -> int:
+        return max(LEAST_PS, (self._before_ps + self._last_ps - self._began_ps) // OF_RUN)
+
+    def _is_merging(self) -> bool:
+        """Whether no packet was on its way at the last look, and no sender waited for any."""
+        waiting, _, in_flight = self._state
+        return in_flight == 0 and not waiting[:, OUTSTANDING].any()
 
     def take(self) -> None:
         """Add the sample that ends now."""
@@ -86,6 +111,7 @@ class Sampler:
         if now_ps <= self._last_ps:
             return
         waiting, signature, in_flight = self._state
+        was_merging = self._is_merging()
         is_jump = now_ps > self._due_ps()  # nothing happened until now
         self._look()
         after, signature_after, in_flight_after = self._state
@@ -94,11 +120,27 @@ class Sampler:
         total = np.maximum(weights.sum(0), 1)
         mean = sum(one * weight[:, None] for one, weight in zip(ends, weights, strict=True)) / total[:, None]
         is_empty = in_flight == 0 and (is_jump or in_flight_after == 0)
-        self._spans.append((self._last_ps, now_ps, signature == signature_after, is_empty))
+        if was_merging and is_empty:
+            self._empty_ps = now_ps - self._last_ps
+        end_ps = self._left_empty_ps(now_ps) if self._is_merging() and not was_merging else now_ps
+        self._add((self._last_ps, end_ps, signature == signature_after, is_empty), mean)
+        if end_ps < now_ps:
+            self._seen.links[:], self._seen.links_busy_ps[:] = -1, 0
+            self._add((end_ps, now_ps, True, True), after)
+        self._last_ps = now_ps
+
+    def _add(self, span: tuple[int, int, bool, bool], waiting: NDArray[np.float64]) -> None:
+        self._spans.append(span)
         self._links.append(self._seen.links.copy())
         self._busy.append(self._seen.links_busy_ps.copy())
-        self._waiting.append(mean)
-        self._last_ps = now_ps
+        self._waiting.append(waiting)
+
+    def _left_empty_ps(self, now_ps: int) -> int:
+        """When the last packet arrived, if no link has any now."""
+        left_ps, delay_ps = self._engine.world.links["free_at_ps"], self._engine.network.delay_ps
+        is_used = left_ps > 0
+        last_ps = int((left_ps + np.tile(delay_ps, 2))[is_used].max(initial=0))  # acknowledgements' lanes too
+        return last_ps if self._last_ps < last_ps < now_ps else now_ps
 
     def _look(self) -> None:
         world, engine = self._engine.world, self._engine

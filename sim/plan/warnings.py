@@ -11,7 +11,8 @@ from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
 from netfold.topologies.routing import Policy
 
-VAIN_SHARE = 0.05  # of packets sent again, and of those that were lost
+VAIN_SHARE = 0.01  # of packets, from which on those sent again are told
+_LOST_SHARE = 0.05  # of those, that were lost
 _LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 
@@ -59,11 +60,12 @@ def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> 
 
 def vain_warnings(job: JobPlan, sent: int, again: int, lost: int) -> tuple[str, ...]:
     """A warning if hosts sent many packets again to other hosts, and few were lost."""
-    if job.collective.aggregation is not None or again <= VAIN_SHARE * sent or lost > VAIN_SHARE * again:
+    is_told = again > 0 and again >= VAIN_SHARE * sent and lost <= _LOST_SHARE * again
+    if job.collective.aggregation is not None or not is_told:
         return ()
     return (
-        f"{again} packets, {again / sent:.0%} of all, were sent again, and {lost} were lost: others were "
-        f"acknowledged later than the timeout of {TIME.format(job.collective.timeout_ps)}; use a longer "
+        f"{again} packets, {100 * again / sent:.0f} % of all, were sent again, and {lost} were lost: others "
+        f"were acknowledged later than the timeout of {TIME.format(job.collective.timeout_ps)}; use a longer "
         "collective.timeout, or a smaller collective.window or collective.chunk",
     )
 

@@ -36,9 +36,8 @@ from netfold.sim.resolve.sections import (
 )
 from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
-from netfold.sim.scenario.topology import build_topology
+from netfold.sim.scenario.topology import build_topology, check_profiles
 from netfold.sim.units import RATE
-from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.routing import POLICIES, Network, PolicyError, compile_network
@@ -180,7 +179,9 @@ class _VariantResolver:
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
         section, device = sections.collective, device_of(sections.device, workload, location)
-        context = JobContext(site, location, index, names, sections.codec, device, summed_at_once(workload))
+        overlap = overlap_of(sections.overlap, device, location)
+        summed, in_flight = summed_at_once(workload), overlap.buckets_in_flight
+        context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
         found = registry.resolve(section, context)
         return JobPlan(
             label=location.label,
@@ -188,7 +189,7 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
-            overlap=overlap_of(sections.overlap, device, location),
+            overlap=overlap,
             variation=variation_of(sections.device, len(names), location),
             codec=found.codec,
             collective=found.plan,
@@ -210,14 +211,8 @@ class _VariantResolver:
 
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.location.scenario.profiles}
-        found = {}
-        for name in switches(self.graph):
-            wanted = self.graph.nodes[name]["profile"]
-            if wanted not in known:
-                message = f"there is no switch profile {wanted!r}"
-                key = self.variant.topology.key_of_value("switch", wanted)
-                raise self.location.error(key, message, names_hint(wanted, known))
-            found[name] = known[wanted]
+        check_profiles(self.graph, self.location.scenario, self.variant)
+        found = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
         for a, b, edge in self.graph.edges(data=True):
             for kind in (found[node] for node in (a, b) if node in found):
                 if 0 < kind.port_rate_bps < edge["rate_bps"]:

@@ -27,6 +27,7 @@ from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
+from netfold.sim.results.records import LinkRecord
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
@@ -116,7 +117,7 @@ def _run_variant(
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
         facts = simulation.facts(job, one.collective, links, ending)
-        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples))
+        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, (links, samples)))
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(
         tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
@@ -124,13 +125,14 @@ def _run_variant(
 
 
 def _bounds(
-    variant: VariantPlan, index: int, journal: Journal, samples: Samples
+    variant: VariantPlan, index: int, journal: Journal, seen: tuple[list[LinkRecord], Samples]
 ) -> tuple[dict[str, Any], ...]:
     """What bounds a job: the parts of its aggregation time."""
-    network = variant.network
+    network, (links, samples) = variant.network, seen
     names = BoundsNetwork(
         network.link_names,
         _kinds(network),
+        [link.busy_ps for link in links],
         [network.nodes[host] for host in variant.jobs[index].hosts],
         samples,
         index,

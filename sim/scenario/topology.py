@@ -9,6 +9,7 @@ import networkx as nx
 
 from netfold.sim.errors import ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
+from netfold.sim.keys.location import ScenarioInfo
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.models import Variant
 from netfold.sim.scenario.networks import key_of
@@ -16,7 +17,7 @@ from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.files import FORMATS, read_graph
-from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError
+from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError, switches
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
 
@@ -50,6 +51,23 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
         ) from None
     _change(graph, scenario, variant)
     return graph
+
+
+def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
+    """Check that the profiles of all switches are known.
+
+    Raises
+    ------
+    ScenarioError
+        One is not, with the key that names it.
+    """
+    known = {**PROFILES, **scenario.profiles}
+    for name in switches(graph):
+        wanted = graph.nodes[name]["profile"]
+        if wanted not in known:
+            key = variant.topology.key_of_value("switch", wanted)
+            message = f"there is no switch profile {wanted!r}"
+            raise scenario.error(key, message, names_hint(wanted, known), variant.name)
 
 
 def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:

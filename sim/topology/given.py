@@ -9,14 +9,20 @@ from pathlib import Path
 
 import networkx as nx
 
-from netfold.sim.errors import NetfoldError
+from netfold.sim.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.hosts import NONE, HostProfile
-from netfold.sim.scenario import load
+from netfold.sim.keys.location import Location
+from netfold.sim.plan.placement import HostAllocation
+from netfold.sim.scenario import Scenario, Variant, load
+from netfold.sim.scenario.models import JobSections
 from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.scenario.topology import build_topology
+from netfold.sim.scenario.topology import build_topology, check_profiles
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.graph import hosts
 from netfold.topologies.kind import topology_kinds
+from netfold.topologies.placement import place_workers
+from netfold.topologies.routing.policies import ECMP
 
 GRAPH_SUFFIXES = (".json", ".graphml", ".gml")
 Given = str | Path | ScenarioText
@@ -38,7 +44,8 @@ class NamedNetwork:
     kind: str  # of the topology
     graph: nx.Graph
     profiles: Mapping[str, Profile]
-    hosts: HostProfile = NONE  # what they take for packets
+    variant: Variant | None = None  # of a scenario; None: a network alone
+    scenario: Scenario | None = None
 
     @property
     def able(self) -> frozenset[str]:
@@ -47,6 +54,53 @@ class NamedNetwork:
         return frozenset(
             name for name in found if name in self.profiles and self.profiles[name].is_programmable
         )
+
+    @property
+    def routing(self) -> str:
+        """The policy of its routes."""
+        return ECMP.kind if self.variant is None else self.variant.routing
+
+    @property
+    def seed(self) -> int:
+        """The seed of the scenario."""
+        return 0 if self.scenario is None else self.scenario.seed
+
+    @property
+    def host_profile(self) -> HostProfile:
+        """What its hosts take for packets."""
+        return NONE if self._first is None else self._first.hosts.profile()
+
+    @property
+    def _first(self) -> JobSections | None:
+        """The first job of the variant."""
+        return None if self.variant is None else (self.variant.jobs or (self.variant,))[0]
+
+    def is_like(self, other: NamedNetwork) -> bool:
+        """Whether a run has the same network, routes, workers and hosts on both."""
+        if self.variant is None or other.variant is None:
+            return self is other
+        own, others = (
+            (one.variant.topology, one.routing, one._first.workers, one.host_profile)
+            for one in (self, other)
+            if one.variant is not None and one._first is not None
+        )
+        return own == others
+
+    def place(self) -> list[str]:
+        """The hosts of the workers, in rank order: those of a scenario's first job; alone, all, rack by rack.
+
+        Raises
+        ------
+        ScenarioError
+            The network has not the hosts that the scenario's workers need.
+        """
+        if self.variant is None or self.scenario is None or self._first is None:
+            return place_workers(self.graph, len(hosts(self.graph)), "pack")
+        jobs = self.variant.jobs
+        location = Location(self.scenario, self.variant.name, jobs[0].name if jobs else "")
+        workers = self._first.workers
+        placed = HostAllocation(self.graph).place(workers.count, workers.placement, location)
+        return list(placed)
 
 
 def networks_of(
@@ -84,16 +138,16 @@ def networks_of(
     known = [variant.name for variant in scenario.variants]
     _check_variants(variants, known)
     return tuple(
-        NamedNetwork(
-            variant.name,
-            variant.topology.kind,
-            build_topology(scenario, variant),
-            {**PROFILES, **scenario.profiles},
-            variant.hosts.profile(),
-        )
+        _of_scenario(scenario, variant)
         for variant in scenario.variants
         if not variants or variant.name in variants
     )
+
+
+def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
+    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    check_profiles(graph, scenario, variant)
+    return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
 
 
 def _is_a_word(text: str) -> bool:
@@ -109,7 +163,22 @@ def _alone(
     text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
     scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
     (variant,) = scenario.variants
-    return (NamedNetwork(name, variant.topology.kind, build_topology(scenario, variant), PROFILES),)
+    try:
+        graph = build_topology(scenario, variant)
+        if variant.topology.file is None:
+            check_profiles(graph, scenario, variant)
+    except ScenarioError as error:
+        if variant.topology.file is None or not error.line:
+            raise
+        raise _of_file(error) from None
+    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES),)
+
+
+def _of_file(error: ScenarioError) -> NetfoldError:
+    """An error in a graph file: no scenario names it, so it has no line of one."""
+    mistakes = error.mistakes if isinstance(error, MistakesError) else (error,)
+    *others, last = (NetfoldError(one.message, one.hint) for one in mistakes)
+    return NetfoldError("\n".join(map(str, (*others, last.message))), last.hint)
 
 
 def _check_variants(wanted: Collection[str], known: Sequence[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from netfold.sim.collectives.best import Best
@@ -13,12 +14,13 @@ from netfold.sim.hosts import with_work
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.topology.given import NamedNetwork
-from netfold.topologies.graph import TopologyError, hosts, switches
+from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.measures import Measures, measure
 from netfold.topologies.placement import place_workers
-from netfold.topologies.routing import compile_network
+from netfold.topologies.routing import POLICIES, compile_network
 
 BYTES = 10**8  # of a gradient, by default
+LARGE = 2000  # nodes: larger networks take seconds and more
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,22 @@ class Measured:
     workers: int
     size_bytes: int  # that every worker contributes
     best: Mapping[str, Best | NetfoldError]  # by collective, the fastest first; none for one worker
+    routing: str
+    seed: int
+    placed: str  # how the workers were placed, in words
+    names: tuple[str, ...] = ()  # of all variants that have this network, itself the first
+
+    @property
+    def heading(self) -> str:
+        """Its name in a table: "ring +3" if three more variants have the same network."""
+        return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold; rates are bits per second."""
         found, diversity, cost = self.measures, self.measures.diversity, self.measures.cost
         return {
             "name": self.name,
+            "variants": list(self.names or (self.name,)),
             "kind": self.kind,
             "hosts": found.hosts_count,
             "switches": found.switches_count,
@@ -56,12 +68,39 @@ class Measured:
                 "length_rule": cost.length_rule,
             },
             "workers": self.workers,
+            "routing": self.routing,
+            "seed": self.seed,
             "bytes": self.size_bytes,
             "best": [{"collective": kind, **_best_dict(one)} for kind, one in self.best.items()],
         }
 
 
-def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None = None) -> Measured:
+def all_measured(
+    networks: Sequence[NamedNetwork],
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Measured]:
+    """As `measured`, of each different network once: variants may differ in what it does not show."""
+    alike: list[list[NamedNetwork]] = []
+    for network in networks:
+        group = next((group for group in alike if network.is_like(group[0])), None)
+        if group is None:
+            alike.append([network])
+        else:
+            group.append(network)
+    return [
+        replace(measured(group[0], size_bytes, workers, report), names=tuple(one.name for one in group))
+        for group in alike
+    ]
+
+
+def measured(
+    network: NamedNetwork,
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Measured:
     """All measures of a network.
 
     Parameters
@@ -69,25 +108,48 @@ def measured(network: NamedNetwork, size_bytes: int = BYTES, workers: int | None
     size_bytes
         Of the gradient that every worker contributes to an all-reduce: dense float32.
     workers
-        On as many hosts, rack by rack; by default on all.
+        On as many hosts, rack by rack; by default those of the scenario, without one all hosts.
+    report
+        Called with what is worked out next, of a network of more than `LARGE` nodes: it takes some time.
 
     Raises
     ------
     NetfoldError
-        More workers than hosts, or routes that take more memory than there is.
+        More workers than hosts, a routing policy that is not for such a network, or routes that take more
+        memory than there is.
     """
     graph = network.graph
-    count = len(hosts(graph)) if workers is None else workers
+    tell = partial(_tell, report, network) if report and len(graph) > LARGE else None
+    is_of_scenario = network.variant is not None and workers is None
+    placed = "workers as the scenario places them" if is_of_scenario else "workers rack by rack"
     try:
-        names = place_workers(graph, count, "pack")
-        best = _best(network, names, size_bytes) if count > 1 else {}
+        names = network.place() if workers is None else place_workers(graph, workers, "pack")
+        best = _best(network, names, size_bytes, tell) if len(names) > 1 else {}
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
-    return Measured(network.name, network.kind, measure(graph), count, size_bytes, best)
+    if tell is not None:
+        tell("distances, bisection and paths")
+    return Measured(
+        network.name,
+        network.kind,
+        measure(graph),
+        len(names),
+        size_bytes,
+        best,
+        network.routing,
+        network.seed,
+        placed,
+    )
 
 
-def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str, Best | NetfoldError]:
+def _tell(report: Callable[[str], None], network: NamedNetwork, what: str) -> None:
+    report(f"{network.name}, {len(network.graph)} nodes: {what}")
+
+
+def _best(
+    network: NamedNetwork, names: list[str], size_bytes: int, tell: Callable[[str], None] | None
+) -> dict[str, Best | NetfoldError]:
     """Times with the latency of the switches' pipelines, as a run has it."""
     graph, known = network.graph, network.profiles
     profiles = {
@@ -95,10 +157,14 @@ def _best(network: NamedNetwork, names: list[str], size_bytes: int) -> dict[str,
         for name in switches(graph)
         if graph.nodes[name]["profile"] in known
     }
-    compiled = with_pass_latency(compile_network(graph, available_bytes()), profiles)
+    if tell is not None:
+        tell("routes")
+    compiled = with_pass_latency(
+        compile_network(graph, available_bytes(), POLICIES[network.routing]), profiles
+    )
     rows = {name: row for row, name in enumerate(compiled.nodes)}
-    compiled = with_work(compiled, {rows[name]: network.hosts for name in names})
-    return best_times(compiled, [rows[name] for name in names], size_bytes)
+    compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
+    return best_times(compiled, [rows[name] for name in names], size_bytes, network.seed, tell)
 
 
 def _best_dict(one: Best | NetfoldError) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def measures_table(all_measured: Sequence[Measured]) -> Table:
     """A row for each measure, a column for each network."""
     table = Table("measure")
     for one in all_measured:
-        table.add_column(Text(one.name))
+        table.add_column(Text(one.heading))
     rows = [_measures(one.measures) for one in all_measured]
     for name in dict.fromkeys(name for row in rows for name in row):
         table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
@@ -56,7 +56,7 @@ def best_table(all_measured: Sequence[Measured]) -> Table:
                 cells = (words.time(best.seconds * US_PER_S), ratio, best.link, *spent)
             else:
                 cells = (words.NOTHING, words.NOTHING, best.message)
-            table.add_row(*map(Text, (one.name, str(one.workers), kind, *cells)))
+            table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
     return table
 
 
@@ -82,10 +82,19 @@ def notes(all_measured: Sequence[Measured]) -> list[str]:
         )
     found.append(
         f"Best time: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
-        "network, without headers, windows and losses, workers rack by rack. Link busy: the one that "
+        f"network, without headers, windows and losses, {_routes(all_measured)}. Link busy: the one that "
         "limits it; ways: delays one after the other."
     )
+    if any(len(one.names) > 1 for one in all_measured):
+        found.append("+1: one more variant has the same network, routes and workers.")
     return found
+
+
+def _routes(all_measured: Sequence[Measured]) -> str:
+    """How workers were placed, and how their routes were chosen."""
+    placed = dict.fromkeys(one.placed for one in all_measured)
+    chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in all_measured)
+    return "; ".join([*placed, *chosen])
 
 
 def rate(bounds: Bounds) -> str:

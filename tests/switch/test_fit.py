@@ -194,6 +194,9 @@ def test_folded_packets_have_rules_for_sixteen_workers_only() -> None:
     """Released rules choose the loopback port by worker id, from 0 to 15; one pass needs none of them."""
     assert fitted(TOFINO1, "switchml", workers=32).extra_passes == 1
     assert fitted(TOFINO1, "switchml", workers=16, words=256).loopback_ports == 55
+    assert str(refused(TOFINO1, "switchml", workers=70, words=256)) == (
+        "SwitchML cannot fold packets of 256 words over 4 pipelines for 70 workers; use 16 workers at most"
+    )  # the reason that the number follows from, though its bitmap has 32 bits
     assert str(refused(TOFINO1, "switchml", workers=17, words=256)) == (
         "SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers; "
         "use 16 workers at most, or 64 words (256 B) a packet"

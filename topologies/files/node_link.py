@@ -135,6 +135,11 @@ def _entries(data: dict[str, Any], key: str, needed: tuple[str, ...]) -> list[di
     """The objects of the list `data[key]`, which have text under the keys that are `needed`."""
     entries = data.get(key)
     if not isinstance(entries, list):
+        if key == "edges" and isinstance(data.get("links"), list):
+            raise TopologyError(
+                "not node-link JSON: 'edges' is missing, there is a list 'links'; "
+                "call it 'edges': networkx writes it so with node_link_data(graph, edges='edges')"
+            )
         raise TopologyError(
             f"not node-link JSON: {key!r} is missing or not a list; it must have lists 'nodes' and 'edges'"
         )

@@ -37,7 +37,9 @@ def steps_of(workers: int) -> Steps:
     core = core_of(workers).tolist()
     extra, size = workers - len(core), len(core)
     stages = [
-        Steps([(core[at], core[at ^ 1 << k]) for at in range(size)], hops=2, chunks=2 << k, merges=1)
+        Steps(
+            [(core[at], core[at ^ 1 << k]) for at in range(size)], hops=2, chunks=2 << k, merges=1, windows=2
+        )
         for k in range(size.bit_length() - 1)
     ]
     if extra:

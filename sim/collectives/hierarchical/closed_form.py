@@ -19,6 +19,7 @@ class Closed:
     def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
         """Stages inside, of all groups at the same time, then those across, of all owners."""
         stages = [one for one in (*self.inside(inner), *self.across(outer)) if one.hops]
+        stages = [one._replace(windows=1) for one in stages]  # its blocks share that of their pair
         if not is_cut:
             return Steps.chain(stages)
         passed = [one._replace(passed_words=self._block // one.chunks) for one in stages]

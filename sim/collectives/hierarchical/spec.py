@@ -100,14 +100,19 @@ def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
 
 
 def _best(
-    section: Any, network: Network, nodes: Sequence[int], words: int, parts: dict[str, CollectiveSpec]
+    section: Any,
+    network: Network,
+    nodes: Sequence[int],
+    words: int,
+    seed: int,
+    parts: dict[str, CollectiveSpec],
 ) -> Best:
     """Of groups that `groups_on` can find; one group alone, or workers alone, have one level."""
     groups = groups_on(section.groups, network, nodes)
     if (shape := _switched(section, groups, parts)) is not None:
-        return best_switched(shape, network, nodes, words)
+        return best_switched(shape, network, nodes, words, seed)
     kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
-    return best_of(network, nodes, _steps(section, groups, kinds, words), words)
+    return best_of(network, nodes, _steps(section, groups, kinds, words), words, seed)
 
 
 def _switched(section: Any, groups: Groups, parts: dict[str, CollectiveSpec]) -> Shape | None:

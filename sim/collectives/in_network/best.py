@@ -26,8 +26,7 @@ from netfold.topologies.routing import Network, path
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts
-_SEED, _JOB = 0, 0
-_ROUTE = mix_plain(_SEED, purposes.SWITCH_ROUTE, _JOB) >> 33
+_JOB = 0
 
 
 class _Workers(NamedTuple):
@@ -35,15 +34,17 @@ class _Workers(NamedTuple):
 
     own_links: tuple[int, ...]  # of each worker, to its switch
     racks: Counter[int]  # workers on each switch
+    route: int  # the key that selects their paths to a root
     pairs: tuple[tuple[int, int], ...]  # links inside hosts that take time: to send, and to receive
 
     @classmethod
-    def of(cls, network: Network, nodes: Sequence[int]) -> _Workers:
+    def of(cls, network: Network, nodes: Sequence[int], route: int) -> _Workers:
         links = tuple(nodes)  # a host's link has its number
         pairs = ((network.first_link(node), network.last_link(node)) for node in nodes)
         return cls(
             links,
             Counter(int(network.link_target[link]) for link in links),
+            route,
             tuple(pair for pair in pairs if network.is_inside(pair[0])),
         )
 
@@ -53,7 +54,7 @@ class _Workers(NamedTuple):
         return tuple(link for pair in self.pairs for link in pair)
 
 
-def best_in_network(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+def best_in_network(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
     """The least time over the nearest switches that can be the root of a tree.
 
     It assumes what `sim/collectives/best.py` does. Of the keys, only the program counts; a switch whose
@@ -72,7 +73,7 @@ def best_in_network(section: Any, network: Network, nodes: Sequence[int], words:
     if not roots:
         found = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
-    workers = _Workers.of(network, nodes)
+    workers = _Workers.of(network, nodes, mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
     slowest_bps = min(best_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Best | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
@@ -95,7 +96,9 @@ def _nearest(network: Network, workers: _Workers, roots: Sequence[int]) -> list[
     """Roots by their hops from some of the racks; ties keep their order."""
     racks = list(workers.racks)
     sample = racks[:: -(-len(racks) // _SAMPLE)]
-    return sorted(roots, key=lambda root: sum(len(path(network, rack, root, _ROUTE)) for rack in sample))
+    return sorted(
+        roots, key=lambda root: sum(len(path(network, rack, root, workers.route)) for rack in sample)
+    )
 
 
 def _streams(
@@ -106,7 +109,7 @@ def _streams(
     The same key at every switch makes the union of the ways a tree. A switch that can add up sends one
     stream, any other as many as it receives.
     """
-    ways = {rack: path(network, rack, root, _ROUTE) for rack in workers.racks}
+    ways = {rack: path(network, rack, root, workers.route) for rack in workers.racks}
     into = Counter(workers.racks)
     above = {
         int(network.link_source[link]): (link, len(way) - at)

@@ -99,11 +99,11 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
-def _best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+def _best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
     """With its servers beside workers, evenly spread, wherever the keys place them."""
     servers = min(section.servers, len(nodes))
     beside = [nodes[server * len(nodes) // servers] for server in range(servers)]
-    return best_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words)
+    return best_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words, seed)
 
 
 PARAMETER_SERVER = CollectiveSpec(

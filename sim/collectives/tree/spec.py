@@ -56,9 +56,9 @@ def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
     )
 
 
-def _best(section: Any, network: Network, nodes: Sequence[int], words: int) -> Best:
+def _best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
     """Of words that go all the way up a tree, and sums that go all the way down."""
-    return best_of(network, nodes, _steps(section, len(nodes)), words, ways_of=_ways_ps)
+    return best_of(network, nodes, _steps(section, len(nodes)), words, seed, _ways_ps)
 
 
 def _ways_ps(stage: Steps, delays_ps: Sequence[int]) -> int:

@@ -85,7 +85,11 @@ MUTANTS: list[Mutant] = [
         C + "best.py",
         BEST,
         [
-            ("delays count once", "ways_ps += (stage.trips or stage.hops) * max(", "ways_ps += max("),
+            (
+                "delays count once",
+                "return longest_ways_ps(stage.pairs, delays_ps, stage.trips or stage.hops)",
+                "return longest_ways_ps(stage.pairs, delays_ps, 1)",
+            ),
             (
                 "stages are as fast as the first",
                 "wire = busy_s if steps.overlaps else sum(wire_s)",

@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/between_hosts.py",
+        "sim/collectives/timeouts.py",
         [ROUTES],
         [
             (
@@ -72,9 +72,15 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "a ring's timeout is one round trip",
-                "max(TIMEOUT_PS, 2 * trip_ps)",
-                "max(TIMEOUT_PS, trip_ps + 1)",
+                "max(TIMEOUT_PS, 2 * full_window_trip_ps(",
+                "max(TIMEOUT_PS, 1 + full_window_trip_ps(",
             ),
+        ],
+    ),
+    *faults(
+        "sim/collectives/between_hosts.py",
+        [ROUTES],
+        [
             (
                 "all rings use route 0",
                 "return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33",

@@ -74,8 +74,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the sources of netfold do not count",
-                "[versions.netfold, versions.sources, dict(versions.packages)]",
-                "[versions.netfold, dict(versions.packages)]",
+                "[versions.python, versions.netfold, versions.sources, dict(versions.packages)]",
+                "[versions.python, versions.netfold, dict(versions.packages)]",
             ),
         ],
     ),

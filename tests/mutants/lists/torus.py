@@ -96,8 +96,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a timeout covers the first stage alone",
-                "for _, traffic in stages)\n        timeout_ps",
-                "for _, traffic in stages[:1])\n        timeout_ps",
+                "for _, traffic in stages)\n        sent",
+                "for _, traffic in stages[:1])\n        sent",
             ),
             (
                 "codecs learn of the ways of the first stage alone",

@@ -102,6 +102,12 @@ MUTANTS: list[Mutant] = [
                 "room = children_max(target) - (0 if is_new else",
                 "room = children_max(target) + 1 - (0 if is_new else",
             ),
+            ("one child too many moves", "surplus + is_new, len", "surplus + 2 * is_new, len"),
+            (
+                "the switch that relieves most goes first",
+                "(move.hops_each, -move.relieved)",
+                "(-move.relieved, move.hops_each)",
+            ),
         ],
     ),
     *faults(
@@ -112,6 +118,11 @@ MUTANTS: list[Mutant] = [
                 "all trees have the same root",
                 "spread = sum(time * time for time in after.values())",
                 "spread = 0 * sum(time * time for time in after.values())",
+            ),
+            (
+                "parallel trees are not chosen by their traffic",
+                'traffic = sum(load.values()) if self.section.tree == "traffic" else 0',
+                "traffic = 0",
             ),
         ],
     ),

@@ -36,6 +36,27 @@ def test_links_of_workers(tmp_path: Path) -> None:
     no_help(found, bounds_of(tmp_path, "collective.slots=1024"))
 
 
+def test_all_links_are_counted_that_are_as_busy(tmp_path: Path) -> None:
+    """Each of the 2 · 32 links carries the packets once: more links than a sample lists."""
+    many = ("topology.hosts=32", "workers=32")
+    found = bounds_of(tmp_path, *many)
+
+    assert (found.first["cause"], found.first["where"], found.first["alike"]) == ("link", "h0->s0", 63)
+    assert found.first["following"] == ""
+    helps(found, bounds_of(tmp_path, *many, "topology.rate=200Gbps"), found.first["faster"], 0.05)
+
+
+def test_racks_without_oversubscription_are_bound_by_all_their_links(tmp_path: Path) -> None:
+    """Four racks of 8: each way, a packet goes over every link of a host and every link of a leaf once."""
+    racks = "topology={kind: leaf_spine, leaves: 4, spines: 1, hosts_per_leaf: 8, switch: ideal, "
+    even = ("workers=32", "workload.elements=400000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
+    found = bounds_of(tmp_path, *even)
+
+    assert found.first["alike"] == 2 * 32 + 2 * 4 - 1
+    faster = racks + "rate: 200Gbps, uplink_rate: 200Gbps}"
+    helps(found, bounds_of(tmp_path, *even, faster), found.first["faster"], 0.05)
+
+
 def test_oversubscribed_uplinks(tmp_path: Path) -> None:
     """Of two racks, each sends one stream of sums up; the uplink has a quarter of a worker's rate."""
     slow = RACKS + "rate: 100Gbps, uplink_rate: 25Gbps}"
@@ -230,3 +251,16 @@ def test_two_that_are_close(tmp_path: Path) -> None:
     assert found.share("device") == pytest.approx(0.5, abs=0.01)
     assert found.share("link") == pytest.approx(0.5, abs=0.05)
     assert {part["cause"] for part in found.parts[:3]} == {"device", "link"}
+
+
+@pytest.mark.parametrize("kind", ["ring", "halving_doubling"])
+@pytest.mark.parametrize("workers", [8, 32])
+def test_merging_is_not_taken_for_latency(tmp_path: Path, kind: str, workers: int) -> None:
+    """Each worker merges all but one n-th of the words: 12 B a word, at 5 Gbps, while nothing is sent."""
+    slow = "device={kind: fixed, forward: 0ps, backward: 0ps, memory_rate: 5Gbps}"
+    sets = (f"topology.hosts={workers}", f"workers={workers}", "workload.elements=1000000", slow)
+    found = bounds_of(tmp_path, *sets, "codec={kind: none}", f"collective={{kind: {kind}}}")
+
+    merging_us = (1 - 1 / workers) * 1e6 * 12 * 8 / 5e9 * 1e6
+    assert found.share("merging") * found.time_us == pytest.approx(merging_us, rel=0.02)
+    assert found.share("latency") < 0.02

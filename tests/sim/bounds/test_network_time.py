@@ -48,7 +48,9 @@ def samples(
 
 
 def split(found: Samples, *spans: tuple[int, int]) -> NetworkTime:
-    return network_time(found, 0, spans or [(0, TEN * len(found.start_ps))], 9)
+    busy = np.zeros(9, np.int64)
+    np.add.at(busy, found.links[found.links >= 0], found.busy_ps[found.links >= 0])
+    return network_time(found, 0, spans or [(0, TEN * len(found.start_ps))], busy.tolist())
 
 
 def shares(found: NetworkTime) -> dict[str, float]:
@@ -106,6 +108,22 @@ def test_of_links_that_are_equally_busy_the_one_that_was_busy_longest_counts() -
     assert found.alike(5) == [5]
     assert split(samples({4: 1.0, 5: 0.96}, {5: 0.97, 4: 1.0})).alike(4) == [4, 5]
     assert found.next_busiest([5]) == 4
+
+
+def test_links_that_samples_do_not_list_are_counted_too() -> None:
+    """Lists of two links: 1 and 2 first, then 2 and 3; 3 and 1 were as busy, and 4 was half of the time."""
+    listed = samples({1: 1.0, 2: 1.0}, {2: 1.0, 3: 1.0})
+    busy = [0, 2 * TEN, 2 * TEN, 2 * TEN, TEN, 9 * TEN, 0, 0, 0]
+    found = network_time(listed, 0, [(0, 2 * TEN)], busy)
+
+    assert found.total_ps.tolist()[:5] == [0, 2 * TEN, 2 * TEN, 2 * TEN, TEN]
+    assert found.total_ps[5] == 2 * TEN  # most of it was at other times: not above the last one listed
+    assert found.alike(1) == [1, 2, 3, 5]
+    assert found.next_busiest([1, 2, 3, 5]) == 4
+    first = network_time(listed, 0, [(0, TEN)], busy)
+    assert first.total_ps.tolist() == [0, TEN, TEN, TEN, TEN, TEN, 0, 0, 0]
+    slow = network_time(listed, 0, [(0, 2 * TEN)], [0, 2 * TEN, 2 * TEN, 2 * TEN, 1.5 * TEN, 0, 0, 0, 0])
+    assert slow.saved_ps([1, 2, 3]) == pytest.approx(0.5 * TEN)  # link 4 takes as long as before
 
 
 def test_only_the_jobs_own_time_counts() -> None:

@@ -193,7 +193,7 @@ def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.
         Needing,
         *(COLLECTIVES["ring"].resolve, COLLECTIVES["ring"].start),
         choices=lambda: {"half": {"share": 2}, "third": {"share": 3}},
-        best=lambda section, network, nodes, words: Best(1 / section.share, "a->b", 0.0, 0.0),
+        best=lambda section, network, nodes, words, seed: Best(1 / section.share, "a->b", 0.0, 0.0),
     )
     monkeypatch.setitem(COLLECTIVES, "needing", spec)
     found = best_times(compile_network(star(2, LINK)), range(2), M)

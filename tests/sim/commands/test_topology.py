@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from netfold.sim.collectives.between_hosts import host_route
 from netfold.sim.commands.main import app
 from netfold.topologies.files.node_link import from_json
 from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.routing import compile_network, path
 from tests.sim.scenario.files import GOOD, write
+from tests.sim.scenes import LINK
 
 LEAF_SPINE = ("--set", "leaves=4", "--set", "spines=2", "--set", "hosts_per_leaf=8")
 
@@ -161,3 +167,124 @@ def test_export_of_several_networks_asks_for_one(tmp_path: Path) -> None:
 
     assert "choose one with --variant: switch, ring" in run("export", scenario).stderr
     assert run("export", scenario, "--variant", "ring").exit_code == 0
+
+
+GRID = """\
+name: grid
+seed: 5
+workers: {count: 16, placement: spread}
+routing: spray
+workload: {kind: synthetic, elements: 1000}
+codec: {kind: none}
+variants:
+  topology:
+    racks: {kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 12}
+    star: {kind: star, hosts: 20}
+  collective:
+    ring: {kind: ring}
+    tree: {kind: tree}
+"""
+
+
+def measured_grid(folder: Path, *more: str) -> list[dict[str, Any]]:
+    """The networks of the grid, as JSON has them."""
+    result = run("measure", write(folder, GRID), "--json", *more)
+    assert result.exit_code == 0
+    found: list[dict[str, Any]] = json.loads(result.stdout)["networks"]
+    return found
+
+
+def ring_s(found: dict[str, Any]) -> float:
+    """The best time of a ring, without ways."""
+    (ring,) = (one for one in found["best"] if one["collective"] == "ring")
+    seconds: float = ring["seconds"] - ring["ways_s"]
+    return seconds
+
+
+def test_measure_shows_each_network_of_a_scenario_once(tmp_path: Path) -> None:
+    racks, star = measured_grid(tmp_path)
+    assert (racks["name"], racks["variants"]) == ("racks-ring", ["racks-ring", "racks-tree"])
+    assert (star["name"], star["variants"]) == ("star-ring", ["star-ring", "star-tree"])
+    text = run("measure", write(tmp_path, GRID), "--variant", "star-ring", "--variant", "star-tree").stdout
+    assert "star-ring +1" in text
+    other = GRID.replace("    tree: {kind: tree}", "    tree: {kind: tree, trees: 1}")
+    assert len(json.loads(run("measure", write(tmp_path, other), "--json").stdout)["networks"]) == 2
+
+
+def test_measure_takes_workers_and_routes_of_the_scenario(tmp_path: Path) -> None:
+    """In turn from two racks, all 8 of a rack send to the other over 2 spines, packet by packet: 4 a link."""
+    racks, star = measured_grid(tmp_path)
+    alone_s = 2 * 15 / 16 * 8e8 / 100e9
+
+    assert (racks["workers"], racks["routing"], racks["seed"]) == (16, "spray", 5)
+    assert ring_s(racks) == pytest.approx(4 * alone_s)
+    assert ring_s(star) == pytest.approx(alone_s)
+    asked = measured_grid(tmp_path, "--workers", "12")[0]
+    assert ring_s(asked) == pytest.approx(2 * 11 / 12 * 8e8 / 100e9)  # all in one rack
+    told = run("measure", write(tmp_path, GRID)).stdout
+    assert "workers as the scenario places them; routes by spray with seed 5." in told
+
+
+def test_measure_takes_the_seed_of_the_scenario(tmp_path: Path) -> None:
+    """With ECMP the busiest link has as many of the workers' flows as its hashes give it."""
+    graph = leaf_spine(2, 2, 12, LINK, LINK)
+    network = compile_network(graph)
+    counts = set()
+    for seed in range(1, 8):
+        links: Counter[int] = Counter()
+        for worker in range(16):
+            source, target = (one % 2 * 12 + one // 2 for one in (worker, (worker + 1) % 16))
+            links.update(path(network, source, target, host_route(seed, 0, worker)))
+        counts.add(most := max(links.values()))
+        found = measured_grid(tmp_path, "--set", f"seed={seed}", "--set", "routing=ecmp")[0]
+        assert ring_s(found) == pytest.approx(most * 2 * 15 / 16 * 8e8 / 100e9)
+    assert len(counts) > 1
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        ("0", "--bytes: cannot read '0' as a size\n"),
+        ("0B", "--bytes: must be more than 0B, found '0B'\n"),
+        ("-3MB", "--bytes: a size cannot be negative, found '-3MB'\n"),
+    ],
+)
+def test_a_size_that_is_none_names_its_option(size: str, told: str) -> None:
+    result = run("measure", "star", "--set", "hosts=3", "--bytes", size)
+
+    assert result.exit_code != 0
+    assert told in (result.stderr or str(result.exception))
+
+
+def test_an_unknown_profile_is_refused_without_a_run(tmp_path: Path) -> None:
+    for given, key in (("star", "switch"), (write(tmp_path, GOOD), "topology.switch")):
+        result = run(
+            "show", given, "--set", f"{key}=tofino9", *([] if key != "switch" else ["--set", "hosts=3"])
+        )
+
+        assert result.exit_code == 2
+        assert (
+            "topology.switch: there is no switch profile 'tofino9'\n  did you mean 'tofino2'?"
+            in result.stderr
+        )
+
+
+def test_an_error_in_a_graph_file_begins_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "zoo.json"
+    path.write_text(json.dumps({"nodes": [{"id": "a"}], "links": []}))
+    assert run("show", path).stderr.startswith(
+        f"{path}: not node-link JSON: 'edges' is missing, there is a list 'links'\n  call it 'edges'"
+    )
+    path.write_text(json.dumps({"nodes": [{"id": "a"}, {"id": "b"}], "edges": []}))
+    told = run("show", path).stderr.splitlines()
+    assert told[0].startswith(f"{path}: topology: node 'a': kind is missing")
+    assert told[1].startswith(f"{path}: topology: node 'b': kind is missing")
+
+
+def test_measuring_a_large_network_says_what_it_does() -> None:
+    large = run("measure", "star", "--set", "hosts=2100", "--workers", "4")
+    small = run("measure", "star", "--set", "hosts=4")
+
+    assert "star, 2101 nodes: best time of ring" in large.stderr
+    assert "star, 2101 nodes: distances, bisection and paths" in large.stderr
+    assert small.stderr == ""

@@ -47,6 +47,35 @@ def test_a_ring_waits_longer_where_a_window_takes_longer(tmp_path: Path) -> None
     assert ring.timeout_ps == pytest.approx(2 * (2000 * 1126 * 800 + 4 * 10**6), rel=0.01)
 
 
+SLOW = "topology={kind: star, hosts: 16, links: [{match: h3-s0, rate: 10Gbps}]}"
+SHARED = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 8, uplink_rate: 40Gbps}"
+
+
+@pytest.mark.parametrize(
+    ("network", "keys", "windows"),
+    [
+        (SLOW, "kind: halving_doubling", 2 * 4),  # with each of 4 partners, to reduce and to gather
+        (SLOW, "kind: ring", 1),
+        (SLOW, "kind: torus_2d, rows: 4", 2),  # to the next of its row, and of its column
+        (SLOW, "kind: hierarchical, groups: 4, inner: {kind: ring}, outer: {kind: ring}", 2),
+        (SLOW, "kind: hierarchical, groups: 4, inner: {kind: halving_doubling}, outer: {kind: ring}", 3),
+        (SHARED, "kind: halving_doubling", 2 * 8 / 4),  # of 8 pairs, on a link that is four times as fast
+    ],
+)
+def test_a_timeout_counts_the_windows_of_all_pairs_on_a_link(
+    tmp_path: Path, network: str, keys: str, windows: float
+) -> None:
+    """512 packets of 1126 B each at 10 Gbps, all before the last; several buckets have as many each."""
+    window_ps = 512 * 1126 * 800
+    sets = (network, "workers=16", DENSE)
+    for buckets in (1, 3):
+        more = f"overlap.buckets_in_flight={buckets}"
+        found = job_plan(only(tmp_path, *sets, f"collective={{{keys}}}", more)).collective
+        expected = 2 * (buckets * windows * window_ps + 4 * 10**6)
+
+        assert found.timeout_ps == pytest.approx(max(10**9, expected), rel=0.02)
+
+
 def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
     """sim/README: one key picks among equal ways for all workers of a job."""
     job = job_of(only(tmp_path, *TREE, text=SPINES))

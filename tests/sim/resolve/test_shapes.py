@@ -346,3 +346,17 @@ def test_traffic_and_depth(tmp_path: Path) -> None:
     assert aggregators(tmp_path, "one", "collective.tree=traffic")[1:] == []
     roots = {tree[0] for tree in shape(tmp_path, TREE, "collective.tree=traffic", "collective.trees=4")}
     assert roots == {f"spine{number}" for number in range(4)}
+
+
+def test_parallel_trees_of_least_traffic_are_chosen_by_it_first(tmp_path: Path) -> None:
+    """Two workers on two of three switches in a triangle: a tree at the third one uses idle links, but more.
+
+    At one of their own, packets pass each worker's link and the one between, up and down: 6 links.
+    """
+    triangle = "topology={kind: torus, dimensions: [3], switch: ideal}"
+    for tree, expected in (("traffic", [6, 6]), ("depth", [6, 8])):
+        sets = (triangle, "workers=2", TREE, "collective.trees=2", f"collective.tree={tree}")
+        variant = only(tmp_path, *sets, text=RACKS)
+        trees = job_plan(variant).collective.aggregations
+
+        assert [sum(job_traffic(variant.network, one).load.values()) for one in trees] == expected

@@ -183,3 +183,29 @@ def test_helpers_of_one_full_switch(workers: int, expected: int | None) -> None:
     found = relieved(one_switch(switches[0], workers), tuple(hosts), switches, lambda _: 32, hops)
 
     assert (None if found is None else len(found.switches)) == expected
+
+
+def beside(limits: dict[int, int], away: dict[int, int]) -> tuple[list[int], list[int]]:
+    """Points, and children of each, of a switch 0 with 6 workers after others relieved it.
+
+    The way from any worker, or from another switch, to switch n takes `away[n]` hops.
+    """
+    hosts = tuple(range(100, 106))
+    hops = lambda _, target: away[target]  # noqa: E731
+    found = relieved(one_switch(0, 6), hosts, sorted(away)[1:], limits.__getitem__, hops)
+    assert found is not None
+    return list(found.switches), [found.children_count(point) for point in range(len(found.switches))]
+
+
+def test_no_more_children_move_than_needed() -> None:
+    """Of 6 children a switch can have 4. The new one is a child too, so 3 move to it, and 3 stay."""
+    assert beside({0: 4, 1: 4}, {0: 1, 1: 2}) == ([0, 1], [4, 3])
+    assert beside({0: 5, 1: 5}, {0: 1, 1: 2}) == ([0, 1], [5, 2])
+
+
+def test_a_switch_is_relieved_by_the_fewest_hops() -> None:
+    """A near switch with room for 2 takes one off; a far one with room for all would do it alone."""
+    switches, counts = beside({0: 4, 1: 2, 2: 2, 3: 6}, {0: 1, 1: 2, 2: 2, 3: 9})
+
+    assert sorted(switches) == [0, 1, 2]
+    assert counts == [4, 2, 2]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from netfold.sim.plan.warnings import vain_warnings
 from tests.sim.scenes import measure, simulate
 
 TEXT = """\
@@ -104,3 +107,27 @@ def test_a_host_has_one_window_to_another_where_a_link_is_slow(tmp_path: Path, c
     headers = 1106 / 1024
     assert found["packets_retransmitted"] == 0
     assert words_us * headers < found["aggregation_time_us"] < 1.2 * words_us * headers
+
+
+@pytest.mark.parametrize("hosts", [16, 11])
+def test_a_host_may_wait_behind_its_windows_to_several_partners(tmp_path: Path, hosts: int) -> None:
+    """A host goes on to its next partner before all that it sent is acknowledged, and h3's link is slow."""
+    sets = ("workload.elements=2000000", "collective={kind: halving_doubling}")
+    wide = (f"topology.hosts={hosts}", f"workers={hosts}")
+    default = measure(tmp_path, *sets, *wide, text=SLOW_LINK)
+    long = measure(tmp_path, *sets, *wide, "collective.timeout=1s", text=SLOW_LINK)
+    short = measure(tmp_path, *sets, *wide, "collective.timeout=1ms", text=SLOW_LINK)
+
+    assert default["packets_retransmitted"] == 0
+    assert default["aggregation_time_us"] == long["aggregation_time_us"]
+    assert short["packets_retransmitted"] > 0
+
+
+def test_a_few_packets_sent_again_in_vain_are_told() -> None:
+    """From 1 % on; not if some of them were lost, which timers are there for."""
+    job = cast(Any, SimpleNamespace(collective=SimpleNamespace(aggregation=None, timeout_ps=10**9)))
+
+    assert vain_warnings(job, 1000, 9, 0) == ()
+    (told,) = vain_warnings(job, 1000, 10, 0)
+    assert told.startswith("10 packets, 1 % of all, were sent again, and 0 were lost")
+    assert vain_warnings(job, 1000, 10, 1) == ()

@@ -52,23 +52,23 @@ def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share
     return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
 
 
-def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: int) -> Best:
+def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
     """The best possible time: the phases one after the other, of groups and of lanes at the same time.
 
     A link that is the busiest of several groups or lanes is busy for all of them.
     """
-    phases = [best_of(network, nodes, steps, words) for steps in shape.host_steps(words)]
+    phases = [best_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
     many: list[list[Best]] = []
     if shape.inner_spec.composable is None:
         groups = [group for group in shape.groups if len(group) > 1]
         many.append(
             [
-                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words))
+                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words, seed))
                 for one in groups
             ]
         )
     if shape.outer_spec.composable is None and len(shape.groups) > 1:
-        lanes = [(lane.members, math.ceil(lane.share * words)) for lane in shape.lanes]
+        lanes = [(lane.members, math.ceil(lane.share * words), seed) for lane in shape.lanes]
         many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
     phases += [_together(bests) for bests in many if bests]
     if not phases:
@@ -80,11 +80,15 @@ def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: i
 
 
 def _part_best(
-    spec: CollectiveSpec, section: Any, network: Network, nodes: Sequence[int], of: tuple[Sequence[int], int]
+    spec: CollectiveSpec,
+    section: Any,
+    network: Network,
+    nodes: Sequence[int],
+    of: tuple[Sequence[int], int, int],
 ) -> Best:
-    members, words = of
+    members, words, seed = of
     assert spec.best is not None
-    return spec.best(section, network, [nodes[worker] for worker in members], words)
+    return spec.best(section, network, [nodes[worker] for worker in members], words, seed)
 
 
 def _together(bests: Sequence[Best]) -> Best:
