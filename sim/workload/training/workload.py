@@ -214,7 +214,8 @@ def _gradient(model: nn.Module, names: Sequence[str]) -> Gradient:
     for name in names:
         gradient = model.get_parameter(name).grad
         assert gradient is not None  # the probe found one for each
-        own.append(gradient.reshape(-1).numpy())
+        dense = gradient.to_dense() if gradient.is_sparse else gradient
+        own.append(dense.reshape(-1).numpy())
     return own[0] if len(own) == 1 else np.concatenate(own)
 
 

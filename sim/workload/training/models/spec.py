@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from netfold.homomorphic.round import Tensor
@@ -32,6 +34,20 @@ class TaskSettings(NamedTuple):
     holds_out: bool = False  # whether a part of the data is kept for tests
 
 
+class Density(NamedTuple):
+    """Share of a model's gradient elements that are not zero, as measured with another implementation of it.
+
+    At the first step, from random weights; `union` is over 8 workers. There is one measurement, with one
+    random start.
+    """
+
+    batch: int  # samples per worker
+    own: float  # of one worker
+    union: float  # of their sum
+    options: Mapping[str, Any] = MappingProxyType({})  # of the model, beyond the defaults
+    data: str | None = None  # one of the model's data sets; None: the default
+
+
 class Model(Section, ABC):
     """A model that can be trained: a frozen section whose fields are its options, `kind` first.
 
@@ -43,6 +59,7 @@ class Model(Section, ABC):
     source: ClassVar[str]  # where its layers and sizes come from
     data: ClassVar[tuple[Data, ...]]  # the first is the default
     metric: ClassVar[str]  # what tests on held-out data measure
+    densities: ClassVar[tuple[Density, ...]] = ()  # known ones
 
     @classmethod
     def name(cls) -> str:
@@ -79,6 +96,12 @@ class Model(Section, ABC):
             The data set is not available, or has fewer samples than there are workers.
         """
 
+    @classmethod
+    def known(cls) -> Iterator[tuple[Model, Density]]:
+        """Models of this kind whose densities are known."""
+        for density in cls.densities:
+            yield cls.model_validate({"kind": cls.name(), **density.options}), density
+
     @property
     def elements(self) -> int:
         """Number of parameters."""
@@ -93,6 +116,18 @@ class Model(Section, ABC):
     def table_bytes(self) -> int:
         """Memory of tables that its data need, beside the data set itself."""
         return 0
+
+    def row_tables(self, batch: int) -> Mapping[str, int]:
+        """The parameters whose gradients PyTorch gives as rows of a table, with most rows of a batch."""
+        return {}
+
+    def held_elements(self, batch: int) -> int:
+        """Elements that are kept of one worker's gradient, at most: all, or of a table its rows."""
+        most = self.row_tables(batch)
+        return sum(
+            tensor.elements // tensor.shape[0] * most.get(tensor.name, tensor.shape[0])
+            for tensor in self.tensors
+        )
 
     @property
     def written(self) -> str | dict[str, Any]:
