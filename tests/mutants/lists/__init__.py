@@ -37,6 +37,7 @@ FOLDERS = (
     "answer",
     "sweeps",
     "trees",
+    "text",
 )
 
 

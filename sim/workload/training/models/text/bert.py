@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.fields import Count, Share
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.training.models.spec import Data, Density, Model, TaskSettings
-from netfold.sim.workload.training.models.text.heads import check_heads
+from netfold.sim.workload.training.models.text.options import Pieces, Sequence, check_heads
 from netfold.sim.workload.training.shapes import embedding, linear, norm
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class BertQa(Model):
     """BERT-base, which finds the answer to a question in a text."""
 
     kind: Literal["bert_qa"] = "bert_qa"
-    vocabulary: Annotated[Count, Field(ge=1000)] = 30_522
+    vocabulary: Pieces = 30_522
     """Pieces of words (WordPiece); they are learned from the data and kept in the cache."""
-    sequence: Annotated[Count, Field(ge=16)] = 384
+    sequence: Sequence = 384
     """Tokens of a sample."""
     positions: Count = 512
     """Tokens of the longest sample that has weights."""

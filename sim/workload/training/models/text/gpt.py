@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.fields import Count, Share
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
-from netfold.sim.workload.training.models.text.heads import check_heads
+from netfold.sim.workload.training.models.text.options import Tokens, check_heads
 from netfold.sim.workload.training.shapes import embedding, linear, norm
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Gpt(Model):
     kind: Literal["gpt"] = "gpt"
     unit: Literal["characters", "words"] = "characters"
     """What its tokens are."""
-    vocabulary: Annotated[Count, Field(ge=2)] = 65
+    vocabulary: Tokens = 65
     """Tokens with weights of their own: the most frequent ones; one stands for all others."""
     context: Count = 256
     """Tokens of a sample."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.fields import Count
 from netfold.sim.workload.training.models.spec import Data, Density, Model, TaskSettings
+from netfold.sim.workload.training.models.text.options import Tokens
 from netfold.sim.workload.training.shapes import embedding, in_ready_order, linear, lstm
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class LstmModel(Model):
     """An LSTM that predicts the next word of a text, with a softmax over its vocabulary."""
 
     kind: Literal["lstm"] = "lstm"
-    vocabulary: Annotated[Count, Field(ge=2)] = 10_000
+    vocabulary: Tokens = 10_000
     """Words with weights of their own: the most frequent ones; one stands for all others."""
     embedding: Count = 256
     """Values of a word's embedding."""
@@ -82,7 +83,7 @@ class LstmBillion(Model):
     """An LSTM of the shape for the One Billion Word benchmark, with a sampled softmax."""
 
     kind: Literal["lstm_1b"] = "lstm_1b"
-    vocabulary: Annotated[Count, Field(ge=2)] = 793_471
+    vocabulary: Tokens = 793_471
     """Words with weights of their own."""
     embedding: Count = 256
     """Values of a word's embedding, in the input and in the softmax."""
