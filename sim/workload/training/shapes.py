@@ -30,6 +30,21 @@ def norm(name: str, channels: int, layer: str) -> tuple[Tensor, ...]:
     return weight._replace(layer=layer), bias._replace(layer=layer)
 
 
+def lstm(name: str, inputs: int, hidden: int, layers: int) -> tuple[Tensor, ...]:
+    """Weights and biases of an LSTM's layers, from the last on: PyTorch gives those of a layer at once."""
+    shapes = [
+        (f"{part}_l{layer}", shape)
+        for layer in reversed(range(layers))
+        for part, shape in (
+            ("weight_ih", (4 * hidden, hidden if layer else inputs)),
+            ("weight_hh", (4 * hidden, hidden)),
+            ("bias_hh", (4 * hidden,)),
+            ("bias_ih", (4 * hidden,)),
+        )
+    ]
+    return tuple(tensor_of(f"{name}.{part}", shape) for part, shape in shapes)
+
+
 def in_ready_order(layers: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """All tensors, those of the last layer first; each layer's as they are given."""
     return placed(tensor for layer in reversed(list(layers)) for tensor in layer)

@@ -80,13 +80,13 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        T + "workload.py",
-        [W + "models/test_densities.py"],
+        T + "loop/passes.py",
+        [W + "loop/test_buffers.py"],
         [
             (
                 "all steps drop the same",
-                'keyed_torch(self._seed, "dropout", step, worker)',
-                'keyed_torch(self._seed, "dropout", 0, worker)',
+                'drawing(self._seed, "forward", step, worker)',
+                'drawing(self._seed, "forward", 0, worker)',
             ),
         ],
     ),

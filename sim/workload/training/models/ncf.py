@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 USERS, ITEMS = 943, 1682  # of MovieLens-100K
 FACTORS = 64
 MLP = (256, 256, 128, 64)
+EXPANDED = {  # copies, and the ratings whose numbers of users and items they come near
+    (7, 3): "MovieLens-1M",
+    (147, 16): "MovieLens-20M",
+    (587, 254): "MovieLens-20M, expanded 4 x 16 as in MLPerf training",
+}
+POSITIVES = 5  # one sample in so many is a rating; the others have its user
 
 
 class Ncf(Model):
@@ -27,6 +34,8 @@ class Ncf(Model):
     kind: Literal["ncf"] = "ncf"
     expand: Pair = (1, 1)
     """Copies of the users and of the items; [147, 16] gives the size of MovieLens-20M."""
+    sparse: bool = False
+    """Whether gradients of the tables are computed as the rows that a batch uses, instead of whole tables."""
 
     title: ClassVar[str] = "NCF (NeuMF)"
     source: ClassVar[str] = (
@@ -83,11 +92,31 @@ class Ncf(Model):
         """Which blocks of the small copy have ratings."""
         return self.expand[0] * self.expand[1]
 
+    def stands_in_for(self, data: str | None) -> str:
+        """Expanded ratings take the place of a larger data set."""
+        if self.expand == (1, 1):
+            return super().stands_in_for(data)
+        users, items = self.expand
+        larger = EXPANDED.get(self.expand, "a larger data set")
+        return f"{larger}: each user {users} times and each item {items} times"
+
+    def row_tables(self, batch: int) -> Mapping[str, int]:
+        """The users and the items of a batch."""
+        if not self.sparse:
+            return {}
+        users, items = min(self.users, -(-batch // POSITIVES)), min(self.items, batch)
+        return {
+            "mlp_item.weight": items,
+            "mlp_user.weight": users,
+            "factors_item.weight": items,
+            "factors_user.weight": users,
+        }
+
     def module(self) -> nn.Module:
         """A NeuMF."""
         from netfold.sim.workload.training.networks.neumf import NeuMF
 
-        return NeuMF(self.users, self.items)
+        return NeuMF(self.users, self.items, self.sparse)
 
     def task(self, settings: TaskSettings) -> Task:
         """Which items does a user choose?"""
@@ -95,4 +124,4 @@ class Ncf(Model):
         from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 
         _, batch, workers, seed, holds_out = settings
-        return RecommenderTask(load_movielens(), self.expand, batch, workers, seed, holds_out)
+        return RecommenderTask(load_movielens(), self.expand, batch, workers, seed, holds_out, self.sparse)

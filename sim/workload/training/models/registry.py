@@ -7,6 +7,9 @@ from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.perceptrons import Mlp, Mlp784
 from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.models.text.bert import BertQa
+from netfold.sim.workload.training.models.text.gpt import Gpt
+from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
 
 MODELS: tuple[type[Model], ...] = (
@@ -19,6 +22,10 @@ MODELS: tuple[type[Model], ...] = (
     ResNet50,
     Vgg19Small,
     Vgg19,
+    LstmModel,
+    LstmBillion,
+    BertQa,
+    Gpt,
 )
 
 

@@ -119,6 +119,18 @@ class Model(Section, ABC):
         """Memory of tables that its data need, beside the data set itself."""
         return 0
 
+    def row_tables(self, batch: int) -> Mapping[str, int]:
+        """The parameters whose gradients PyTorch gives as rows of a table, with most rows of a batch."""
+        return {}
+
+    def held_elements(self, batch: int) -> int:
+        """Elements that are kept of one worker's gradient, at most: all, or of a table its rows."""
+        most = self.row_tables(batch)
+        return sum(
+            tensor.elements // tensor.shape[0] * most.get(tensor.name, tensor.shape[0])
+            for tensor in self.tensors
+        )
+
     @property
     def written(self) -> str | dict[str, Any]:
         """The model as a scenario writes it: its kind, with the options that differ from their defaults."""

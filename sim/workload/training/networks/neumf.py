@@ -12,19 +12,19 @@ class NeuMF(nn.Module):
     """Neural matrix factorisation for recommendation: a product of embeddings and an MLP, joined at the end.
 
     He et al., Neural Collaborative Filtering, WWW 2017, §3.4; sizes as in MLPerf training 0.5: factors 64,
-    MLP 256-256-128-64. Embedding gradients are dense tables in which only the rows of the batch are
-    non-zero.
+    MLP 256-256-128-64. Gradients of the embeddings are dense tables in which only the rows of the batch are
+    non-zero, or with `sparse` these rows alone.
     """
 
     FACTORS = FACTORS
     MLP = MLP
 
-    def __init__(self, users: int, items: int) -> None:
+    def __init__(self, users: int, items: int, sparse: bool = False) -> None:
         super().__init__()
-        self.factors_user = _table(users, self.FACTORS)
-        self.factors_item = _table(items, self.FACTORS)
-        self.mlp_user = _table(users, self.MLP[0] // 2)
-        self.mlp_item = _table(items, self.MLP[0] // 2)
+        self.factors_user = _table(users, self.FACTORS, sparse)
+        self.factors_item = _table(items, self.FACTORS, sparse)
+        self.mlp_user = _table(users, self.MLP[0] // 2, sparse)
+        self.mlp_item = _table(items, self.MLP[0] // 2, sparse)
         self.mlp = nn.Sequential(
             *(
                 nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
@@ -41,8 +41,8 @@ class NeuMF(nn.Module):
         return logits
 
 
-def _table(rows: int, columns: int) -> nn.Embedding:
+def _table(rows: int, columns: int, sparse: bool) -> nn.Embedding:
     """Embedding with the small normal start of He et al. (σ 0.01)."""
-    table = nn.Embedding(rows, columns)
+    table = nn.Embedding(rows, columns, sparse=sparse)
     nn.init.normal_(table.weight, std=0.01)
     return table

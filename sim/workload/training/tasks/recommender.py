@@ -53,12 +53,13 @@ class RecommenderTask:
         workers: int,
         seed: int,
         holds_out: bool = False,
+        sparse: bool = False,
     ) -> None:
         self.tests = held_out(ratings, seed) if holds_out else None
         if self.tests is not None:
             ratings = without(ratings, self.tests.ratings)
         self._ratings = ratings
-        self._copies = copies
+        self._copies, self._sparse = copies, sparse
         self._rated = _table(ratings.users, ratings.items, (ratings.users_count, ratings.items_count))
         self._user_blocks = ratings.users * copies[0] // ratings.users_count
         self._item_blocks = ratings.items * copies[1] // ratings.items_count
@@ -69,7 +70,8 @@ class RecommenderTask:
 
     def build(self) -> nn.Module:
         """Return a NeuMF for the expanded users and items."""
-        return NeuMF(self._ratings.users_count * self._copies[0], self._ratings.items_count * self._copies[1])
+        users, items = (count * copies for count, copies in zip(self._ratings[3:], self._copies, strict=True))
+        return NeuMF(users, items, self._sparse)
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Users and items, both `(batch,)` int64, and labels `(batch,)`: 1, 0, 0, 0, 0, 1, 0 …

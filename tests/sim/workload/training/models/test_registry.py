@@ -16,6 +16,9 @@ from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.perceptrons import Mlp784
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
 from netfold.sim.workload.training.models.spec import Model
+from netfold.sim.workload.training.models.text.bert import BertQa
+from netfold.sim.workload.training.models.text.gpt import Gpt
+from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.training.models.vgg import Vgg19Small
 from tests.examples import nightly
 
@@ -29,21 +32,39 @@ PUBLISHED = {  # parameters
     "resnet50": 25_557_032,
     "vgg19_32": 20_024_384 + 512 * 10 + 10,  # torchvision's features of VGG19
     "vgg19": 143_667_240,
+    "lstm": 10_000 * 256 + 4 * 512 * (256 + 512 + 2) + 513 * 10_000,
+    "lstm_1b": 426_465_919,  # 426.47 M: OmniReduce's shape of the One Billion Word benchmark
+    "bert_qa": 109_482_240 - 769 * 768 + 769 * 2,  # BERT-base of Hugging Face, without pooler, with head
+    "gpt": 10_646_784 + 256 * 384,  # 10.65 M as nanoGPT counts: without positions
 }
+GPT2 = Gpt(unit="words", vocabulary=50_257, context=1024, layers=12, heads=12, width=768, bias=True)
 OPTIONS: dict[Model, int] = {
     Ncf(expand=(2, 3)): 64 * 3 * (2 * 943 + 3 * 1682) + 611_073 - 64 * 3 * (943 + 1682),
     Ncf(expand=(147, 16)): 31_889_409,
     Mlp784(hidden=(256, 128)): 784 * 256 + 256 + 256 * 128 + 128 + 128 * 10 + 10,
     Vgg19Small(batch_norm=True): 20_024_384 + 512 * 10 + 10 + 2 * 5504,
+    Ncf(expand=(7, 3), sparse=True): 2_343_297,
+    Ncf(expand=(587, 254)): 188_414_721,
+    LstmModel(embedding=1500, hidden=1500, layers=2): 66_034_000,  # 66 M: Zaremba et al., large
+    LstmModel(embedding=650, hidden=650, layers=2): 19_780_400,  # 20 M: Zaremba et al., medium
+    BertQa(layers=24, heads=16, width=1024, inner=4096): 335_141_888 - 1025 * 1024 + 1025 * 2,  # BERT-large
+    GPT2: 124_439_808,  # GPT-2 of Hugging Face
 }
 SMALL: list[Model] = [
     *map(model_named, ("ncf", "mlp", "mlp_784", "cnn", "resnet20", "vgg19_32")),
     Ncf(expand=(2, 3)),
     Mlp784(hidden=(256, 128)),
     Vgg19Small(batch_norm=True),
+    Ncf(expand=(2, 3), sparse=True),
+    LstmModel(vocabulary=300, embedding=8, hidden=16, layers=3),
+    LstmBillion(vocabulary=40_000, embedding=8, hidden=16, samples=100),
+    BertQa(vocabulary=1200, sequence=32, positions=40, layers=2, heads=2, width=16, inner=24),
+    Gpt(context=24, layers=2, heads=2, width=16),
+    Gpt(unit="words", vocabulary=300, context=24, layers=2, heads=2, width=16, bias=True),
 ]
 LARGE: list[Model] = [
-    pytest.param(model_named(kind), marks=nightly) for kind in ("resnet18", "resnet50", "vgg19")
+    pytest.param(model_named(kind), marks=nightly)
+    for kind in ("resnet18", "resnet50", "vgg19", "lstm", "lstm_1b", "bert_qa", "gpt")
 ]
 
 
