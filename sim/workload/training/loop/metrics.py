@@ -39,8 +39,8 @@ def metric_named(name: str) -> Metric:
 
 
 def perplexity(loss: float) -> float:
-    """e to the mean cross entropy per token (natural logarithm); infinite where that is beyond a float."""
+    """e to the mean cross entropy per token, in nats; infinite if that is no number, or beyond a float."""
     try:
-        return math.exp(loss)
+        return math.inf if math.isnan(loss) else math.exp(loss)
     except OverflowError:
         return math.inf
