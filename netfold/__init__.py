@@ -15,6 +15,7 @@
     netfold.fold("packed", gradients).decoded[0]                 # one sum, as a worker decodes it
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
     netfold.topology.measure("star", set={"hosts": 8})           # networks without a run
+    with netfold.capture(ddp_model, "trace", steps=10): ...      # record a real training, to replay it here
 
 `register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
 `NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from netfold.sim.api.plans import validate
     from netfold.sim.api.runs import Run, compare, load, run
     from netfold.sim.api.sweeps import Swept, sweep
+    from netfold.sim.capture.api import capture
     from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.sim.report.compare import Comparison
 
@@ -51,6 +53,7 @@ __all__ = [
     "ScenarioError",
     "Studied",
     "Swept",
+    "capture",
     "codecs",
     "compare",
     "fold",
@@ -76,6 +79,7 @@ _LOCATIONS = {
     "ScenarioError": "netfold.sim.errors:ScenarioError",
     "Studied": "netfold.sim.api.codecs:Studied",
     "Swept": "netfold.sim.api.sweeps:Swept",
+    "capture": "netfold.sim.capture.api:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.sim.api.runs:compare",
     "fold": "netfold.sim.api.codecs:fold",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
@@ -67,6 +68,7 @@ app.add_typer(data, name="data")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(sweep)
+app.command()(capture)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
 Sets = Annotated[
