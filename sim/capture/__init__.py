@@ -3,8 +3,8 @@
     with netfold.capture(model, "folder", steps=10):    # on every rank, around the training loop
         train()
 
-or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this folder
-describes the folder that is written; `workload: {kind: trace, path: folder}` replays it.
+or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
+folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
 
 recording  what every rank does: `recorder` hooks into a model, `buckets` asks DDP for its buckets
 parts      what every rank writes, and how the last one joins all of it

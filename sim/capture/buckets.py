@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 Buckets = list[list[int]]  # of each bucket, the places of its parameters in DDP's list
 
 NOT_REBUILT = (
-    "DDP kept its first buckets, by the order of the parameters, and not that in which gradients are ready: it does so "
-    "with find_unused_parameters"
+    "DDP kept its first buckets, by the order of the parameters and not by that in which gradients are "
+    "ready: it does so with find_unused_parameters"
 )
 UNKNOWN = "DDP does not say which buckets it has: all tensors are in one"
 
@@ -52,8 +52,9 @@ def buckets_of(ddp: Any) -> tuple[Buckets, str]:
 
 def _first_buckets(ddp: Any, parameters: list[Any], expect_sparse: list[bool]) -> list[Buckets]:
     """What the first buckets may be, by the limits that DDP uses in its several modes."""
-    import torch.distributed as dist
+    from torch import distributed
 
+    dist: Any = distributed
     first_bytes, cap_bytes = int(dist._DEFAULT_FIRST_BUCKET_BYTES), int(ddp.bucket_bytes_cap)
     found = []
     for limits in ([first_bytes, cap_bytes], [cap_bytes], [sys.maxsize]):

@@ -1,7 +1,7 @@
 """What a launched training runs in each of its processes: records the first model that DDP wraps.
 
-The script is not changed: the constructor of `DistributedDataParallel` is wrapped when its module is imported.
-A process that never imports it pays nothing.
+The script is not changed: the constructor of `DistributedDataParallel` is wrapped when its module is
+imported. A process that never imports it pays nothing.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _begin(model: Any, settings: Settings) -> None:
         return
 
     def end() -> None:
-        if getattr(sys, "last_type", None) is not None:
-            recorder.fail(f"the training ended with {sys.last_type.__name__}: {sys.last_value}")
+        if (kind := getattr(sys, "last_type", None)) is not None:  # an exception that nobody caught
+            recorder.fail(f"the training ended with {kind.__name__}: {sys.last_value}")
         try:
             recorder.finish()
         except NetfoldError as error:

@@ -9,10 +9,10 @@ import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import netfold
 from netfold.sim.capture.layout import Trace, read_trace
 from netfold.sim.capture.parts import Parts
 from netfold.sim.capture.settings import VARIABLE, Settings
@@ -21,8 +21,8 @@ from netfold.sim.errors import DataError
 HOME = "NETFOLD_CAPTURE_HOME"
 SITE = Path(__file__).parent / "site"
 NOTHING = (
-    "no process of the command wrapped a model in DistributedDataParallel; processes that ignore PYTHONPATH (python "
-    "-I, -E, -S) cannot be recorded, and FSDP is not",
+    "no process of the command wrapped a model in DistributedDataParallel; processes that ignore PYTHONPATH "
+    "(python -I, -E, -S) cannot be recorded, and FSDP is not",
 )
 
 
@@ -48,7 +48,8 @@ def launch(command: Sequence[str], settings: Settings) -> Launched:
         process = subprocess.Popen(list(command), env=_environment(settings))
     except OSError as error:
         raise DataError(
-            f"{command[0]}: cannot be run: {error.strerror or error}", "netfold capture -- torchrun … train.py"
+            f"{command[0]}: cannot be run: {error.strerror or error}",
+            "netfold capture -- torchrun … train.py",
         ) from None
     status = _status(process)
     folder = Path(settings.folder)
@@ -59,7 +60,9 @@ def launch(command: Sequence[str], settings: Settings) -> Launched:
 
 def _environment(settings: Settings) -> dict[str, str]:
     paths = [str(SITE), os.environ.get("PYTHONPATH", "")]
-    home = Path(next(iter(netfold.__path__))).parent
+    spec = find_spec("netfold")
+    homes = spec.submodule_search_locations if spec else None
+    home = Path(next(iter(homes or ["."]))).absolute().parent
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
@@ -83,8 +86,8 @@ def summary(trace: Trace) -> tuple[str, ...]:
     time_ns = sum(one.before_ns + one.synced_ns for one in ranks)
     share = sum(one.recording_ns for one in ranks) / max(1, time_ns)
     text = (
-        f"{trace.model}: {len(trace.steps)} steps of {trace.world_size} ranks, {trace.elements:,} elements in "
-        f"{len(trace.tensors)} tensors and {len(trace.buckets)} buckets, {size_bytes:,} bytes"
+        f"{trace.model}: {len(trace.steps)} steps of {trace.world_size} ranks, {trace.elements:,} elements "
+        f"in {len(trace.tensors)} tensors and {len(trace.buckets)} buckets, {size_bytes:,} bytes"
     )
     return (
         text,

@@ -50,7 +50,7 @@ class TensorRow(_Part):
 
 
 class RankStep(_Part):
-    """One step of one rank; times are nanoseconds since its forward pass began, without those of recording."""
+    """One step of one rank; times are nanoseconds since its forward pass began, without recording."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors$", max_length=200)]
     bytes: Annotated[int, Field(ge=0)]
@@ -111,7 +111,9 @@ def read_trace(folder: Path) -> Trace:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"
         found = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
-        raise DataError(f"{path}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}{found}", HINT) from None
+        raise DataError(
+            f"{path}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}{found}", HINT
+        ) from None
     _check_tensors(path, trace)
     for step in trace.steps:
         _check_step(path, trace, step)
@@ -140,11 +142,14 @@ def _check_tensors(path: Path, trace: Trace) -> None:
             raise DataError(f"{path}: the tensor {shown(tensor.name)} appears twice", HINT)
         names.add(tensor.name)
     if trace.elements > ELEMENTS_MAX:
-        raise DataError(f"{path}: its tensors have {trace.elements:,} elements, at most {ELEMENTS_MAX:,} are read", HINT)
+        raise DataError(
+            f"{path}: its tensors have {trace.elements:,} elements, at most {ELEMENTS_MAX:,} are read", HINT
+        )
     places = sorted(chain.from_iterable(trace.buckets))
     if places != list(range(len(trace.tensors))):
         raise DataError(
-            f"{path}: buckets must have each of the {len(trace.tensors)} tensors once, by its place in the list", HINT
+            f"{path}: buckets must have each of the {len(trace.tensors)} tensors once, by its place",
+            HINT,
         )
 
 
@@ -177,8 +182,11 @@ def _check_files(folder: Path, trace: Trace) -> None:
         try:
             size_bytes = (folder / one.file).stat().st_size
         except OSError:
-            raise DataError(f"{folder / one.file}: there is no such file, trace.json names it", HINT) from None
+            raise DataError(
+                f"{folder / one.file}: there is no such file, trace.json names it", HINT
+            ) from None
         if size_bytes != one.bytes:
             raise DataError(
-                f"{folder / one.file}: has {size_bytes} bytes, trace.json says {one.bytes}: it is damaged", HINT
+                f"{folder / one.file}: has {size_bytes} bytes, trace.json says {one.bytes}: it is damaged",
+                HINT,
             )

@@ -78,7 +78,8 @@ class Parts:
             content = json.dumps(trace, separators=(",", ":")).encode()
             if len(content) > TRACE_BYTES_MAX:
                 raise RunError(
-                    f"{NAME} would have {len(content)} bytes, at most {TRACE_BYTES_MAX} are read", "record fewer steps"
+                    f"{NAME} would have {len(content)} bytes, at most {TRACE_BYTES_MAX} are read",
+                    "record fewer steps",
                 )
             write_file(joining / NAME, content)
             read_trace(joining)
@@ -121,7 +122,9 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = parts[0]
     for rank, part in enumerate(parts):
         if part["tensors"] != first["tensors"]:
-            raise RunError(f"rank {rank} has other tensors than rank 0", "all ranks must train the same model")
+            raise RunError(
+                f"rank {rank} has other tensors than rank 0", "all ranks must train the same model"
+            )
         if part["buckets"] != first["buckets"]:
             raise RunError(f"rank {rank} has other buckets than rank 0", "record again, and skip more steps")
     by_rank = [{one["step"]: one["times"] for one in part["steps"]} for part in parts]

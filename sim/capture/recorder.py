@@ -190,10 +190,12 @@ class Recorder:
         self._wait_for_device()
         self._is_backward = True
         times.backward_start_ns = times.now()
-        torch.autograd.Variable._execution_engine.queue_callback(self._gradients_end)  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(self._gradients_end)
         if self._ddp.find_unused_parameters and self._is_wanted():
             began_ns = time.perf_counter_ns()
-            for place, one in enumerate(self._reduced):  # of those without a gradient in this pass, DDP sums these
+            for place, one in enumerate(
+                self._reduced
+            ):  # of those without a gradient in this pass, DDP sums these
                 if one.parameter.grad is not None:
                     self._copies[place] = self._copy(place, one.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
@@ -217,7 +219,7 @@ class Recorder:
         """All gradients of this rank are ready; DDP's own callback, which waits for the sums, comes next."""
         import torch
 
-        engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+        engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(self._step_ends)
 
     def _step_ends(self) -> None:
@@ -317,11 +319,15 @@ def _require_floats(reduced: list[Reduced]) -> None:
     from netfold.sim.capture.layout import DTYPES
 
     if not 0 < len(reduced) <= TENSORS_MAX:
-        raise DataError(f"the model has {len(reduced)} parameters with gradients, 1 to {TENSORS_MAX} can be recorded")
+        raise DataError(
+            f"the model has {len(reduced)} parameters with gradients, 1 to {TENSORS_MAX} can be recorded"
+        )
     for one in reduced:
         dtype = str(one.parameter.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
-            raise DataError(f"{one.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()")
+            raise DataError(
+                f"{one.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()"
+            )
         if one.parameter.numel() == 0:
             raise DataError(f"{one.name}: has no elements", "freeze it, with requires_grad_(False)")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS = "@rows"
+_BLOCK_BYTES = 1 << 22
 _NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"}
 
 
@@ -32,7 +33,9 @@ def file_name(step: int, rank: int) -> str:
 def most_bytes(tensors: Sequence[TensorRow]) -> int:
     """The most that the file of a rank and step takes, its header aside."""
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
-    return sum(one.elements * sizes[one.dtype] + (8 * one.shape[0] if one.layout == "rows" else 0) for one in tensors)
+    return sum(
+        one.elements * sizes[one.dtype] + (8 * one.shape[0] if one.layout == "rows" else 0) for one in tensors
+    )
 
 
 def write_values(path: Path, gradients: Mapping[str, Any]) -> tuple[int, str]:
@@ -64,10 +67,12 @@ def require_digest(path: Path, sha256: str) -> None:
     """
     try:
         with open_regular(path) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
     except (UnreadableError, OSError) as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'message', error)}", HINT) from None
-    if found != sha256:
+    if digest.hexdigest() != sha256:
         raise DataError(f"{path}: is damaged: its SHA-256 is not that of trace.json", "copy the folder again")
 
 
@@ -113,7 +118,7 @@ def _fill(path: Path, part: NDArray[np.float32], opened: Any, tensor: TensorRow,
     count = _require(path, opened, names, tensor.name + ROWS, "int64", [None])
     _require(path, opened, names, tensor.name, tensor.dtype, [count, *shape[1:]])
     rows = opened.get_tensor(tensor.name + ROWS).numpy()
-    if rows.size and not (0 <= rows[0] and rows[-1] < shape[0] and (np.diff(rows) > 0).all()):
+    if rows.size and not (rows[0] >= 0 and rows[-1] < shape[0] and (np.diff(rows) > 0).all()):
         raise DataError(f"{path}: the rows of {tensor.name} must rise from 0 to {shape[0] - 1} at most", HINT)
     part[rows] = opened.get_tensor(tensor.name).float().numpy()
 
@@ -127,8 +132,12 @@ def _require(
     names.remove(name)
     part = opened.get_slice(name)
     found, there = _NAMES.get(part.get_dtype(), str(part.get_dtype())), list(part.get_shape())
-    fits = len(there) == len(shape) and all(want in (None, is_) for want, is_ in zip(shape, there, strict=True))
+    fits = len(there) == len(shape) and all(
+        want in (None, is_) for want, is_ in zip(shape, there, strict=True)
+    )
     if found != dtype or not fits:
         wanted = tuple("any" if one is None else one for one in shape)
-        raise DataError(f"{path}: {name} holds {found} {tuple(there)}, trace.json says {dtype} {wanted}", HINT)
+        raise DataError(
+            f"{path}: {name} holds {found} {tuple(there)}, trace.json says {dtype} {wanted}", HINT
+        )
     return int(there[0])

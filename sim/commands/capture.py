@@ -21,7 +21,8 @@ def capture(
     ] = Path("trace"),
     steps: Annotated[int, typer.Option(min=1, max=100_000, help="Optimizer steps to record.")] = 10,
     skip: Annotated[
-        int, typer.Option(min=1, max=10**9, help="First steps to skip: DDP makes new buckets after its first.")
+        int,
+        typer.Option(min=1, max=10**9, help="First steps to skip: DDP makes new buckets after its first."),
     ] = 1,
 ) -> None:
     """Record the gradients, buckets and times of a training with PyTorch's DistributedDataParallel.
@@ -29,9 +30,10 @@ def capture(
     \b
     netfold capture --out trace --steps 10 -- torchrun --nproc-per-node 2 train.py
 
-    The script is not changed: the first model that it wraps in DistributedDataParallel is recorded. Replay the
-    folder with `workload: {kind: trace, path: trace}`, or study codecs on it with `netfold codecs study --input
-    trace`. The exit status is that of the command; 1 if the command ends well but nothing could be recorded.
+    The script is not changed: the first model that it wraps in DistributedDataParallel is recorded. Replay
+    the folder with `workload: {kind: trace, path: trace}`, or study codecs on it with `netfold codecs study
+    --input trace`. The exit status is that of the command; 1 if the command ends well but nothing could be
+    recorded.
     """
     from netfold.sim.capture.launcher import launch, print_error, summary
     from netfold.sim.capture.settings import checked

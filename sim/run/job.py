@@ -29,6 +29,7 @@ from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.workload import Bucket
+from netfold.sim.workload.device import Passes, step_times
 
 
 class TrainingJob:
@@ -111,7 +112,7 @@ class TrainingJob:
     ) -> tuple[list[simpy.Process], list[simpy.Process]]:
         """Begin the processes of a step: each worker's passes, and its side of each bucket's round."""
         parts, environment = self._parts, self._environment
-        parts_of_passes = stretches(parts.device, parts.workload.cost, parts.workload.buckets)
+        workload, usual = parts.workload, Passes(*step_times(parts.device, parts.workload.cost))
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
         begin = [partial(self._rounds.begin, step, worker, own) for worker, own in enumerate(gradients)]
@@ -125,7 +126,7 @@ class TrainingJob:
                 parts.hosts,
                 units.passes,
                 self._activities,
-                parts_of_passes,
+                stretches(workload.recorded(step, worker) or usual, workload.buckets),
                 begin[worker] if is_after else None,
             )
             for worker, units in enumerate(self._rounds.units)

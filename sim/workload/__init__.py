@@ -15,7 +15,7 @@ from typing import Literal
 
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket
-from netfold.sim.workload.files.workload import FileSpec, FileWorkload
+from netfold.sim.workload.files.workload import FileSpec
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
 from netfold.sim.workload.layers import Layer, elements_of, layers_of
@@ -117,11 +117,11 @@ def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload
 
 
 def file_workload(spec: FileSpec, workers: int) -> Workload:
-    """Gradients from a user's file.
+    """Gradients from a user's file, or from a recording.
 
     Raises
     ------
     DataError
         The file has changed since its spec was read.
     """
-    return FileWorkload(spec, workers)
+    return spec.workload(workers)

@@ -6,14 +6,33 @@ bound: real kernels reach a part of either.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from netfold.homomorphic.message import Work
+from netfold.homomorphic.round import Tensor
 from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.sim.workload.workload import StepCost
 
 _SAMPLE_BYTES = 10**9
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Times of the two passes of one step, int picoseconds, on a host without faults."""
+
+    forward_ps: int = 0
+    backward_ps: int = 0
+    ready_ps: Mapping[str, int] = field(default_factory=dict)
+    """When each tensor's gradient is ready, from the start of backward; empty: not known."""
+
+    def bucket_ps(self, tensors: Sequence[Tensor], ready_share: float) -> int:
+        """When all tensors of a bucket are ready; by its share of backward where nothing is known of them."""
+        times_ps = [self.ready_ps.get(tensor.name, -1) for tensor in tensors]
+        if not times_ps or min(times_ps) < 0:
+            return int(ready_share * self.backward_ps)
+        return max(times_ps)
 
 
 class Device(Protocol):

@@ -5,38 +5,18 @@ The rules of `sim.scenario.models` hold here too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from netfold.sim.keys.fields import Count, Pair, Share, Size
+from netfold.sim.keys.fields import Count, Pair, Share
 from netfold.sim.keys.section import Section
-from netfold.sim.units import SIZE
 from netfold.sim.workload.fusion.one import OneSection
-from netfold.sim.workload.fusion.registry import SECTIONS
-from netfold.sim.workload.fusion.rule import FusionSection
+from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.trace.sections import ChakraTrace, Trace
 from netfold.sim.workload.training.sizes import DATA
-
-if TYPE_CHECKING:
-    AnyFusion = FusionSection
-else:
-    AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
-
-
-def _only_without_fusion(size_bytes: int | None) -> int | None:
-    """Refuse the short form beside the long one; loading writes it out where it is alone."""
-    if size_bytes is not None:
-        size = SIZE.format(size_bytes)
-        raise ValueError(
-            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
-            f"bytes: {size}}}: leave out one"
-        )
-    return size_bytes
-
-
-ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]
 
 
 def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
@@ -195,4 +175,4 @@ class GradientFile(Section):
     """Short for fusion by this size: {kind: size, bytes: …}."""
 
 
-Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]
+Workload = Annotated[Training | Synthetic | GradientFile | Trace | ChakraTrace, Field(discriminator="kind")]

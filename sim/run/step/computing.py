@@ -10,8 +10,8 @@ import simpy
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.unit import LAST, SerialUnit
-from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device import Device, step_times
+from netfold.sim.workload import Bucket
+from netfold.sim.workload.device import Passes
 
 NO_BUCKET = -1  # in a PhaseRecord: passes
 MORE_PASSES = "more passes"
@@ -33,16 +33,14 @@ class Span(NamedTuple):
     end_ps: int
 
 
-def stretches(device: Device, cost: StepCost, buckets: Sequence[Bucket]) -> list[Stretch]:
-    """The passes of one step: forward, then backward up to each bucket, in gradient-ready order."""
-    forward_ps, backward_ps = step_times(device, cost)
+def stretches(passes: Passes, buckets: Sequence[Bucket]) -> list[Stretch]:
+    """The passes of one step: forward, then backward up to each bucket, as it is ready."""
+    forward_ps, end_ps = passes.forward_ps, passes.forward_ps + passes.backward_ps
+    ready = [(passes.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
     found = [Stretch("forward", forward_ps)]
-    found += [
-        Stretch("backward", forward_ps + int(bucket.ready_share * backward_ps), (bucket.index,))
-        for bucket in buckets
-    ]
-    if found[-1].work_ps < forward_ps + backward_ps:
-        found.append(Stretch("backward", forward_ps + backward_ps))
+    found += [Stretch("backward", forward_ps + ready_ps, (index,)) for ready_ps, index in sorted(ready)]
+    if found[-1].work_ps < end_ps:
+        found.append(Stretch("backward", end_ps))
     return found
 
 

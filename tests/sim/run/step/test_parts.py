@@ -19,8 +19,8 @@ from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
-from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device import FixedDevice, NoDevice
+from netfold.sim.workload import Bucket
+from netfold.sim.workload.device import Passes
 from tests.examples import examples
 
 
@@ -150,14 +150,14 @@ def test_stretches_of_a_workload() -> None:
     """Up to each bucket's share, and the rest of backward if the last bucket is ready before its end."""
     buckets = [Bucket(0, "a", 10, 0.25, 0), Bucket(1, "b", 30, 0.5, 10)]
 
-    assert stretches(FixedDevice(100, 1000), StepCost(), buckets) == [
+    assert stretches(Passes(100, 1000), buckets) == [
         Stretch("forward", 100),
         Stretch("backward", 350, (0,)),
         Stretch("backward", 600, (1,)),
         Stretch("backward", 1100),
     ]
     whole = [Bucket(0, "a", 10, 1.0, 0)]
-    assert stretches(NoDevice(), StepCost(9, 9, 9, 9), whole) == [
+    assert stretches(Passes(), whole) == [
         Stretch("forward", 0),
         Stretch("backward", 0, (0,)),
     ]
