@@ -1,4 +1,4 @@
-"""Runs a function in real processes that share a process group over gloo, forked from one that has PyTorch."""
+"""Runs a function in real processes with a process group over gloo, forked from one that has PyTorch."""
 
 from __future__ import annotations
 

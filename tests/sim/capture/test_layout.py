@@ -248,7 +248,7 @@ def test_a_changed_byte_is_noticed(folder: Path) -> None:
     workload = TraceWorkload(trace_spec(folder, "mine", 2))
 
     workload.gradients(0)
-    with pytest.raises(DataError, match="s1r1.safetensors: is damaged"):
+    with pytest.raises(DataError, match=r"s1r1\.safetensors: is damaged"):
         workload.gradients(1)
 
 
@@ -256,14 +256,14 @@ def test_a_file_cut_short_is_noticed_before_the_run(folder: Path) -> None:
     path = folder / "s1r0.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(DataError, match="s1r0.safetensors: has .* it is damaged"):
+    with pytest.raises(DataError, match=r"s1r0\.safetensors: has .* it is damaged"):
         trace_spec(folder, "mine", 2)
 
 
 def test_a_missing_file_is_noticed_before_the_run(folder: Path) -> None:
     (folder / "s1r0.safetensors").unlink()
 
-    with pytest.raises(DataError, match="s1r0.safetensors: there is no such file"):
+    with pytest.raises(DataError, match=r"s1r0\.safetensors: there is no such file"):
         trace_spec(folder, "mine", 2)
 
 

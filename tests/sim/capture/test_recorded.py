@@ -1,4 +1,4 @@
-"""What is recorded from real processes is what DDP summed, in its buckets and order, and replays to these sums."""
+"""What real processes record is what DDP summed, in its buckets and order, and replays to these sums."""
 
 from __future__ import annotations
 
