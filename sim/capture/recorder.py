@@ -11,17 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from netfold.sim.capture.buckets import Reduced, buckets_of, reduced_parameters
-from netfold.sim.capture.layout import TENSORS_MAX, TensorRow
+from netfold.sim.capture.buckets import buckets_of, reduced_parameters
+from netfold.sim.capture.model import require_floats, row_of, tensors_in
 from netfold.sim.capture.parts import Parts, require_space
 from netfold.sim.capture.settings import Settings
 from netfold.sim.capture.values import file_name, most_bytes, write_values
 from netfold.sim.errors import DataError, NetfoldError
-
-OUTPUTS_MAX = 1000  # of a model's forward pass that are looked at
 
 
 @dataclass
@@ -70,8 +67,8 @@ class Recorder:
         self._ddp, self._settings, self._parts, self._facts = ddp, settings, parts, facts
         self._rank, self._world = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
         self._reduced = reduced_parameters(ddp)
-        self._rows = [_row(one) for one in self._reduced]
-        _require_floats(self._reduced)
+        self._rows = [row_of(one) for one in self._reduced]
+        require_floats(self._reduced)
         self._seen = 0  # synchronized steps, also those that are skipped
         self._steps: list[dict[str, Any]] = []
         self._times: _Times | None = None
@@ -173,7 +170,7 @@ class Recorder:
         self._wait_for_device()
         times.forward_end_ns = times.now()
         times.backward_start_ns = None
-        for tensor in _tensors(output):
+        for tensor in tensors_in(output):
             if tensor.requires_grad:
                 tensor.register_hook(self._output_hook)
 
@@ -300,53 +297,3 @@ class Recorder:
             "micro_batches": one["micro_batches"],
         }
         return {"step": one["step"], "times": times}
-
-
-def _row(one: Reduced) -> TensorRow:
-    """How a parameter's gradients are kept."""
-    parameter = one.parameter
-    has_rows = one.is_sparse and parameter.dim() > 1
-    return TensorRow.model_construct(
-        name=one.name,
-        shape=list(parameter.shape) or [1],
-        dtype=str(parameter.dtype).removeprefix("torch."),
-        layout="rows" if has_rows else "dense",
-    )
-
-
-def _require_floats(reduced: list[Reduced]) -> None:
-    """Refuse models whose gradients cannot be kept, or are too many."""
-    from netfold.sim.capture.layout import DTYPES
-
-    if not 0 < len(reduced) <= TENSORS_MAX:
-        raise DataError(
-            f"the model has {len(reduced)} parameters with gradients, 1 to {TENSORS_MAX} can be recorded"
-        )
-    for one in reduced:
-        dtype = str(one.parameter.dtype).removeprefix("torch.")
-        if dtype not in DTYPES:
-            raise DataError(
-                f"{one.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()"
-            )
-        if one.parameter.numel() == 0:
-            raise DataError(f"{one.name}: has no elements", "freeze it, with requires_grad_(False)")
-
-
-def _tensors(found: Any, most: int = OUTPUTS_MAX) -> list[Any]:
-    """The tensors in what a forward pass returned."""
-    import torch
-    from torch.utils import _pytree as pytree
-
-    if isinstance(found, torch.Tensor):
-        return [found]
-    if hasattr(found, "__dataclass_fields__"):
-        found = dict(vars(found))
-    if isinstance(found, dict):  # also those of subclasses, which pytree takes for leaves
-        found = list(found.values())
-    leaves = pytree.tree_leaves(found)
-    return [leaf for leaf in leaves[:most] if isinstance(leaf, torch.Tensor)]
-
-
-def folder_of(settings: Settings) -> Path:
-    """The folder that a recording becomes."""
-    return Path(settings.folder)

@@ -104,12 +104,12 @@ def test_mistakes_are_told_before_the_command_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # 20 s, of which torchrun's own start is most
 def test_a_rank_that_fails_is_told(script: Path) -> None:
-    """torchrun ends the other one, which cannot say a word; nothing is left."""
+    """torchrun ends the other one, or it sees a closed connection before; nothing is left."""
     torchrun = shutil.which("torchrun") or str(Path(sys.executable).parent / "torchrun")
     done = captured(script, torchrun, "--standalone", "--nproc-per-node", "2", "train.py", "raises")
 
     assert done.returncode == 1
     assert "made was not written" in done.stderr
     assert "rank 1: the training ended with ValueError: a bad sample" in done.stderr
-    assert "recorded steps, without a word" in done.stderr
+    assert "rank 0: " in done.stderr
     assert sorted(path.name for path in script.iterdir()) == ["train.py"]

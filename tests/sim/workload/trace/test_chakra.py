@@ -332,4 +332,4 @@ def test_a_run_replays_the_times_with_synthetic_values(tmp_path: Path) -> None:
     assert (steps["backward_end_ps"] - steps["forward_end_ps"]).to_list() == [41 * 10**6] * 2
     assert (steps["aggregation_start_ps"] - steps["forward_end_ps"]).to_list() == [13 * 10**6] * 2
     assert run.rounds["elements"].to_list() == [20, 1000] * 2
-    assert run.rounds.group_by("step").sum()["nonzeros"].to_list() == [102, 102]
+    assert (run.rounds["nonzeros"][:2].sum(), run.rounds["nonzeros"][2:].sum()) == (102, 102)
