@@ -71,9 +71,9 @@ def read_named(plan: Plan) -> NamedFiles:
     kept: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
-    recorded = _recorded_paths(plan.scenario, folder)
+    recorded = _recorded_paths(plan.scenario)
     gradients |= recorded.keys()
-    for given in sorted(input_paths(plan.scenario) | recorded.keys() | _profile_paths(plan.scenario, folder)):
+    for given in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
         path, is_gradient = folder / given, given in gradients
         is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
         try:
@@ -99,7 +99,8 @@ def read_named(plan: Plan) -> NamedFiles:
 
 def input_paths(scenario: Scenario) -> set[str]:
     """The gradient, layer and graph files that the variants of a scenario name; profiles are part of it."""
-    return _gradient_paths(scenario) | _layer_paths(scenario) | _graph_paths(scenario)
+    recorded = set(_recorded_paths(scenario))
+    return _gradient_paths(scenario) | recorded | _layer_paths(scenario) | _graph_paths(scenario)
 
 
 def _state(found: os.stat_result) -> _State:
@@ -116,8 +117,9 @@ def _gradient_paths(scenario: Scenario) -> set[str]:
     return {_plain(one.path) for one in sections if isinstance(one, GradientFile | ChakraTrace)}
 
 
-def _recorded_paths(scenario: Scenario, folder: Path) -> dict[str, int]:
+def _recorded_paths(scenario: Scenario) -> dict[str, int]:
     """The files of the recorded folders that variants name, each with the bytes of its whole folder."""
+    folder = Path(scenario.file).parent
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
     found: dict[str, int] = {}
     for given in {_plain(one.path) for one in sections if isinstance(one, Trace)}:

@@ -24,7 +24,7 @@ from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.files.gradient_file import conversion, read_arrays
+from netfold.sim.workload.files.gradient_file import SUFFIXES, conversion, read_arrays
 from netfold.sim.workload.files.stored import StoredArray
 from netfold.sim.workload.files.workload import (
     NOT_FINITE,
@@ -177,7 +177,7 @@ def file_source(path: Path, workers: int | None) -> Source:
     NetfoldError
         It does not fit the available memory.
     """
-    if path.is_dir():
+    if path.is_dir() and path.suffix not in SUFFIXES:
         return _recorded(path, workers)
     arrays = read_arrays(path)
     if len(arrays) > 1:

@@ -37,6 +37,7 @@ COMMANDS = [
     ["data"],
     ["data", "list"],
     ["data", "fetch"],
+    ["capture"],
     ["codecs"],
     ["codecs", "matrix"],
     ["codecs", "study"],
