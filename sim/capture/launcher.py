@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -72,11 +73,15 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end; Ctrl-C goes to the command too, which decides what to do with it."""
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            status = process.wait()
-            return status if status >= 0 else 128 - status
+    """Wait for the end; the command decides what to do with Ctrl-C, which it gets too, and with SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    try:
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                status = process.wait()
+                return status if status >= 0 else 128 - status
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def summary(trace: Trace) -> tuple[str, ...]:

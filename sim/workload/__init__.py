@@ -1,4 +1,4 @@
-"""Sources of gradients (training, synthetic tensors, files), and devices, which say how long compute takes.
+"""Sources of gradients (training, synthetic, files, recordings), and devices: how long compute takes.
 
     spec ─ training_workload or synthetic_workload → Workload:
         gradients(step) → [worker][bucket];  apply(step, totals);  score(step, is_last) on held-out data

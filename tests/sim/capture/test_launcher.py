@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,26 @@ def test_mistakes_are_told_before_the_command_runs(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "made: is there already" in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
+    """A scheduler's SIGTERM ends the training, and its status is the command's."""
+    text = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(43))\n"
+        "open('ready', 'w').close()\n"
+        "time.sleep(200)\n"
+    )
+    words = [sys.executable, "-m", "netfold", "capture", "--", sys.executable, "-c", text]
+    process = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        until = time.monotonic() + 200
+        while not (tmp_path / "ready").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(200) == 43
+    finally:
+        process.kill()
 
 
 @pytest.mark.slow  # 20 s, of which torchrun's own start is most

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import netfold
 from netfold.sim.capture import parts as capture_parts
 from netfold.sim.capture.layout import read_trace
 from netfold.sim.capture.parts import Parts, joined, require_space
@@ -132,6 +133,15 @@ def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     require_space(tmp_path, 1000)
     with pytest.raises(DataError, match="takes up to 1,001 bytes, 1,000 are free"):
         require_space(tmp_path, 1001)
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match="Path cannot be recorded") as caught,
+        netfold.capture(tmp_path, tmp_path / "made"),
+    ):
+        pass
+    assert "DistributedDataParallel(model)" in caught.value.hint
 
 
 def test_settings_have_limits(tmp_path: Path) -> None:
