@@ -96,7 +96,7 @@ def summary(trace: Trace) -> tuple[str, ...]:
     )
     return (
         text,
-        f"recording took {share:.0%} of the time of these steps, which is in none of the recorded times",
+        f"recording took {share:.2f} × the time of these steps, which is in none of the recorded times",
         *trace.notes,
     )
 
