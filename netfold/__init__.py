@@ -16,6 +16,7 @@
     netfold.matrix(["packed", "topk"])                           # which collectives carry them, how fast
     netfold.calibrate("cpu.json")                                # this machine, as a device for scenarios
     netfold.topology.measure("star", set={"hosts": 8})           # networks without a run
+    with netfold.capture(ddp_model, "trace", steps=10): ...      # record a real training, to replay it here
 
 `import netfold.torch` adds the codecs to real training: a communication hook of PyTorch's DDP, and FSDP2.
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from netfold.sim.api.plans import validate
     from netfold.sim.api.runs import Run, compare, load, run
     from netfold.sim.api.sweeps import Swept, sweep
+    from netfold.sim.capture.api import capture
     from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.sim.report.compare import Comparison
 
@@ -56,6 +58,7 @@ __all__ = [
     "Studied",
     "Swept",
     "calibrate",
+    "capture",
     "codecs",
     "compare",
     "fold",
@@ -82,6 +85,7 @@ _LOCATIONS = {
     "Studied": "netfold.sim.api.codecs:Studied",
     "Swept": "netfold.sim.api.sweeps:Swept",
     "calibrate": "netfold.sim.api.devices:calibrate",
+    "capture": "netfold.sim.capture.api:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.sim.api.runs:compare",
     "fold": "netfold.sim.api.codecs:fold",

@@ -75,7 +75,8 @@ def codecs_study(  # noqa: PLR0913  one argument an option
             "--input",
             metavar="FILE",
             help="Read gradients from a .npy, .npz, .safetensors or .pt file: one array, or named tensors of "
-            "which each has the worker as its first axis.",
+            "which each has the worker as its first axis. Or from a folder that `netfold capture` wrote: a "
+            "round for each of its steps.",
         ),
     ] = None,
     elements: Annotated[str | None, _synthetic("N", "elements", "Elements of a gradient")] = None,

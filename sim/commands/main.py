@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from netfold.sim.commands.calibrate import calibrate
+from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
 from netfold.sim.commands.sweep import sweep
@@ -71,6 +72,7 @@ app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(sweep)
 app.command()(calibrate)
+app.command()(capture)
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
 Sets = Annotated[

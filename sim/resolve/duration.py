@@ -145,6 +145,8 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     compute_ps = passes.forward_ps + passes.backward_ps
     if isinstance(job.workload, TrainingSpec):
         compute_ps *= job.workload.recipe.local_steps
+    else:
+        compute_ps = job.workload.longest_ps or compute_ps
     compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)

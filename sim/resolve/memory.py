@@ -197,6 +197,7 @@ def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exc
     if isinstance(job.workload, SyntheticSpec):
         listed = "workload.profile" if job.workload.ready_shares else "workload.tensors"
         key = listed if job.workload.shapes else "workload.elements"
+        key = "workload.path" if job.workload.given else key
         return job.location.job_error(key, message, _at_most(most, "elements"))
     return job.location.job_error("workload.model", message, _at_most(most, "weights", "a model of "))
 

@@ -18,13 +18,14 @@ from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.rule import FusionError
 from netfold.sim.workload.layers import elements_of, read_tensors
 from netfold.sim.workload.profile import LayerProfile, read_profile
+from netfold.sim.workload.trace.sections import ChakraTrace, Trace
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
 
 PROFILE_BYTES_MAX = 2**22
 
 
 def workload_of(
-    section: sections.Training | sections.Synthetic | sections.GradientFile, workers: int, location: Location
+    section: sections.Workload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
     """The source of gradients.
 
@@ -42,17 +43,14 @@ def workload_of(
 
 
 def _spec_of(
-    section: sections.Training | sections.Synthetic | sections.GradientFile, workers: int, location: Location
+    section: sections.Workload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
-    fusion = section.fusion.rule()
-    if isinstance(section, sections.GradientFile):
-        from netfold.sim.workload.files.workload import file_spec
-
-        path = Path(location.scenario.file).parent / section.path
+    if isinstance(section, sections.GradientFile | Trace | ChakraTrace):
         try:
-            return file_spec(path, section.path, workers, section.per_step, fusion)
+            return _read_spec(section, workers, Path(location.scenario.file).parent / section.path)
         except DataError as error:
             raise location.job_error("workload.path", error.message, error.hint) from None
+    fusion = section.fusion.rule()
     if isinstance(section, sections.Training):
         return TrainingSpec(
             _model_of(section, workers, location),
@@ -88,6 +86,24 @@ def _model_of(section: sections.Training, workers: int, location: Location) -> M
         return section.whole_model().located(Path(location.scenario.file).parent, settings)
     except DataError as error:
         raise location.job_error("workload.model", error.message, error.hint) from None
+
+
+def _read_spec(
+    section: sections.GradientFile | Trace | ChakraTrace, workers: int, path: Path
+) -> SyntheticSpec | FileSpec:
+    """The source of gradients that a file or a recording is."""
+    if isinstance(section, ChakraTrace):
+        from netfold.sim.workload.trace.chakra.spec import chakra_spec
+
+        return chakra_spec(path, section)
+    if isinstance(section, Trace):
+        from netfold.sim.workload.trace.workload import trace_spec
+
+        fusion = section.fusion.rule() if section.fusion else None
+        return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
+    from netfold.sim.workload.files.workload import file_spec
+
+    return file_spec(path, section.path, workers, section.per_step, section.fusion.rule())
 
 
 def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
@@ -183,12 +199,13 @@ def overlap_of(section: models.OverlapSection, device: Device, location: Locatio
     )
 
 
-def steps_of(
-    section: sections.Training | sections.Synthetic | sections.GradientFile,
-    workload: TrainingSpec | SyntheticSpec | FileSpec,
-) -> int:
+def steps_of(section: sections.Workload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
     """Optimizer steps: the configured number, or that of the file."""
-    held = workload.steps if isinstance(workload, FileSpec) else None
+    held = None
+    if isinstance(workload, FileSpec):
+        held = workload.steps
+    elif isinstance(workload, SyntheticSpec):
+        held = workload.held_steps
     return section.steps or held or 1
 
 
@@ -206,4 +223,4 @@ def workload_warnings(
         return (
             f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",
         )
-    return ()
+    return workload.notes if isinstance(workload, SyntheticSpec) else ()

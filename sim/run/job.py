@@ -113,6 +113,7 @@ class TrainingJob:
     ) -> tuple[list[simpy.Process], list[simpy.Process]]:
         """Begin the processes of a step: each worker's passes, and its side of each bucket's round."""
         parts, environment = self._parts, self._environment
+        workload = parts.workload
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
         begin = [partial(self._rounds.begin, step, worker, own) for worker, own in enumerate(gradients)]
@@ -127,7 +128,12 @@ class TrainingJob:
                 parts.hosts,
                 units.passes,
                 self._activities,
-                stretches(parts.passes, parts.workload.buckets, factors[worker], parts.workload.cost.passes),
+                stretches(
+                    workload.recorded(step, worker) or parts.passes,
+                    workload.buckets,
+                    factors[worker],
+                    workload.cost.passes,
+                ),
                 begin[worker] if is_after else None,
             )
             for worker, units in enumerate(self._rounds.units)

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from netfold.sim.capture.layout import NAME as LAYOUT
+from netfold.sim.capture.layout import read_trace
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import COMMAND_LINE
 from netfold.sim.workload.sections import GradientFile, Synthetic, Training
+from netfold.sim.workload.trace.sections import ChakraTrace, Trace
 
-KEPT_BYTES_MAX = 16 << 20  # of a gradient file: of larger ones only the digest is recorded
+KEPT_BYTES_MAX = 16 << 20  # of a gradient file or recording: of larger ones only the digests are recorded
 _BLOCK_BYTES = 1 << 22
 
 _State = tuple[int, ...]  # differs when a file was written or replaced
@@ -68,13 +71,16 @@ def read_named(plan: Plan) -> NamedFiles:
     kept: dict[str, bytes] = {}
     inputs: list[dict[str, Any]] = []
     states: dict[Path, _State] = {}
+    recorded = _recorded_paths(plan.scenario)
+    gradients |= recorded.keys()
     for given in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
         path, is_gradient = folder / given, given in gradients
         is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
         try:
             with open_regular(path) as file:
                 state = os.fstat(file.fileno())
-                is_kept = is_kept and (not is_gradient or state.st_size <= KEPT_BYTES_MAX)
+                together = recorded.get(given, state.st_size)
+                is_kept = is_kept and (not is_gradient or together <= KEPT_BYTES_MAX)
                 blocks = []
                 while block := file.read(_BLOCK_BYTES):
                     digest.update(block)
@@ -93,7 +99,7 @@ def read_named(plan: Plan) -> NamedFiles:
 
 def input_paths(scenario: Scenario) -> set[str]:
     """The files that the variants of a scenario name, but profiles, which are part of it."""
-    named = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths)
+    named = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths, _recorded_paths)
     return set().union(*(paths(scenario) for paths in named))
 
 
@@ -108,7 +114,19 @@ def _plain(path: str) -> str:
 
 def _gradient_paths(scenario: Scenario) -> set[str]:
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    return {_plain(one.path) for one in sections if isinstance(one, GradientFile)}
+    return {_plain(one.path) for one in sections if isinstance(one, GradientFile | ChakraTrace)}
+
+
+def _recorded_paths(scenario: Scenario) -> dict[str, int]:
+    """The files of the recorded folders that variants name, each with the bytes of its whole folder."""
+    folder = Path(scenario.file).parent
+    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
+    found: dict[str, int] = {}
+    for given in {_plain(one.path) for one in sections if isinstance(one, Trace)}:
+        files = [LAYOUT, *(one.file for step in read_trace(folder / given).steps for one in step.ranks)]
+        size_bytes = sum((folder / given / name).stat().st_size for name in files)
+        found |= {f"{given}/{name}": size_bytes for name in files}
+    return found
 
 
 def _layer_paths(scenario: Scenario) -> set[str]:

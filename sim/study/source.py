@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
+from netfold.sim.capture.layout import NAME as TRACE
+from netfold.sim.capture.layout import read_trace
 from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node
@@ -22,7 +24,7 @@ from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.files.gradient_file import conversion, read_arrays
+from netfold.sim.workload.files.gradient_file import SUFFIXES, conversion, read_arrays
 from netfold.sim.workload.files.stored import StoredArray
 from netfold.sim.workload.files.workload import (
     NOT_FINITE,
@@ -31,8 +33,10 @@ from netfold.sim.workload.files.workload import (
     file_spec,
     first_not_finite,
 )
+from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.layers import Shape, elements_of, given_tensors
 from netfold.sim.workload.sections import Synthetic
+from netfold.sim.workload.trace.workload import trace_spec
 
 ARRAY = "the array"  # the name of gradients that come from no file
 INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
@@ -160,7 +164,7 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
 
 
 def file_source(path: Path, workers: int | None) -> Source:
-    """Gradients from a file, the same in every round.
+    """Gradients from a file, the same in every round; or from a recording, whose steps are the rounds.
 
     Of one array: a gradient for all workers, or a row for each. Of several named arrays, each with the worker
     as its first axis: these are the tensors of a gradient.
@@ -173,6 +177,8 @@ def file_source(path: Path, workers: int | None) -> Source:
     NetfoldError
         It does not fit the available memory.
     """
+    if path.is_dir() and path.suffix not in SUFFIXES:
+        return _recorded(path, workers)
     arrays = read_arrays(path)
     if len(arrays) > 1:
         return _named(path, workers)
@@ -196,6 +202,27 @@ def _named(path: Path, workers: int | None) -> Source:
     refuse_unread(str(path), (spec.rows, spec.elements), spec.rows)
     gradients = FileWorkload(spec, spec.rows).gradients(0)
     return _of_rows(str(path), [own[0] for own in gradients]).with_tensors(spec.tensors)
+
+
+def _recorded(folder: Path, workers: int | None) -> Source:
+    """Gradients from a recording of `netfold capture`: a step in every round, and again from the first."""
+    name, trace = str(folder), read_trace(folder)
+    _require_workers(name, trace.world_size, workers)
+    refuse_unread(name, (trace.world_size, trace.elements), trace.world_size)
+    spec = trace_spec(folder, name, trace.world_size, ONE_BUCKET, with_times=False)
+
+    def rounds(count: int) -> Iterator[list[Gradient]]:
+        workload = spec.workload(spec.rows)
+        for step in range(count):
+            yield [own[0] for own in workload.gradients(step)]
+
+    first = next(rounds(1))
+    density = sum(map(np.count_nonzero, first)) / (len(first) * spec.elements)
+    digest = hashlib.sha256((folder / TRACE).read_bytes()).hexdigest()  # it has the digests of the gradients
+    cell = Cell(INPUT_PATTERN, density, rounds, SyntheticSpec(spec.elements, density))
+    description = {"input": name, "sha256": digest, "steps": spec.steps}
+    source = Source((cell,), spec.rows, spec.elements, description)
+    return source.with_tensors(spec.tensors)
 
 
 def _require_workers(name: str, rows: int, workers: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Sources of gradients (training, synthetic tensors, files), and devices, which say how long compute takes.
+"""Sources of gradients (training, synthetic, files, recordings), and devices: how long compute takes.
 
     spec ─ training_workload or synthetic_workload → Workload:
         gradients(step) → [worker][bucket];  apply(step, totals);  score(step, is_last) on held-out data
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket
 from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.files.workload import FileSpec, FileWorkload
+from netfold.sim.workload.files.workload import FileSpec
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
 from netfold.sim.workload.layers import Layer, layers_of
@@ -112,11 +112,11 @@ def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload
 
 
 def file_workload(spec: FileSpec, workers: int) -> Workload:
-    """Gradients from a user's file.
+    """Gradients from a user's file, or from a recording.
 
     Raises
     ------
     DataError
         The file has changed since its spec was read.
     """
-    return FileWorkload(spec, workers)
+    return spec.workload(workers)

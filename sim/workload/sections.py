@@ -17,14 +17,14 @@ from pydantic import (
     model_validator,
 )
 
-from netfold.sim.keys.fields import Count, OneOf, Pair, Share, Size
+from netfold.sim.keys.fields import Count, OneOf, Pair, Share
 from netfold.sim.keys.section import Section
-from netfold.sim.units import FRACTION_PATTERN, SIZE, parse_fraction
+from netfold.sim.units import FRACTION_PATTERN, parse_fraction
 from netfold.sim.workload.fusion.one import OneSection
-from netfold.sim.workload.fusion.registry import SECTIONS
-from netfold.sim.workload.fusion.rule import FusionSection
+from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.trace.sections import ChakraTrace, Trace
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.model_key import AnyModel
 from netfold.sim.workload.training.models.registry import MODELS, data_names
@@ -37,27 +37,11 @@ from netfold.sim.workload.training.schedules.registry import SECTIONS as SCHEDUL
 from netfold.sim.workload.training.schedules.rule import ScheduleSection
 
 if TYPE_CHECKING:
-    AnyFusion = FusionSection
     AnyOptimizer = OptimizerSection
     AnySchedule = ScheduleSection
 else:
-    AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
-    AnyOptimizer = Annotated[Union[OPTIMIZERS], Field(discriminator="kind")]  # noqa: UP007
+    AnyOptimizer = Annotated[Union[OPTIMIZERS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
     AnySchedule = Annotated[Union[SCHEDULES], Field(discriminator="kind")]  # noqa: UP007
-
-
-def _only_without_fusion(size_bytes: int | None) -> int | None:
-    """Refuse the short form beside the long one; loading writes it out where it is alone."""
-    if size_bytes is not None:
-        size = SIZE.format(size_bytes)
-        raise ValueError(
-            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
-            f"bytes: {size}}}: leave out one"
-        )
-    return size_bytes
-
-
-ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]
 
 
 def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
@@ -270,4 +254,4 @@ class GradientFile(Section):
     """Short for fusion by this size: {kind: size, bytes: …}."""
 
 
-Workload = Annotated[Training | Synthetic | GradientFile, Field(discriminator="kind")]
+Workload = Annotated[Training | Synthetic | GradientFile | Trace | ChakraTrace, Field(discriminator="kind")]

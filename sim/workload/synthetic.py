@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
+from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.normals import fill_normal
+from netfold.sim.workload.trace.recorded import RecordedTimes
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
 
 Pattern = Literal["iid", "rows", "columns", "blocks"]
@@ -45,6 +47,15 @@ class SyntheticSpec:
     shapes: tuple[Tensor, ...] = ()  # its tensors, one after another; empty: one vector
     ready_shares: tuple[float, ...] = ()  # of backward, after which each tensor is ready; empty: not known
     fusion: Fusion = ONE_BUCKET
+    times: RecordedTimes | None = None  # of its passes, in place of a device's
+    given: str = ""  # the file that its sizes come from, as the scenario writes it
+    held_steps: int | None = None  # of that file; None: there is no such number
+    notes: tuple[str, ...] = ()  # on that file
+
+    @property
+    def longest_ps(self) -> int:
+        """The longest recorded passes of a step; 0: a device says how long they take."""
+        return self.times.longest_ps if self.times else 0
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -77,6 +88,10 @@ class SyntheticWorkload(Untrained):
         self._flat = np.empty((workers, spec.elements), np.float32)
         self._drawn: int | None = None  # the step whose gradients `_flat` holds
         self._gradients: list[list[Gradient]] = []
+
+    def recorded(self, step: int, worker: int) -> Passes | None:
+        """The times of its spec."""
+        return self._spec.times.passes(step, worker) if self._spec.times else None
 
     def gradients(self, step: int) -> list[list[Gradient]]:
         """The step's gradients as `[worker][bucket]`, drawn at its first call."""

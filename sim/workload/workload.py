@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.buckets import Bucket, Cutter, fused, pieces_of
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.fusion.rule import Fusion
+
+if TYPE_CHECKING:
+    from netfold.sim.workload.devices.device import Passes
 
 ALL_FACTS = frozenset(StepFact)
 FACTS_WITHOUT_TRAINING = frozenset({StepFact.ALL_BUCKETS})
@@ -42,6 +45,10 @@ class Workload(Protocol):
     @property
     def cost(self) -> StepCost:
         """Work of one step of one worker."""
+        ...
+
+    def recorded(self, step: int, worker: int) -> Passes | None:
+        """Times of a worker's passes that were recorded, in place of a device's; or None."""
         ...
 
     @property
@@ -173,6 +180,10 @@ class Untrained:
     def cost(self) -> StepCost:
         """Nothing: no model computes these gradients."""
         return StepCost()
+
+    def recorded(self, step: int, worker: int) -> Passes | None:
+        """None: no times were recorded."""
+        return None
 
     @property
     def loss(self) -> float | None:

@@ -17,7 +17,7 @@ from netfold.sim.workload.files.stored import StoredArray
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.layers import Layer, elements_of, layers_of, placed, tensor_of
-from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained
+from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload
 
 WORKERS_MAX = 4096
 NOT_FINITE = "a gradient must be finite; look for an error in the training step that computed it"
@@ -52,6 +52,15 @@ class FileSpec:
     def facts(self) -> frozenset[StepFact]:
         """What its workload knows of a step."""
         return FACTS_WITHOUT_TRAINING
+
+    @property
+    def longest_ps(self) -> int:
+        """0: a device says how long passes take."""
+        return 0
+
+    def workload(self, workers: int) -> Workload:
+        """The file as a workload."""
+        return FileWorkload(self, workers)
 
 
 def file_spec(

@@ -1,7 +1,13 @@
-"""All rules of fusion."""
+"""All rules of fusion, and the keys that choose one."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Union
+
+from pydantic import AfterValidator, Field
+
+from netfold.sim.keys.fields import Size
+from netfold.sim.units import SIZE
 from netfold.sim.workload.fusion.layer_fusion import LayerFusionSection
 from netfold.sim.workload.fusion.mg_wfbp import MgWfbpSection
 from netfold.sim.workload.fusion.none import NoneSection
@@ -20,3 +26,22 @@ SECTIONS: tuple[type[FusionSection], ...] = (
     OmgsSection,
     LayerFusionSection,
 )
+
+if TYPE_CHECKING:
+    AnyFusion = FusionSection
+else:
+    AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+
+
+def _only_without_fusion(size_bytes: int | None) -> int | None:
+    """Refuse the short form beside the long one; loading writes it out where it is alone."""
+    if size_bytes is not None:
+        size = SIZE.format(size_bytes)
+        raise ValueError(
+            f"bucket and fusion are both given\nbucket: {size} is short for fusion: {{kind: size, "
+            f"bytes: {size}}}: leave out one"
+        )
+    return size_bytes
+
+
+ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]

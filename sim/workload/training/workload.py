@@ -105,6 +105,9 @@ class TrainingWorkload:
         """Work of one step of one worker, measured on worker 0's first batch."""
         return self._cost
 
+    def recorded(self, step: int, worker: int) -> None:
+        """None: a device says how long its passes take."""
+
     @property
     def loss(self) -> float | None:
         """Mean over workers of the last `gradients()`; None before the first."""

@@ -17,6 +17,7 @@ FOLDERS = (
     "results",
     "scenario",
     "workload",
+    "capture",
     "step",
     "topologies",
     "measures",

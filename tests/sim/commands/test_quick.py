@@ -41,6 +41,7 @@ COMMANDS = [
     ["models", "list"],
     ["models", "show"],
     ["models", "measure"],
+    ["capture"],
     ["codecs"],
     ["codecs", "matrix"],
     ["codecs", "study"],

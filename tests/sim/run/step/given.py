@@ -74,6 +74,9 @@ class Steady:
             for index, reached in enumerate(done)
         )
 
+    def recorded(self, step: int, worker: int) -> None:
+        return None
+
     def gradients(self, step: int) -> list[list[Gradient]]:
         return [
             [np.full(ELEMENTS, 100 * step + 10 * bucket + worker, np.float32) for bucket in range(len(done))]

@@ -1,0 +1,298 @@
+"""Recordings are read as they are described, and damaged, foreign or oversized ones are refused in words."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from netfold.sim.capture import layout
+from netfold.sim.capture.layout import read_trace
+from netfold.sim.errors import DataError
+from netfold.sim.study.source import file_source
+from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.layers import tensor_of
+from netfold.sim.workload.trace.workload import TraceWorkload, trace_spec
+from tests.sim.capture.folders import arrays_of, dense_of, rank_step, safetensors_bytes, write_recording
+
+pytest.importorskip("safetensors", reason="comes with the extra `safetensors`")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_recording(tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+def changed(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change trace.json."""
+    path = folder / "trace.json"
+    trace = json.loads(path.read_text())
+    change(trace)
+    path.write_text(json.dumps(trace))
+
+
+def test_a_recording_made_by_hand_is_read(folder: Path) -> None:
+    """Buckets by tensors, zeros where a table has no row, and steps that repeat."""
+    workload = TraceWorkload(trace_spec(folder, "mine", 2))
+
+    assert [[one.name for one in bucket.tensors] for bucket in workload.buckets] == [
+        ["fc.weight", "fc.bias"],
+        ["table"],
+    ]
+    for step in (0, 1, 2, 3):
+        for rank in range(2):
+            found = np.concatenate(workload.gradients(step)[rank])
+            assert found.dtype == np.float32
+            assert np.array_equal(found, dense_of(step % 2, rank)), (step, rank)
+
+
+def test_times_are_those_of_step_and_rank(folder: Path) -> None:
+    changed(folder, lambda trace: trace["steps"][1]["ranks"][1].update(before_ns=1007))
+    workload = TraceWorkload(trace_spec(folder, "mine", 2))
+
+    for step, rank, forward in ((0, 0, 27_000), (1, 1, 1_027_000), (3, 1, 1_027_000)):
+        passes = workload.recorded(step, rank)
+        assert passes is not None
+        assert (passes.forward_ps, passes.backward_ps) == (forward, 50_000)
+        ready = [(time - 20 + 5 * rank) * 1000 for time in (40, 60)]  # the later of its tensors
+        assert [passes.bucket_ps(own.tensors, own.ready_share) for own in workload.buckets] == ready
+    spec = trace_spec(folder, "mine", 2, with_times=False)
+    assert TraceWorkload(spec).recorded(0, 0) is None
+    shares = [(40 + 45 - 40) / 100] * 2 + [(60 + 65 - 40) / 100]  # of both ranks; none before the one before
+    assert spec.ready_shares == pytest.approx(shares)
+
+
+def test_other_rules_of_fusion_see_layers(folder: Path) -> None:
+    spec = trace_spec(folder, "mine", 2, ONE_BUCKET)
+
+    assert [layer.name for layer in spec.layers] == ["fc", "table"]
+    assert spec.tensors[0].layer == tensor_of("fc.weight", (2, 3)).layer
+    assert len(TraceWorkload(spec).buckets) == 1
+
+
+def test_an_unused_tensor_is_zero_and_ready_at_once(folder: Path) -> None:
+    arrays = arrays_of(0, 0)
+    del arrays["fc.bias"]
+    content = safetensors_bytes(arrays)
+    one = rank_step(0, 0, content)
+    one["ready_ns"][1] = None
+    one["bucket_ready_ns"] = [40, 60]
+    (folder / one["file"]).write_bytes(content)
+    changed(folder, lambda trace: trace["steps"][0]["ranks"].__setitem__(0, one))
+
+    workload = TraceWorkload(trace_spec(folder, "mine", 2))
+
+    expected = dense_of(0, 0)
+    expected[6:8] = 0
+    assert np.array_equal(np.concatenate(workload.gradients(0)[0]), expected)
+    passes = workload.recorded(0, 0)
+    assert passes is not None
+    assert passes.ready_ps["fc.bias"] == 0
+
+
+BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "another format": (lambda t: t.update(format="netfold trace 2"), "this version reads 'netfold trace 1'"),
+    "no format": (lambda t: t.pop("format"), "is no trace of netfold"),
+    "no tensors": (lambda t: t.update(tensors=[]), "tensors: list should have at least 1 item"),
+    "a text as a number": (lambda t: t.update(world_size="2"), "world_size: input should be a valid integer"),
+    "no rank": (lambda t: t.update(world_size=0), "world_size"),
+    "a rank is missing": (lambda t: t["steps"][1]["ranks"].pop(), "step 2 has 1 ranks, world_size says 2"),
+    "a tensor twice": (lambda t: t["tensors"][1].update(name="fc.weight"), "'fc.weight' appears twice"),
+    "no such type": (lambda t: t["tensors"][0].update(dtype="float64"), "tensors.0.dtype"),
+    "a dimension of 0": (lambda t: t["tensors"][0].update(shape=[0, 3]), "tensors.0.shape.0"),
+    "no dimension": (lambda t: t["tensors"][0].update(shape=[]), "tensors.0.shape"),
+    "too many elements": (
+        lambda t: t["tensors"][0].update(shape=[2**27, 2**26]),
+        "elements, at most 9,007,199,254,740,992",
+    ),
+    "a tensor in two buckets": (lambda t: t.update(buckets=[[0, 1], [1]]), "each of the 3 tensors once"),
+    "a bucket of another tensor": (lambda t: t.update(buckets=[[0, 1], [3]]), "each of the 3 tensors once"),
+    "an empty bucket": (lambda t: t.update(buckets=[[0, 1, 2], []]), "buckets.1"),
+    "a negative time": (
+        lambda t: t["steps"][0]["ranks"][0].update(before_ns=-1),
+        "steps.0.ranks.0.before_ns",
+    ),
+    "a time beyond the limit": (
+        lambda t: t["steps"][0]["ranks"][0].update(synced_ns=10**15 + 1),
+        "steps.0.ranks.0.synced_ns",
+    ),
+    "a fraction": (lambda t: t["steps"][0]["ranks"][0].update(before_ns=0.5), "steps.0.ranks.0.before_ns"),
+    "backward ends before it begins": (
+        lambda t: t["steps"][0]["ranks"][0].update(backward_end_ns=19),
+        "not in order",
+    ),
+    "a gradient after backward": (
+        lambda t: t["steps"][0]["ranks"][0].update(ready_ns=[40, 30, 71], bucket_ready_ns=[40, 71]),
+        "ready outside of the backward pass",
+    ),
+    "a bucket before its last tensor": (
+        lambda t: t["steps"][0]["ranks"][0].update(bucket_ready_ns=[39, 60]),
+        "ready with the last of its tensors",
+    ),
+    "a time too few": (lambda t: t["steps"][0]["ranks"][0]["ready_ns"].pop(), "a time for each tensor"),
+    "a path": (lambda t: t["steps"][0]["ranks"][0].update(file="../x.safetensors"), "steps.0.ranks.0.file"),
+    "a file twice": (
+        lambda t: t["steps"][0]["ranks"][1].update(t["steps"][0]["ranks"][0]),
+        "s0r0.safetensors appears twice",
+    ),
+    "another size": (lambda t: t["steps"][0]["ranks"][0].update(bytes=1), "trace.json says 1"),
+    "no steps": (lambda t: t.update(steps=[]), "steps"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_wrong_is_told(folder: Path, what: str) -> None:
+    change, message = BROKEN[what]
+    changed(folder, change)
+
+    with pytest.raises(DataError) as caught:
+        read_trace(folder)
+
+    assert message in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "netfold capture" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "is not JSON"), (b"[1]", "no trace of netfold"), (b"{", "is not JSON"), (b"\xff", "is not JSON")],
+)
+def test_files_of_other_kinds_are_refused(folder: Path, content: bytes, message: str) -> None:
+    (folder / "trace.json").write_bytes(content)
+
+    with pytest.raises(DataError, match=message):
+        read_trace(folder)
+
+
+def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(DataError, match="there is no such file"):
+            read_trace(path)
+
+
+def test_limits_hold_just_inside_and_not_outside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size_bytes = (folder / "trace.json").stat().st_size
+    monkeypatch.setattr(layout, "TRACE_BYTES_MAX", size_bytes)
+    read_trace(folder)
+    monkeypatch.setattr(layout, "TRACE_BYTES_MAX", size_bytes - 1)
+    with pytest.raises(DataError, match="too large"):
+        read_trace(folder)
+
+
+def test_times_up_to_the_limit_are_read(folder: Path) -> None:
+    changed(folder, lambda trace: trace["steps"][0]["ranks"][0].update(synced_ns=10**15))
+
+    assert read_trace(folder).steps[0].ranks[0].synced_ns == 10**15
+
+
+def replaced(folder: Path, arrays: dict[str, Any]) -> None:
+    """Give rank 0 of the first step other gradients, with a trace.json that fits the file."""
+    content = safetensors_bytes(arrays)
+    one = rank_step(0, 0, content)
+    (folder / one["file"]).write_bytes(content)
+    changed(folder, lambda trace: trace["steps"][0]["ranks"].__setitem__(0, one))
+
+
+VALUES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a tensor is missing": (lambda a: a.pop("fc.bias"), "has no tensor 'fc.bias'"),
+    "rows are missing": (lambda a: a.pop("table@rows"), "has no tensor 'table@rows'"),
+    "a tensor too many": (lambda a: a.update(other=np.zeros(1, np.float32)), "'other', which is no tensor"),
+    "another shape": (
+        lambda a: a.update({"fc.weight": np.zeros((3, 2), np.float32)}),
+        r"holds float32 (3, 2), trace.json says float32 (2, 3)",
+    ),
+    "another type": (
+        lambda a: a.update({"fc.bias": np.zeros(2, np.float32)}),
+        "holds float32 (2,), trace.json says float16 (2,)",
+    ),
+    "a row too far": (lambda a: a.update({"table@rows": np.array([0, 4])}), "must rise from 0 to 3"),
+    "a negative row": (lambda a: a.update({"table@rows": np.array([-1, 0])}), "must rise from 0 to 3"),
+    "a row twice": (lambda a: a.update({"table@rows": np.array([3, 3])}), "must rise from 0 to 3"),
+    "more rows than values": (
+        lambda a: a.update({"table@rows": np.array([0, 1, 2])}),
+        "table holds float32 (2, 2), trace.json says float32 (3, 2)",
+    ),
+    "an infinite number": (
+        lambda a: a.update({"fc.bias": np.array([1, np.inf], np.float16)}),
+        "fc.bias holds a number that is not finite: inf (rank 0)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VALUES)
+def test_gradients_that_do_not_fit_are_refused(folder: Path, what: str) -> None:
+    change, message = VALUES[what]
+    arrays = arrays_of(0, 0)
+    change(arrays)
+    replaced(folder, arrays)
+    workload = TraceWorkload(trace_spec(folder, "mine", 2))
+
+    with pytest.raises(DataError) as caught:
+        workload.gradients(0)
+
+    assert message in str(caught.value)
+    assert "s0r0.safetensors" in str(caught.value)
+
+
+def test_a_changed_byte_is_noticed(folder: Path) -> None:
+    path = folder / "s1r1.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    workload = TraceWorkload(trace_spec(folder, "mine", 2))
+
+    workload.gradients(0)
+    with pytest.raises(DataError, match=r"s1r1\.safetensors: is damaged"):
+        workload.gradients(1)
+
+
+def test_a_file_cut_short_is_noticed_before_the_run(folder: Path) -> None:
+    path = folder / "s1r0.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    with pytest.raises(DataError, match=r"s1r0\.safetensors: has .* it is damaged"):
+        trace_spec(folder, "mine", 2)
+
+
+def test_a_missing_file_is_noticed_before_the_run(folder: Path) -> None:
+    (folder / "s1r0.safetensors").unlink()
+
+    with pytest.raises(DataError, match=r"s1r0\.safetensors: there is no such file"):
+        trace_spec(folder, "mine", 2)
+
+
+def test_a_folder_that_changes_meanwhile_is_refused(folder: Path) -> None:
+    spec = trace_spec(folder, "mine", 2)
+    changed(folder, lambda trace: trace["steps"].pop())
+
+    with pytest.raises(DataError, match="changed since the run began"):
+        TraceWorkload(spec)
+
+
+def test_a_study_reads_a_step_in_every_round(folder: Path) -> None:
+    source = file_source(folder, None)
+
+    rounds = [[own.copy() for own in one] for one in source.cells[0].rounds(3)]
+
+    assert (source.workers, source.elements, len(source.tensors)) == (2, 16, 3)
+    for number, gradients in enumerate(rounds):
+        for rank, own in enumerate(gradients):
+            assert np.array_equal(own, dense_of(number % 2, rank))
+    live = sum(np.count_nonzero(dense_of(0, rank)) for rank in range(2))
+    assert source.cells[0].density == live / 32
+    with pytest.raises(DataError, match="of 2 workers, --workers says 3"):
+        file_source(folder, 3)
+
+
+def test_the_same_recording_is_the_same_spec(folder: Path, tmp_path: Path) -> None:
+    """Variants share a workload by the hash of its spec."""
+    spec = trace_spec(folder, "mine", 2)
+
+    assert copy.deepcopy(spec) == spec
+    assert hash(trace_spec(folder, "mine", 2)) == hash(spec)
