@@ -25,6 +25,7 @@ from netfold.sim.workload.training.data.text import Tokens, load_text, words_of
 
 log = logging.getLogger(__name__)
 
+_FORMAT = 1  # counted up when other pieces are learned from the same text
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the first numbers
 UNKNOWN, CLASSIFY, SEPARATE = (SPECIAL.index(name) for name in ("[UNK]", "[CLS]", "[SEP]"))
 
@@ -41,7 +42,7 @@ def load_pieces(name: str, vocabulary: int) -> Tokens:
     words = words_of(text)
     counts = Counter(words)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    path = cache_folder() / "wordpiece" / f"{name}-{vocabulary}-{digest[:16]}.txt"
+    path = cache_folder() / "wordpiece" / f"{name}-{vocabulary}-{_FORMAT}-{digest[:16]}.txt"
     pieces = _kept(path)
     if pieces is None:
         log.info("learning %s pieces of words from %s", f"{vocabulary:,}", name)
