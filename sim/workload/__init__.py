@@ -75,7 +75,7 @@ class TrainingSpec:
     @property
     def held_elements(self) -> int:
         """Elements that are kept of a worker's gradient: fewer than all where some are kept as rows."""
-        return self.elements
+        return self.model.held_elements(self.batch)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
