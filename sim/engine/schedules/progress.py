@@ -170,6 +170,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.ack_bytes = schedule.ack_bytes
     flow.base = flow.next = flow.transmissions = flow.backoff = 0
     flow.expected = flow.unacknowledged = flow.is_delivered = 0
+    flow.reordered_packets = flow.spurious_retransmissions = 0  # also if it never starts
     flow.armed_order = -1
     flow.job, flow.schedule, flow.transfer = schedule.job, row, number
     flow.opened_ps = clock.now_ps

@@ -163,6 +163,24 @@ def test_a_lane_has_one_window_for_all_its_transfers(engine: Make) -> None:
     assert end_ps(engine, wide) == end_ps(engine, free) < end_ps(engine, narrow)
 
 
+def test_a_flow_that_never_starts_has_sent_nothing() -> None:
+    """Its source has crashed; the flow before it in its row sent packets again in vain."""
+    engine = Engine(compile_network(star(2, LINK)), 1)
+    for number in range(2):
+        one = operation(schedule(2, 1, *THERE_AND_BACK), 16, timeout_ps=D, number=number)
+        opened = engine.open_schedule(one)
+        for worker in range(2):
+            engine.begin(opened, worker, None)
+        if number == 0:
+            engine.run(10**15)
+            engine.run(10**15)
+            counts = engine.flow_reordering(0)
+            engine.crash(0)
+
+    assert counts[1] > 0
+    assert engine.flow_reordering(0) == counts
+
+
 def test_what_does_not_fit_is_refused() -> None:
     engine = Engine(compile_network(star(3, LINK)), 1)
     given = operation(ring_schedule(3), 30, Merge.ADD)

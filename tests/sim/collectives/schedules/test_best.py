@@ -30,7 +30,7 @@ def best(network: Network, workers: int, **keys: Any) -> Best:
     section = TypeAdapter(AnyCollectiveSection).validate_python(keys)
     found = COLLECTIVES[section.kind].best
     assert found is not None
-    return found(section, network, range(workers), WORDS)
+    return found(section, network, range(workers), WORDS, 0)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_no_run_is_faster(kind: str) -> None:
     section = TypeAdapter(AnyCollectiveSection).validate_python({"kind": kind})
     found = COLLECTIVES[kind].best
     assert found is not None
-    bound = found(section, small_star(8), range(8), case.size)
+    bound = found(section, small_star(8), range(8), case.size, 0)
 
     end_ps = exchanged(case, small_star(8), messages_of(Merge.ADD, 8, case.size)).end_ps
     headers = FRAME.overhead_bytes / (4 * FRAME.elements)
