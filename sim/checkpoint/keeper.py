@@ -169,6 +169,15 @@ class Keeper:
             self._refused.add(str(error))
             _LOGGER.warning("%s: no checkpoint now: %s; it is taken after a later step", what, error)
 
+    @property
+    def unfinished(self) -> str:
+        """Name of the folder that the run has its finished variants in; "": none."""
+        return self._store.unfinished
+
+    def note_unfinished(self, name: str) -> None:
+        """Note that folder, so that a run that goes on removes it at its end."""
+        self._store.note_unfinished(name)
+
     def finish(self) -> None:
         """The run has its folder: checkpoints are needed no more."""
         self._store.remove()

@@ -63,15 +63,29 @@ class Store:
     def __init__(self, out_dir: Path, identity: Identity) -> None:
         self._identity = identity
         self._parent = out_dir / identity.scenario
+        self._every = 0
+        self.unfinished = ""  # name of the folder that has the finished variants, beside this one
         self.folder = self._parent / f"{PREFIX}seed{identity.seed}-{identity.digest}"
         _safetensors()
 
     def begin(self, every: int) -> None:
         """Begin anew: remove what an earlier run of the same has left."""
         self.remove()
+        self._every = every
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(_RUN, json.dumps(self._circumstances(every), indent=2).encode())
+        except OSError as error:
+            raise self._unwritten(error) from error
+        self._write_run()
+
+    def note_unfinished(self, name: str) -> None:
+        """Note where the finished variants are, so that a run that goes on removes that folder at its end."""
+        self.unfinished = name
+        self._write_run()
+
+    def _write_run(self) -> None:
+        try:
+            self._write(_RUN, json.dumps(self._circumstances(), indent=2).encode())
         except OSError as error:
             raise self._unwritten(error) from error
 
@@ -87,8 +101,9 @@ class Store:
             raise self._nothing()
         try:
             found = json.loads((self.folder / _RUN).read_bytes())
-            every, stored_format = int(found["every"]), found["format"]
-            own, kept = self._circumstances(every), dict(found)
+            self._every, stored_format = int(found["every"]), found["format"]
+            self.unfinished = str(found["unfinished"])
+            own, kept = self._circumstances(), dict(found)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise self._damaged(_RUN, str(error)) from error
         if stored_format != FORMAT:
@@ -103,7 +118,7 @@ class Store:
         ]
         if changed:
             raise self._refused(f"was written with other packages: {', '.join(changed)}")
-        return every
+        return self._every
 
     def put_result(self, number: int, tree: Any, writer: Writer) -> int:
         """Keep the result of a finished variant, which ends its state; returns the bytes."""
@@ -174,13 +189,14 @@ class Store:
         files.write_file(self.folder / name, data)
         files.sync_folder(self.folder)
 
-    def _circumstances(self, every: int) -> dict[str, Any]:
+    def _circumstances(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "scenario": self._identity.scenario,
             "seed": self._identity.seed,
             "parts": self._identity.parts,
-            "every": every,
+            "every": self._every,
+            "unfinished": self.unfinished,
             "version": package_version("netfold"),
             "packages": package_versions(),
         }

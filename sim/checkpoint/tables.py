@@ -15,9 +15,7 @@ from netfold.sim.checkpoint.values import DamagedError, Reader, UnstorableError,
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, World, records
 
-_BUILT_ANEW = frozenset(
-    {"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"}
-)
+_BUILT_ANEW = frozenset({"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"})
 _OF_THIS_PROCESS = ("at", "rare", "atp", "schedules")  # addresses in the clock
 
 

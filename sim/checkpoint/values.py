@@ -1,12 +1,12 @@
 """Data as JSON and arrays, and back: numbers, text, containers, records and arrays, each with its exact type.
 
 A record is a dataclass, a named tuple or an enumeration of netfold. It is read back by its fields: no
-constructor runs. Types are looked up among those that are imported already.
+constructor runs, and only modules of netfold are looked into.
 """
 
 from __future__ import annotations
 
-import sys
+import importlib
 from collections import Counter, defaultdict, deque
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -143,9 +143,14 @@ class Reader:
 
 
 def _type_named(name: str) -> Any:
-    """A record's type, of a module that is imported."""
+    """A record's type, of a module of netfold."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module) if module.startswith(OWN) else None
+    found: Any = None
+    if module.startswith(OWN):
+        try:
+            found = importlib.import_module(module)
+        except ImportError:
+            found = None
     for part in path.split("."):
         found = getattr(found, part, None)
     if not isinstance(found, type) or not (

@@ -98,7 +98,7 @@ def _netfold(
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0913  one argument an option
     file: ScenarioFile,
     sets: Sets = None,
     seed: Seed = None,

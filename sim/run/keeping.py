@@ -92,9 +92,7 @@ class Keeping:
             if time >= now
         }
         if now in times or starts & times:
-            raise UnstorableError(
-                "a fault begins or ends when a step ends or a job begins"
-            )
+            raise UnstorableError("a fault begins or ends when a step ends or a job begins")
         later = [built.driver.process, *(one.process for one in waiting)]
         require_quiet(built.environment, [built.fabric.process], later)
 

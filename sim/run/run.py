@@ -142,6 +142,8 @@ class _Run:
         }
         store = Store(self._out_dir, Identity(scenario.name, scenario.seed, parts))
         self._keeper = checkpoints.keeper(store)
+        if name := self._keeper.unfinished:
+            self._unfinished.take_over(scenario.name, name)
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
@@ -150,6 +152,8 @@ class _Run:
             self.results.append(result)
             if len(self.results) < len(self.plan.variants):
                 self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
+                if self._keeper is not None and self._unfinished.path is not None:
+                    self._keeper.note_unfinished(self._unfinished.path.name)
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
