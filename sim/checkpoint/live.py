@@ -73,7 +73,7 @@ def _is_live(value: object) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """What a value is: "data", "anew" or "live"; a container is the last of these that one of its items is."""
+    """What a value is: "data", "anew" or "live"; a container the last of these that an item is."""
     if is_built_anew(value):
         return "anew"
     if _is_live(value):

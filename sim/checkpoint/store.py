@@ -223,9 +223,11 @@ class Store:
 
     def _finished(self) -> Path | None:
         """The latest finished run folder of the same scenario text and seed."""
-        for path in sorted(self._parent.glob("*/report.html"), reverse=True):
+        for path in sorted(self._parent.glob(f"*/{_RUN}"), reverse=True):
+            if "-unfinished-" in path.parent.name:
+                continue
             try:
-                found = json.loads((path.parent / _RUN).read_bytes())
+                found = json.loads(path.read_bytes())
                 same = found["scenario_sha256"] == self._identity.parts["the scenario file"]
                 if same and found["seed"] == self._identity.seed:
                     return path.parent

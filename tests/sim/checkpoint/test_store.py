@@ -125,7 +125,8 @@ def test_resume_goes_on_every_so_many_steps(tmp_path: Path) -> None:
     with stopped_after(0) as stored:
         run(path, out, RESUME)
     assert len(stored) == 0
-    path, out, _ = _stopped(tmp_path / "other" if (tmp_path / "other").mkdir() is None else tmp_path)
+    (tmp_path / "other").mkdir()
+    path, out, _ = _stopped(tmp_path / "other")
     with stopped_after(0) as stored:
         run(path, out, RESUME)
     assert len(stored) == 2
