@@ -13,8 +13,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "counters of fault rules are not stored",
-                '_BUILT_ANEW = frozenset(\n    {"nodes"',
-                '_BUILT_ANEW = frozenset(\n    {"rules", "nodes"',
+                '{"nodes", "choice"',
+                '{"rules", "nodes", "choice"',
             ),
             (
                 "the links' counters are not stored",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.checkpoint.stops import require_same, write
+from netfold.sim.checkpoint.keeper import Checkpoints
+from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after, write
 
 HEAD = """
 name: stops
@@ -75,6 +76,26 @@ variants:
   - {{name: second, collective: {{kind: in_network}}}}
 """
     assert require_same(write(tmp_path, text), tmp_path) == [0, 0, 1, 1]
+
+
+def test_killed_before_the_state_of_a_finished_variant_is_removed(tmp_path: Path) -> None:
+    """A state of a variant whose result is there is not used for the next one."""
+    text = f"""{HEAD}{SYNTHETIC}
+codec: {{kind: fixed_point}}
+variants:
+  - {{name: first, collective: {{kind: ring}}}}
+  - {{name: second, collective: {{kind: in_network}}}}
+"""
+    path, out = write(tmp_path, text), tmp_path / "out"
+    wanted = content(run(path, tmp_path / "whole"))
+    with pytest.raises(Stop), stopped_after(2):
+        run(path, out, Checkpoints(1))
+    (state,) = out.glob("stops/checkpoint-*/state.safetensors")
+    of_first = state.read_bytes()
+    with pytest.raises(Stop), stopped_after(1):
+        run(path, out, Checkpoints(resumes=True))
+    state.write_bytes(of_first)
+    assert content(run(path, out, Checkpoints(resumes=True))) == wanted
 
 
 def test_faults_before_and_after_the_checkpoint(tmp_path: Path) -> None:
