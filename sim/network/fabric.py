@@ -74,7 +74,7 @@ class Fabric:
         self._environment = environment
         self._waiting: dict[tuple[str, int, int], simpy.Event] = {}
         self._wake = environment.event()
-        environment.process(self._run())
+        self.process = environment.process(self._run())
 
     def on_packets(self, report: Callable[[int, int], None]) -> None:
         """Set a callback for progress: between runs of events it gets the time in ps and the packet hops."""

@@ -21,6 +21,10 @@ class Unfinished:
         self.path: Path | None = None  # folder of the finished variants
         self.variants_count = 0  # how many are in it
 
+    def take_over(self, scenario: str, name: str) -> None:
+        """Go on with the folder of a run that was stopped; the next one takes its place."""
+        self.path = self._out_dir / scenario / name
+
     def write(self, run: RunData, done: int, of: int) -> None:
         """Write the finished variants.
 

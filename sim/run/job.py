@@ -28,7 +28,7 @@ from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds
 from netfold.sim.run.step.turns import Turns
-from netfold.sim.workload import Bucket
+from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.devices.variation import scaled_ps
 
 
@@ -38,6 +38,7 @@ class TrainingJob:
     def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
         self.journal = Journal(len(parts.workload.buckets))
         self.failure: CodecError | None = None  # the error that ended it early
+        self.steps_done = 0
         self._environment, self._parts = environment, parts
         self._activities = Activities(parts.hosts, parts.workers, parts.set_activity)
         self._rounds = Rounds(environment, parts, engine.sent_bytes, self._activities, self.journal)
@@ -51,17 +52,40 @@ class TrainingJob:
         self._phases_count = 0  # when that step began
 
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
-        """The job's SimPy process; it ends early where `failure` is set."""
-        yield self._environment.timeout(start_ps)
+        """The job's SimPy process; it ends early where `failure` is set.
+
+        A job with steps that are done goes on at once with the next one (`make_ready`).
+        """
         try:
-            self._rounds.make_encoders()
-            for step in range(count):
+            if not self.steps_done:
+                yield self._environment.timeout(start_ps - int(self._environment.now))
+                self._rounds.make_encoders()
+            for step in range(self.steps_done, count):
                 self._parts.reporter.begin_step()
                 yield from self._step(step, is_last=step + 1 == count)
                 if self.failure is not None:
                     return
+                self.steps_done = step + 1
+                self._parts.after_step()
         except CodecError as error:
             self.failure = error
+
+    def make_ready(self, steps_done: int) -> None:
+        """Make what a job has that goes on after these steps, before its state is put into it."""
+        for _ in range(steps_done):
+            self._parts.reporter.begin_step()
+        if steps_done:
+            self._rounds.make_encoders()
+
+    @property
+    def workload(self) -> Workload:
+        """What it trains."""
+        return self._parts.workload
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether no step is open."""
+        return not self._computing
 
     def settle(self) -> None:
         """Count what hosts still carried after the last round for it, once no packet is left."""

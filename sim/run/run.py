@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
+from netfold.sim.checkpoint.store import Identity, Store
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.resolve import resolve
@@ -65,8 +69,11 @@ def run_scenario(
     out_dir: Path,
     progress: Progress,
     variants: Sequence[str] = (),
+    checkpoints: Checkpoints | None = None,
 ) -> Outcome:
     """Run the variants of a scenario, or those that are named, and write the run folder.
+
+    With checkpoints, a run that is killed can go on, and its folder is that of a run without a stop.
 
     If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has
     the finished variants and, as `stopped`, the reason. The name of their folder then has "unfinished" in it.
@@ -89,6 +96,8 @@ def run_scenario(
         )
     run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
     require_writable(out_dir, run.plan.scenario.name)
+    if checkpoints is not None:
+        run.keep(checkpoints)
     try:
         run.simulate(progress)
         return run.finish(progress)
@@ -120,14 +129,31 @@ class _Run:
         self._started_at, self._started = datetime.now(UTC), time.perf_counter()
         self._unfinished = Unfinished(out_dir)
         self._files = read_named(plan)
+        self._keeper: Keeper | None = None
+
+    def keep(self, checkpoints: Checkpoints) -> None:
+        """Take checkpoints, and go on from those that are there if that is wanted."""
+        scenario = self.plan.scenario
+        parts = {
+            "the scenario file": hashlib.sha256(scenario.source_text).hexdigest(),
+            "--set": json.dumps(list(self._sets)),
+            "the variants": json.dumps([one.name for one in self.plan.variants]),
+            "the files that it names": json.dumps(self._files.inputs, sort_keys=True),
+        }
+        store = Store(self._out_dir, Identity(scenario.name, scenario.seed, parts))
+        self._keeper = checkpoints.keeper(store)
+        if name := self._keeper.unfinished:
+            self._unfinished.take_over(scenario.name, name)
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
-        for result in _simulated(self.plan, progress):
+        for result in _simulated(self.plan, progress, self._keeper):
             self._files.require_unchanged()
             self.results.append(result)
             if len(self.results) < len(self.plan.variants):
                 self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
+                if self._keeper is not None and self._unfinished.path is not None:
+                    self._keeper.note_unfinished(self._unfinished.path.name)
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
@@ -136,6 +162,8 @@ class _Run:
         data = self._data()
         run_dir = write_run(self._out_dir, data)
         self._unfinished.remove()
+        if self._keeper is not None:
+            self._keeper.finish()
         return self._outcome(data, run_dir, None)
 
     def stopped(self, error: BaseException) -> Outcome:
@@ -197,7 +225,7 @@ class _Run:
         )
 
 
-def _simulated(plan: Plan, progress: Progress) -> Iterator[VariantResult]:
+def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> Iterator[VariantResult]:
     """The result of every variant, one after the other."""
     variants, done = plan.variants, 0
     total = sum(variant.steps for variant in variants)
@@ -206,10 +234,16 @@ def _simulated(plan: Plan, progress: Progress) -> Iterator[VariantResult]:
         compile_engine()
     workloads = Workloads([workload_keys(variant) for variant in variants], plan.scenario.seed)
     warm_ups = WarmUps(plan)
-    for variant in variants:
+    for number, variant in enumerate(variants):
         workloads.begin_variant()
         reporter = ProgressReporter(progress, variant.name, done, total)
-        result = run_variant(plan, variant, reporter, workloads, warm_ups)
+        result = None if keeper is None else keeper.result(number, VariantResult)
+        if result is None:
+            if keeper is not None:
+                keeper.begin_variant(number)
+            result = run_variant(plan, variant, reporter, workloads, warm_ups, keeper)
+            if keeper is not None:
+                keeper.put_result(number, result)
         workloads.end_variant()
         yield result
         done += variant.steps

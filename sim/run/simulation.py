@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -47,7 +48,7 @@ class Simulation:
     reporter: ProgressReporter
     workloads: Workloads
 
-    def start(self, index: int) -> Running:
+    def start(self, index: int, after_step: Callable[[], None] = lambda: None) -> Running:
         """Start a job by its number; its first step begins at the time in its plan."""
         job = self.variant.jobs[index]
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
@@ -67,6 +68,7 @@ class Simulation:
             set_activity=partial(self.fabric.set_activity, index),
             overlap=job.overlap,
             variation=replace(job.variation, job=index),
+            after_step=after_step,
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
         process = self.environment.process(training.steps(job.steps, job.start_ps))

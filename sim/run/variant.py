@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -14,6 +14,7 @@ from netfold.sim.bounds.bound import Network as BoundsNetwork
 from netfold.sim.bounds.bound import Records as BoundsRecords
 from netfold.sim.bounds.bound import bounds
 from netfold.sim.bounds.causes import Cause
+from netfold.sim.checkpoint.keeper import Keeper, State
 from netfold.sim.checks import Ending, check_job, check_network, leak_causes
 from netfold.sim.checks.journal import Journal
 from netfold.sim.diagnosis.report import Diagnosis, StuckError
@@ -30,6 +31,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.records import LinkRecord
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
+from netfold.sim.run.keeping import Built, Keeping
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
@@ -44,11 +46,12 @@ def run_variant(
     reporter: ProgressReporter | None = None,
     workloads: Workloads | None = None,
     warm_ups: WarmUps | None = None,
+    keeper: Keeper | None = None,
 ) -> VariantResult:
     """Simulate one variant from time 0 until its last job is done, or a stall is detected.
 
     Only the result stays in memory when this returns or raises. Given workloads and warm-ups stay: the caller
-    owns them.
+    owns them. A keeper stores its state between steps, and may have one to go on from.
 
     Raises
     ------
@@ -58,13 +61,15 @@ def run_variant(
     """
     reporter = reporter or ProgressReporter()
     own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
-    environment = simpy.Environment()
+    state = None if keeper is None else keeper.state()
+    environment = simpy.Environment(0 if state is None else state.now_ps)
     # Existing objects, modules mostly, are not searched for the garbage of this variant; garbage among them
     # waits for a later collection.
     gc.freeze()
     try:
         variant = (warm_ups or WarmUps(plan)).settled(variant, reporter)
-        return _run_variant(environment, plan, variant, reporter, own)
+        kept = _Kept(keeper, state)
+        return _run_variant(environment, plan, variant, reporter, own, kept)
     except MemoryError as error:
         error.__traceback__ = None  # it holds references to what took the memory
         message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
@@ -85,23 +90,33 @@ def workload_keys(variant: VariantPlan) -> list[Key]:
     return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
 
 
+class _Kept(NamedTuple):
+    """Where a variant's checkpoints go, and the one that it goes on from."""
+
+    keeper: Keeper | None
+    state: State | None
+
+
 def _run_variant(
     environment: simpy.Environment,
     plan: Plan,
     variant: VariantPlan,
     reporter: ProgressReporter,
     workloads: Workloads,
+    kept: _Kept,
 ) -> VariantResult:
     """Build the network and the jobs, run them, and check the results."""
     engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
     sampler = Sampler(engine, len(variant.jobs))
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names, sampler)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
-    driver = FaultDriver(
-        environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
-    )
+    done_ps = -1 if kept.state is None else kept.state.now_ps
+    note = partial(_note, fabric)
+    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note, done_ps)
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
-    running = [simulation.start(index) for index in range(len(variant.jobs))]
+    keeping = Keeping(kept.keeper, variant, Built(environment, fabric, sampler, driver))
+    running = [simulation.start(index, keeping.after_step) for index in range(len(variant.jobs))]
+    keeping.begin(running, [one.training.workload for one in running], kept.state)
     fabric.on_packets(_packets_reporter(reporter, running))
     diagnosis = _finish(environment, fabric, running)
     reporter.report("results are being checked")

@@ -32,6 +32,7 @@ class JobParts:
     set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # of a worker
     overlap: Overlap = field(default_factory=Overlap)
     variation: Variation = STEADY
+    after_step: Callable[[], None] = lambda: None  # called between two steps
 
     @cached_property
     def passes(self) -> Passes:

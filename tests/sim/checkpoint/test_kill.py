@@ -1,0 +1,67 @@
+"""A process that is killed at a random moment, and goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sim.checkpoint.stops import content, run, write
+
+TEXT = """
+name: killed
+seed: 5
+topology: {kind: star, hosts: 3, rate: 100Gbps, delay: 1us}
+workers: 3
+workload: {kind: training, model: mlp, batch: 8, steps: 40, optimizer: {kind: adam}}
+codec: {kind: fixed_point}
+variants:
+  - {name: switch, collective: {kind: in_network}}
+  - {name: ring, collective: {kind: ring}}
+"""
+
+
+def _netfold(path: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "netfold", "run", str(path), "--out", str(out), *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+def test_kill_and_resume(tmp_path: Path) -> None:
+    """Killed twice, and resumed twice, it writes the folder of a run that was left alone: 20 s."""
+    path, out = write(tmp_path, TEXT), tmp_path / "out"
+    wanted = content(run(path, tmp_path / "whole", draws=True))
+    draws = random.Random()
+    begun = 0
+    for options in (["--checkpoint", "3"], ["--resume"]):
+        process = _netfold(path, out, *options)
+        begun_at = time.time()
+        while process.poll() is None and not _has_newer_state(out, begun_at):
+            time.sleep(0.01)
+        time.sleep(draws.uniform(0, 0.3))
+        begun += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == 0:  # it was faster
+            break
+    if not list((out / "killed").glob("*/report.html")):
+        last = _netfold(path, out, "--resume")
+        _, errors = last.communicate(timeout=300)
+        assert last.returncode == 0, errors.decode()
+    assert begun
+    (finished,) = (out / "killed").glob("*/report.html")
+    assert content(finished.parent) == wanted
+    assert [one.name for one in (out / "killed").iterdir()] == [finished.parent.name], "leftovers"
+
+
+def _has_newer_state(out: Path, since: float) -> bool:
+    try:
+        return any(one.stat().st_mtime > since for one in out.glob("killed/checkpoint-*/*.safetensors"))
+    except FileNotFoundError:
+        return False
