@@ -42,9 +42,8 @@ class Sampler:
         )
         self._is_open = False
         self._began_ps = self._last_ps = 0
-        self._empty_ps: int | None = (
-            None  # the length of the last sample in which hosts did nothing but merge
-        )
+        # The length of the last sample in which hosts did nothing but merge.
+        self._empty_ps: int | None = None
         self._before_ps = 0  # length of all periods before this one
         self._state = np.zeros((jobs_count, STATES)), 0, 0  # at the last look; signature; packets
         self._spans: list[tuple[int, int, bool, bool]] = []
