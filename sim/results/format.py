@@ -91,6 +91,11 @@ class _Metrics(Form):
     steps_to_target: Count | None = None
     time_to_target_us: Number | None = None
     bytes_to_target: Number | None = None
+    arrival_us: Number | None = None
+    waiting_us: Number | None = None
+    completion_time_us: Number | None = None
+    alone_us: Number | None = None
+    slowdown: Number | None = None
 
 
 class _NamedCheck(Form):
@@ -206,6 +211,31 @@ class _Input(Form):
     sha256: str
 
 
+class _Spread(Form):
+    """A figure of several jobs."""
+
+    mean: Number
+    p95: Number
+    max: Number
+
+
+class _Jobs(Form):
+    """The jobs of a variant that come and go, all together."""
+
+    variant: str
+    admission: str
+    jobs: Count
+    finished: Count
+    waited: Count
+    fallbacks: Count
+    makespan_us: Number | None
+    completion_time_us: _Spread | None
+    waiting_us: _Spread | None
+    slowdown: _Spread | None
+    overlapping: Count
+    fairness: Number | None
+
+
 class _Summary(Form):
     """summary.json."""
 
@@ -218,6 +248,7 @@ class _Summary(Form):
     sets: list[str]
     verdict: Verdict
     variants: Annotated[list[_Variant], Field(min_length=1)]
+    jobs: list[_Jobs] = Field(default_factory=list)
     warnings: list[str]
     injected: list[_Injected]
     approximations: list[str]

@@ -48,7 +48,7 @@ def setups(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
-    sections: models.JobSections = written.jobs[index] if written.jobs else written
+    sections: models.JobSections = written.jobs[variant.sections[index]] if written.jobs else written
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     overlap = _section(sections.overlap)

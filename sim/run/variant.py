@@ -27,6 +27,10 @@ from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
+from netfold.sim.results.records import CheckRecord
+from netfold.sim.results.stays import Stay
+from netfold.sim.results.summary import VariantFacts
+from netfold.sim.run.arrivals import Arrivals, alone_times
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
@@ -99,24 +103,35 @@ def _run_variant(
     driver = FaultDriver(
         environment, engine, variant.faults, variant.network.rate_bps, partial(_note, fabric)
     )
+    planned = variant
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
-    running = [simulation.start(index) for index in range(len(variant.jobs))]
-    fabric.on_packets(_packets_reporter(reporter, running))
-    diagnosis = _finish(environment, fabric, running)
+    arrivals = Arrivals(simulation)
+    everyone = arrivals.begin()
+    fabric.on_packets(_packets_reporter(reporter, arrivals))
+    diagnosis = _finish(fabric, everyone, arrivals)
+    variant = replace(variant, jobs=tuple(arrivals.jobs))  # where they were
+    simulation = replace(simulation, variant=variant)
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
-    counters = [one.collective.switch_counters() for one in running]
+    counters = [[] if one is None else one.collective.switch_counters() for one in arrivals.running]
     samples = sampler.samples()
+    alone_ps = alone_times(replace(simulation, variant=planned)) if variant.admission else {}
     results = []
-    for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
+    for index, (job, one) in enumerate(zip(variant.jobs, arrivals.running, strict=True)):
+        stay = arrivals.stay(index, alone_ps[variant.sections[index]]) if variant.admission else None
+        if one is None:
+            results.append(_never_admitted(variant, job, stay))
+            continue
         one.training.record_open_step()
         ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
+        if (left := arrivals.leaks[index]) is not None and ending.verdict == "pass":
+            ending = ending._replace(leaks=left)
         if ending.leaks:
             ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
         checks = check_job(job, one.training.journal, links, ending, counters[index])
         checks += check_network(variant, links, faults, counters, job.label)
         facts = simulation.facts(job, one.collective, links, ending)
-        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples))
+        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples), stay=stay)
         results.append(JobResult(job.label, one.training.journal, checks, facts))
     return VariantResult(
         tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
@@ -147,11 +162,18 @@ def _kinds(network: Network) -> list[Cause]:
     ]
 
 
-def _packets_reporter(reporter: ProgressReporter, running: list[Running]) -> Callable[[int, int], None]:
+def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> JobResult:
+    """The result of a job that was still waiting, or had not arrived, when a stall ended the variant."""
+    detail = "it never got hosts and slots: other jobs are stuck"
+    facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, stay=stay)
+    return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stuck", detail)], facts)
+
+
+def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callable[[int, int], None]:
     """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:
-        share = max((one.training.share() for one in running), default=0.0)
+        share = max((one.training.share() for one in arrivals.started), default=0.0)
         reporter.report(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
 
     return report
@@ -167,14 +189,14 @@ def _note(fabric: Fabric, change: Change) -> None:
             fabric.record_node_event(change.switch, CLEARED)
 
 
-def _finish(environment: simpy.Environment, fabric: Fabric, running: list[Running]) -> Diagnosis | None:
+def _finish(fabric: Fabric, everyone: simpy.Event, arrivals: Arrivals) -> Diagnosis | None:
     """Run all jobs and the packets in flight to their end; returns a diagnosis if they stall."""
     try:
-        fabric.run_until(environment.all_of([job.process for job in running]))
+        fabric.run_until(everyone)
     except StuckError as error:
         return error.diagnosis
     fabric.drain()
-    for job in running:
+    for job in arrivals.started:
         job.training.settle()
     return None
 
