@@ -40,5 +40,5 @@ class Admission:
 
     kind: str  # RESERVED or FIFO
     placer: Callable[[], Placer] | None = None
-    room: Mapping[int, int] = field(default_factory=dict)  # slots by switch, enough for all that run at a time
+    room: Mapping[int, int] = field(default_factory=dict)  # slots by switch, enough for all jobs at a time
     timeout_max_ps: int = 0  # the longest of any fallback

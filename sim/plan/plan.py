@@ -60,7 +60,7 @@ class VariantPlan:
     graph: nx.Graph = field(default_factory=nx.Graph)  # the topology, as given
     can_aggregate: frozenset[str] = frozenset()  # profiles of its switches that run programs
     sections: tuple[int, ...] = ()  # of each job: its place in the scenario's list
-    admission: Admission | None = field(default=None, compare=False)  # None: jobs are there from the beginning
+    admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
 
     @property
     def job_names(self) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ class Comparison(Shown):
         trained = any(words.has_trained(row.metrics) for row in self.rows)
         tested = any(words.is_tested(row.metrics) for row in self.rows)
         aimed = any(words.has_target(row.metrics) for row in self.rows)
+        staying = any("completion_time_us" in row.metrics for row in self.rows)
         table = FittingTable("", self._legend(), _KEYS_COUNT, _RATIO_COLUMNS)
         table.add_column("#", justify="right")
         table.add_column("run", justify="right")
@@ -116,6 +117,7 @@ class Comparison(Shown):
             *(["training loss"] if trained else []),
             *(["held-out data"] if tested else []),
             *(["target"] if aimed else []),
+            *(["job", "slowdown"] if staying else []),
             "verdict",
         ):
             table.add_column(heading)
@@ -136,6 +138,8 @@ class Comparison(Shown):
                 *([words.training_loss(metrics)] if trained else []),
                 *([words.held_out_score(metrics)] if tested else []),
                 *([words.to_target(metrics)] if aimed else []),
+                *([words.time(metrics.get("completion_time_us"))] if staying else []),
+                *([words.times(metrics.get("slowdown"))] if staying else []),
                 verdict_text(row.verdict),
             )
         return table

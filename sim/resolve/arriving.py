@@ -78,12 +78,10 @@ def check_admission(variant: models.Variant, location: Location) -> None:
         if "worker" in type(fault).model_fields:
             raise location.error(
                 f"faults.{index}",
-                f"with admission: fifo nobody knows on which host a worker will be, so {fault.kind} has no place",
+                f"with admission: fifo a worker's host is not known before it runs, so no {fault.kind} strikes it",
                 "use a fault on links or switches, or admission: reserved",
             )
 
 
 def _at(location: Location, job: models.JobSection) -> Location:
     return Location(location.scenario, location.variant, job.name)
-
-

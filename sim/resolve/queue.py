@@ -1,8 +1,8 @@
 """Hosts and slots for jobs that come and go: each is placed when it is admitted, as jobs of a plan are.
 
-A job that ends gives back its hosts and its slots. Programs whose slots are divided among jobs (SwitchML's
-pool: a contiguous range each, by the control plane) refuse a job when no range is free; a program whose entries
-all jobs share (ATP: by hash, the first packet claims an entry) has room for any job.
+A job that ends gives back its hosts and its slots. A program whose slots are divided among jobs (SwitchML: a
+contiguous range each, by the control plane) has no room when no range is free; one whose entries all jobs share
+(ATP: by hash, the first packet claims an entry) has room for any job.
 """
 
 from __future__ import annotations

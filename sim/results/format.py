@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import Field, TypeAdapter, ValidationError
 
 from netfold.sim.errors import DataError, shown
-from netfold.sim.results.forms import Count, Finite, Form, Fusion, Number
+from netfold.sim.results.forms import Count, Finite, Form, Fusion, Jobs, JobTimes, Number, Stay
 from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
@@ -34,7 +34,7 @@ class _Part(Form):
     payload_bytes: Number
 
 
-class _Metrics(Form):
+class _Metrics(JobTimes):
     """The metrics of a variant."""
 
     steps: Count
@@ -91,11 +91,6 @@ class _Metrics(Form):
     steps_to_target: Count | None = None
     time_to_target_us: Number | None = None
     bytes_to_target: Number | None = None
-    arrival_us: Number | None = None
-    waiting_us: Number | None = None
-    completion_time_us: Number | None = None
-    alone_us: Number | None = None
-    slowdown: Number | None = None
 
 
 class _NamedCheck(Form):
@@ -186,6 +181,7 @@ class _Variant(Form):
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     compute: str = ""  # left out: compute takes time, or an older netfold did not say
     trace: str = ""  # of a codec that raised
+    stay: Stay | None = None  # left out: the job is not one that comes and goes
     fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
@@ -211,31 +207,6 @@ class _Input(Form):
     sha256: str
 
 
-class _Spread(Form):
-    """A figure of several jobs."""
-
-    mean: Number
-    p95: Number
-    max: Number
-
-
-class _Jobs(Form):
-    """The jobs of a variant that come and go, all together."""
-
-    variant: str
-    admission: str
-    jobs: Count
-    finished: Count
-    waited: Count
-    fallbacks: Count
-    makespan_us: Number | None
-    completion_time_us: _Spread | None
-    waiting_us: _Spread | None
-    slowdown: _Spread | None
-    overlapping: Count
-    fairness: Number | None
-
-
 class _Summary(Form):
     """summary.json."""
 
@@ -248,7 +219,7 @@ class _Summary(Form):
     sets: list[str]
     verdict: Verdict
     variants: Annotated[list[_Variant], Field(min_length=1)]
-    jobs: list[_Jobs] = Field(default_factory=list)
+    jobs: list[Jobs] = Field(default_factory=list)
     warnings: list[str]
     injected: list[_Injected]
     approximations: list[str]

@@ -30,7 +30,8 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.records import CheckRecord
 from netfold.sim.results.stays import Stay
 from netfold.sim.results.summary import VariantFacts
-from netfold.sim.run.arrivals import Arrivals, alone_times
+from netfold.sim.run.coming.alone import alone_times
+from netfold.sim.run.coming.arrivals import Arrivals
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records

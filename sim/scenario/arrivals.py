@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from typing import Annotated, Literal
@@ -22,7 +23,7 @@ class _Arrivals(Section):
 
     @abstractmethod
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
-        """(count,) times from the template's `start` on, in order, in ps; `template` is its place in `jobs`."""
+        """(count,) times after the template's `start`, in order, in ps; `template` is its place in `jobs`."""
 
 
 class FixedArrivals(_Arrivals):
@@ -37,7 +38,7 @@ class FixedArrivals(_Arrivals):
     def _in_order(cls, at: tuple[int, ...]) -> tuple[int, ...]:
         if not at:
             raise ValueError("must have at least one time, found none\nuse at: [0us, 100us]")
-        for before, after in zip(at, at[1:], strict=False):
+        for before, after in itertools.pairwise(at):
             if after < before:
                 raise ValueError(
                     f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
@@ -62,9 +63,9 @@ class EvenArrivals(_Arrivals):
 
 
 class PoissonArrivals(_Arrivals):
-    """A Poisson process from `start` on: gaps are independent and exponential, also that before the first job.
+    """A Poisson process from `start` on: independent exponential gaps, one also before the first job.
 
-    Gaps are drawn by the scenario's seed and the place of the job in `jobs`: all variants have the same ones.
+    They are drawn by the scenario's seed and the place of the job in `jobs`: all variants have the same ones.
     """
 
     kind: Literal["poisson"]

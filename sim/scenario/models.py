@@ -26,7 +26,6 @@ from netfold.sim.workload.sections import Workload
 from netfold.topologies.routing import POLICIES
 from netfold.topologies.routing.policies import ECMP
 
-
 JOBS_MAX = 1000  # of a template
 
 
@@ -115,7 +114,7 @@ class JobSection(JobSections):
     arrivals: Arrivals | None = None
     """When they arrive; all at `start` by default."""
     fallback: AnyCollectiveSection | None = None
-    """The collective to use where switches have no room when the job arrives; by default it waits for room."""
+    """The collective to use if switches have no room when it is its turn; by default it waits for room."""
 
     @property
     def is_template(self) -> bool:
@@ -141,7 +140,10 @@ class JobSection(JobSections):
 
 
 _COMMON = tuple(JobSections.model_fields)
-JOB_KEYS = (*(key for key in JobSection.model_fields if key not in ("name", *_COMMON)), *_COMMON)  # but its name
+JOB_KEYS = (
+    *(key for key in JobSection.model_fields if key not in ("name", *_COMMON)),
+    *_COMMON,
+)  # but its name
 
 _ROUTING = "How packets between hosts choose among paths. " + " ".join(
     f"{policy.kind}: {policy.meaning}." for policy in POLICIES.values()
@@ -164,9 +166,9 @@ class Settings(JobSections, NetworkSections):
     jobs: tuple[JobSection, ...] = ()
     """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
     admission: Literal["reserved", "fifo"] = "reserved"
-    """What arriving jobs get. reserved: every job has hosts and slots of its own from the beginning to the end.
-    fifo: a job takes free hosts and slots when it arrives and gives them back when it ends; if there are too
-    few it waits, and all later ones behind it."""
+    """What arriving jobs get. reserved: every job has hosts and slots of its own from beginning to end. fifo: a
+    job takes free hosts and slots when it arrives and gives them back when it ends; if there are too few it
+    waits, and all later ones behind it."""
 
 
 class Variant(Settings):

@@ -1,31 +1,25 @@
-"""Starts the jobs of a variant: all at the beginning, or each when it is admitted; and takes back what they had.
+"""Starts the jobs of a variant: all at the beginning, or each when it is admitted; takes back what they had.
 
 First in, first out: the job that has waited longest is placed next, and no later one overtakes it. Jobs that
 arrive at the same time are in the order of the scenario. A job that ends gives back its hosts and slots at
-once; where it has sent packets again, or faults are on packets, only after its timeout, because copies that are
-still on their way would get into the slots of the next job. Then its slots are reset, as a control plane does;
-entries that all jobs share are not, because no job owns them.
+once; where it has sent packets again, or faults are on packets, only after its timeout, because copies that
+are still on their way would get into the slots of the next job. Then its slots are reset, as a control plane
+does; entries that all jobs share are not, because no job owns them.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import simpy
 
-from netfold.sim.diagnosis.report import StuckError
-from netfold.sim.engine.engine import Engine
-from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.admission import Placer
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.results.stays import Stay
-from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
-from netfold.sim.workload.pool import Workloads
 
 
 class Arrivals:
@@ -110,7 +104,8 @@ class Arrivals:
         self._admit()
         yield self._turns[index]
         running = self.running[index]
-        assert running is not None and self._placer is not None
+        assert running is not None
+        assert self._placer is not None
         yield running.process
         if pause_ps := self._pause_ps(index, running):
             yield self._environment.timeout(pause_ps)
@@ -138,39 +133,3 @@ class Arrivals:
         """How long copies of a job's packets may be on their way after its end."""
         has_copies = self._simulation.variant.faults.rules or running.collective.retransmitted_packets()
         return self.jobs[index].collective.timeout_ps if has_copies else 0
-
-
-def alone_times(simulation: Simulation) -> dict[int, int | None]:
-    """The completion time of each job on the idle network, by its place in the scenario's list.
-
-    Jobs of one template are alike: one of them is run. None: it does not come to its end.
-    """
-    variant, found = simulation.variant, dict[int, int | None]()
-    for place, job in zip(variant.sections, variant.jobs, strict=True):
-        if place not in found:
-            simulation.reporter.report(f"{job.label} runs alone")
-            found[place] = _alone_ps(simulation, job)
-    return found
-
-
-def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
-    """Completion time of a job without others, with the variant's faults on packets."""
-    variant, seed = simulation.variant, simulation.seed
-    rules = variant.faults.rules
-    alone = replace(
-        variant,
-        jobs=(replace(job, start_ps=0),),
-        faults=replace(variant.faults, faults=tuple(one for one in variant.faults.faults if one.effect in rules)),
-        sections=(),
-        admission=None,
-    )
-    environment = simpy.Environment()
-    fabric = Fabric(environment, Engine(variant.network, seed, rules), alone.timeout_max_ps)
-    running = Simulation(environment, fabric, alone, seed, ProgressReporter(), Workloads([], seed)).start(0)
-    try:
-        fabric.run_until(running.process)
-        return None if running.training.failure is not None else int(environment.now)
-    except StuckError:
-        return None
-    finally:
-        environment.__dict__.clear()  # as in `run_variant`
