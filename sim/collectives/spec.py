@@ -64,8 +64,7 @@ class Site:
     )  # what a collective keeps of earlier jobs, by its kind
 
     def release(self, location: Location) -> None:
-        """Free the hosts of a job, and what its collective has reserved."""
-        self.occupied.release(location)
+        """Free what the collective of a job has reserved; its hosts are in `occupied`."""
         for state in self.shared_state.values():
             state.release(location)
 

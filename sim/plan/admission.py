@@ -26,6 +26,10 @@ class Placer(Protocol):
         """A job on free hosts and slots, by its number; None if there are too few now."""
         ...
 
+    def release_hosts(self, index: int) -> None:
+        """Take back a job's hosts, before its slots."""
+        ...
+
     def release(self, index: int) -> None:
         """Take back what a job has."""
         ...

@@ -39,8 +39,9 @@ _CAPTIONS = {
     "later it began than the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
-    "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until it "
-    "has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while it ran.",
+    "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
+    "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
+    "it ran.",
     "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
     "one of their own where they run beside it; the network is below, a track for each bucket under way.",
     "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "

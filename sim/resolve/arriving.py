@@ -78,7 +78,7 @@ def check_admission(variant: models.Variant, location: Location) -> None:
         if "worker" in type(fault).model_fields:
             raise location.error(
                 f"faults.{index}",
-                f"with admission: fifo a worker's host is not known before it runs, so no {fault.kind} strikes it",
+                f"with admission: fifo workers have no hosts of their own that {fault.kind} could strike",
                 "use a fault on links or switches, or admission: reserved",
             )
 

@@ -1,8 +1,8 @@
 """Hosts and slots for jobs that come and go: each is placed when it is admitted, as jobs of a plan are.
 
 A job that ends gives back its hosts and its slots. A program whose slots are divided among jobs (SwitchML: a
-contiguous range each, by the control plane) has no room when no range is free; one whose entries all jobs share
-(ATP: by hash, the first packet claims an entry) has room for any job.
+contiguous range each, by the control plane) has no room when no range is free; one whose entries all jobs
+share (ATP: by hash, the first packet claims an entry) has room for any job.
 """
 
 from __future__ import annotations
@@ -88,7 +88,12 @@ class Queue:
 
     def release(self, index: int) -> None:
         """Take back what a job has."""
+        self.release_hosts(index)
         self._site.release(self._wanted[index].location)
+
+    def release_hosts(self, index: int) -> None:
+        """Take back a job's hosts, before its slots."""
+        self._site.occupied.release(self._wanted[index].location)
 
     def _placed(self, index: int, collective: CollectiveSection) -> JobPlan:
         section, location = self._wanted[index]

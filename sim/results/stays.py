@@ -2,12 +2,14 @@
 
 Times are simulated. A job *waits* from its arrival until it has hosts and slots, and *runs* from then until
 its last step has ended; its *completion time* is both together. *Alone* is its completion time on the idle
-network, with the same faults on packets and no others. Its *slowdown* is completion time over that.
+network, with its own collective (not its fallback), the same faults on packets and no other faults. Its
+*slowdown* is completion time over that.
 
 *Fairness* is Jain's index of x_i = alone_i / running_i, the share of its own speed that job i had while it
-ran: (Σx)² / (n · Σx²), over the n jobs that ran at the same time as another job, for a positive time. It is 1 if all
-are slowed down alike and tends to 1/n if one goes ahead of all others (Jain, Chiu, Hawe, "A quantitative
-measure of fairness and discrimination for resource allocation in shared computer systems", DEC-TR-301, 1984).
+ran: (Σx)² / (n · Σx²), over the n jobs that ran at the same time as another job, for a positive time. It is 1
+if all are slowed down alike and tends to 1/n if one goes ahead of all others (Jain, Chiu, Hawe, "A
+quantitative measure of fairness and discrimination for resource allocation in shared computer systems",
+DEC-TR-301, 1984).
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ class Settings(JobSections, NetworkSections):
     jobs: tuple[JobSection, ...] = ()
     """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
     admission: Literal["reserved", "fifo"] = "reserved"
-    """What arriving jobs get. reserved: every job has hosts and slots of its own from beginning to end. fifo: a
-    job takes free hosts and slots when it arrives and gives them back when it ends; if there are too few it
+    """What arriving jobs get. reserved: every job has hosts and slots of its own from beginning to end. fifo:
+    a job takes free hosts and slots when it arrives and gives them back when it ends; if there are too few it
     waits, and all later ones behind it."""
 
 

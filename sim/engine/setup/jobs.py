@@ -250,8 +250,8 @@ def _add_server(world: World, job: Job, server: Server) -> World:
             set_rate(link, int(link.rate_bps))
             if is_down:
                 link.buffer_ps = DOWN
-    entries = _with_entries(world.entries, total, world.registers.values.shape[1])
-    return world._replace(servers=servers, sums=sums, used=used, entries=entries, places=places)
+    kept = _with_entries(world.entries, total, world.registers.values.shape[1])
+    return world._replace(servers=servers, sums=sums, used=used, entries=kept, places=places)
 
 
 def _with_entries(old: Entries, count: int, words: int) -> Entries:

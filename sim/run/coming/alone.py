@@ -36,9 +36,7 @@ def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     alone = replace(
         variant,
         jobs=(replace(job, start_ps=0),),
-        faults=replace(
-            variant.faults, faults=tuple(one for one in variant.faults.faults if one.effect in rules)
-        ),
+        faults=replace(variant.faults, faults=on_packets),
         sections=(),
         admission=None,
     )

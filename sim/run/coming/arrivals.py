@@ -1,10 +1,10 @@
 """Starts the jobs of a variant: all at the beginning, or each when it is admitted; takes back what they had.
 
 First in, first out: the job that has waited longest is placed next, and no later one overtakes it. Jobs that
-arrive at the same time are in the order of the scenario. A job that ends gives back its hosts and slots at
-once; where it has sent packets again, or faults are on packets, only after its timeout, because copies that
-are still on their way would get into the slots of the next job. Then its slots are reset, as a control plane
-does; entries that all jobs share are not, because no job owns them.
+arrive at the same time are in the order of the scenario. A job that ends gives back its hosts at once, and
+slots of its own too; but where it has sent packets again, or faults are on packets, it keeps the slots for
+its timeout more, because copies that are still on their way would get into those of the next job. Then its
+slots are reset, as a control plane does. Entries that all jobs share are not: no job owns them.
 """
 
 from __future__ import annotations
@@ -108,8 +108,11 @@ class Arrivals:
         assert self._placer is not None
         yield running.process
         if pause_ps := self._pause_ps(index, running):
+            self._placer.release_hosts(index)
+            self._admit()
             yield self._environment.timeout(pause_ps)
-        self.leaks[index] = running.collective.leaks()
+        if self._has_own_slots(index):
+            self.leaks[index] = running.collective.leaks()
         self._simulation.fabric.release(index)
         self._placer.release(index)
         self._admit()
@@ -131,5 +134,12 @@ class Arrivals:
 
     def _pause_ps(self, index: int, running: Running) -> int:
         """How long copies of a job's packets may be on their way after its end."""
+        if not self._has_own_slots(index):
+            return 0
         has_copies = self._simulation.variant.faults.rules or running.collective.retransmitted_packets()
         return self.jobs[index].collective.timeout_ps if has_copies else 0
+
+    def _has_own_slots(self, index: int) -> bool:
+        """Whether switches hold slots for a job that no other job uses at that time."""
+        trees = self.jobs[index].collective.aggregations
+        return any(not tree.program.has_server for tree in trees)
