@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import Field, TypeAdapter, ValidationError
 
 from netfold.sim.errors import DataError, shown
-from netfold.sim.results.forms import Count, Finite, Form, Fusion, Jobs, JobTimes, Number, Stay
+from netfold.sim.results.forms import Count, Finite, Form, Fusion, Input, Jobs, JobTimes, Number, Stay
 from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
@@ -198,15 +198,6 @@ class _Injected(Form):
     first_ps: Count | None
 
 
-class _Input(Form):
-    """A file that the scenario names."""
-
-    path: str
-    kept: bool = True  # a copy is in the folder
-    bytes: Count
-    sha256: str
-
-
 class _Summary(Form):
     """summary.json."""
 
@@ -214,7 +205,7 @@ class _Summary(Form):
     description: str = ""
     chosen: list[str] = Field(default_factory=list)
     unfinished: list[str] = Field(default_factory=list)  # variants that were not run to their end
-    inputs: list[_Input] = Field(default_factory=list)
+    inputs: list[Input] = Field(default_factory=list)
     seed: Count
     sets: list[str]
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""What the forms of a run folder's JSON files are made of, and those of fusion and of jobs."""
+"""What the forms of a run folder's JSON files are made of, and those of fusion, jobs and inputs."""
 
 from __future__ import annotations
 
@@ -97,3 +97,12 @@ class Jobs(Form):
     slowdown: _Spread | None
     overlapping: Count
     fairness: Number | None
+
+
+class Input(Form):
+    """A file that the scenario names."""
+
+    path: str
+    kept: bool = True  # a copy is in the folder
+    bytes: Count
+    sha256: str
