@@ -3,8 +3,9 @@
 First in, first out: the job that has waited longest is placed next, and no later one overtakes it. Jobs that
 arrive at the same time are in the order of the scenario. A job that ends gives back its hosts at once, and
 slots of its own too; but where it has sent packets again, or faults are on packets, it keeps the slots for
-its timeout more, because copies that are still on their way would get into those of the next job. Then its
-slots are reset, as a control plane does. Entries that all jobs share are not: no job owns them.
+its timeout and the longest delay of these faults, because copies that are still on their way would get into
+those of the next job. Then its slots are reset, as a control plane does. Entries that all jobs share are not:
+no job owns them.
 """
 
 from __future__ import annotations
@@ -136,8 +137,10 @@ class Arrivals:
         """How long copies of a job's packets may be on their way after its end."""
         if not self._has_own_slots(index):
             return 0
-        has_copies = self._simulation.variant.faults.rules or running.collective.retransmitted_packets()
-        return self.jobs[index].collective.timeout_ps if has_copies else 0
+        rules = self._simulation.variant.faults.rules
+        if not rules and not running.collective.retransmitted_packets():
+            return 0
+        return self.jobs[index].collective.timeout_ps + max((one.delay_ps for one in rules), default=0)
 
     def _has_own_slots(self, index: int) -> bool:
         """Whether switches hold slots for a job that no other job uses at that time."""
