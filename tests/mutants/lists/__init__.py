@@ -42,6 +42,7 @@ FOLDERS = (
     "devices",
     "hosts",
     "torch",
+    "jobs",
 )
 
 

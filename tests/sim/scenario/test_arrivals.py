@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -13,9 +14,7 @@ from tests.sim.scenes import TINY, plan, refused
 
 def arrivals_ps(tmp_path: Path, jobs: str, *sets: str) -> list[tuple[str, int]]:
     (variant,) = plan(tmp_path, *sets, text=f"{TINY}admission: fifo\njobs: {jobs}\n").variants
-    return [
-        (name, job.start_ps) for name, job in zip(variant.job_names, variant.jobs, strict=True)
-    ]
+    return [(name, job.start_ps) for name, job in zip(variant.job_names, variant.jobs, strict=True)]
 
 
 def test_a_template_without_arrivals_has_all_jobs_at_its_start(tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_poisson_gaps_are_exponential_and_independent() -> None:
     )
     assert distance < 1.95 / math.sqrt(count)
     centred = [gap - mean for gap in gaps]
-    together = sum(a * b for a, b in zip(centred, centred[1:], strict=False)) / (count * mean**2)
+    together = sum(a * b for a, b in itertools.pairwise(centred)) / (count * mean**2)
     assert abs(together) < 4 / math.sqrt(count)
 
 

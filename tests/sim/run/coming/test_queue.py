@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -13,15 +14,13 @@ from tests.sim.run.coming.scene import Asked, admissions_us, running_us, summary
 def lindley_us(arrivals_us: list[float], service_us: float) -> list[float]:
     """Waiting times of a queue with one server: W(k+1) = max(0, W(k) + S − gap) (Lindley 1952)."""
     waits = [0.0]
-    for before, after in zip(arrivals_us, arrivals_us[1:], strict=False):
+    for before, after in itertools.pairwise(arrivals_us):
         waits.append(max(0.0, waits[-1] + service_us - (after - before)))
     return waits
 
 
 def test_one_set_of_hosts_is_a_queue_with_deterministic_service() -> None:
-    found = summary(
-        "jobs: [{name: a, workers: 4, count: 12, arrivals: {kind: poisson, mean_gap: 9us}}]\n"
-    )
+    found = summary("jobs: [{name: a, workers: 4, count: 12, arrivals: {kind: poisson, mean_gap: 9us}}]\n")
     jobs = found["variants"]
     alone_us = jobs[0]["metrics"]["alone_us"]
 
@@ -122,14 +121,14 @@ def test_a_job_without_hosts_waits_whatever_its_fallback() -> None:
 
 
 def test_a_job_that_gets_used_slots_has_the_results_of_a_job_that_gets_new_ones() -> None:
-    found = summary("jobs: [{name: a, workers: 4, count: 4, arrivals: {kind: even, gap: 1us}}]\n", elements=5001)
+    found = summary(
+        "jobs: [{name: a, workers: 4, count: 4, arrivals: {kind: even, gap: 1us}}]\n", elements=5001
+    )
     assert found["verdict"] == "pass"
     keys = ("wire_bytes_up", "packets", "packets_retransmitted", "passes", "nmse", "aggregation_time_us")
     first, *others = [{key: job["metrics"][key] for key in keys} for job in found["variants"]]
     for other in others:
         assert other == pytest.approx(first, rel=1e-12)
-
-
 
 
 def test_copies_on_their_way_do_not_get_into_the_slots_of_the_next_job() -> None:
@@ -140,7 +139,7 @@ def test_copies_on_their_way_do_not_get_into_the_slots_of_the_next_job() -> None
     jobs = found["variants"]
     assert found["verdict"] == "pass"
     assert sum(job["metrics"]["packets_retransmitted"] for job in jobs) > 0
-    for before, after in zip(jobs, jobs[1:], strict=False):
+    for before, after in itertools.pairwise(jobs):
         # The next one has the hosts at once; slots are plenty, so it need not wait for the old ones.
         assert after["stay"]["admitted_us"] == pytest.approx(before["stay"]["end_us"], abs=1e-6)
 
