@@ -114,7 +114,10 @@ def _run_variant(
     simulation = replace(simulation, variant=variant)
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
-    counters = [[] if one is None else one.collective.switch_counters() for one in arrivals.running]
+    counters = [None if one is None else one.collective.switch_counters() for one in arrivals.running]
+    there = replace(
+        variant, jobs=tuple(job for job, own in zip(arrivals.jobs, counters, strict=True) if own is not None)
+    )
     samples = sampler.samples()
     alone_ps = alone_times(replace(simulation, variant=planned)) if variant.admission else {}
     results = []
@@ -129,8 +132,8 @@ def _run_variant(
             ending = ending._replace(leaks=left)
         if ending.leaks:
             ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
-        checks = check_job(job, one.training.journal, links, ending, counters[index])
-        checks += check_network(variant, links, faults, counters, job.label)
+        checks = check_job(job, one.training.journal, links, ending, counters[index] or [])
+        checks += check_network(there, links, faults, [own for own in counters if own is not None], job.label)
         facts = simulation.facts(job, one.collective, links, ending)
         facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, samples), stay=stay)
         results.append(JobResult(job.label, one.training.journal, checks, facts))

@@ -7,6 +7,11 @@ from typing import Any
 
 from netfold.sim.report import words
 
+JOBS_LEGEND = (
+    "job: from its arrival to its end, waiting included; slowdown: that over its time on the idle network; "
+    "fairness: Jain's index of the share of its own speed that each job had while it ran"
+)
+
 
 def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
     """A line for every variant with such jobs."""

@@ -51,7 +51,8 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, routing, workers, "
-        "workload, device, overlap, codec, collective, published, faults, jobs, admission, variants, sweep",
+        "hosts, workload, device, overlap, codec, collective, published, faults, jobs, admission, variants, "
+        "sweep",
     ),
     (
         "variants.ring.seed=1",

@@ -60,8 +60,8 @@ def running_us(job: dict[str, Any]) -> float:
 def admissions_us(jobs: list[Asked], hosts: int, slots: int) -> list[float]:
     """When each job is admitted: first in, first out, by free hosts and by the lowest free range of slots.
 
-    Written from that sentence alone: whenever a job arrives or ends, the head of the queue is admitted while it
-    fits.
+    Written from that sentence alone: whenever a job arrives or ends, the head of the queue is admitted
+    while it fits.
     """
     order = sorted(range(len(jobs)), key=lambda index: (jobs[index].arrival_us, index))
     instants = sorted(job.arrival_us for job in jobs)
