@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -127,7 +128,8 @@ class Arrivals:
             if admitted is None:
                 return
             self._queue.popleft()
-            self.jobs[index] = admitted.job
+            planned = self.jobs[index]  # with what a warm-up has found
+            self.jobs[index] = replace(admitted.job, workload=planned.workload, costs=planned.costs)
             if admitted.is_fallback:
                 self._fallbacks.add(index)
             self._start(index)
