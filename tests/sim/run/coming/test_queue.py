@@ -100,6 +100,22 @@ def test_slots_of_switchml_are_divided_and_entries_of_atp_are_shared() -> None:
     assert sum(job["switches"][0]["collisions"] for job in found["variants"]) > 0
 
 
+@pytest.mark.parametrize(("slots", "follows"), [(4000, "a"), (4001, "b")])
+def test_a_range_between_others_is_used_if_it_is_long_enough(slots: int, follows: str) -> None:
+    """The first job leaves 4000 slots below those of the second, which leaves fewer above."""
+    found = summary(
+        "jobs:\n"
+        "  - {name: a, workers: 1, workload: {elements: 1000}, collective: {slots: 4000}}\n"
+        "  - {name: b, workers: 1, workload: {elements: 20000}, collective: {slots: 4000}}\n"
+        f"  - {{name: c, workers: 1, collective: {{slots: {slots}}}}}\n"
+    )
+    a, b, c = found["variants"]
+
+    assert found["verdict"] == "pass"
+    assert a["stay"]["end_us"] < b["stay"]["end_us"]
+    assert c["stay"]["admitted_us"] == {"a": a, "b": b}[follows]["stay"]["end_us"]
+
+
 def test_a_job_without_room_on_the_switch_falls_back_if_it_may() -> None:
     found = summary(TWO.format(a=ALL, b=f"{ALL}, start: 1us, fallback: {{kind: ring}}"))
     first, second = found["variants"]
