@@ -23,7 +23,7 @@ from netfold.topologies.routing import Network
 class JobPlan:
     """One resolved job of a variant. It guarantees that:
 
-    - every worker has a host that no other worker uses;
+    - every worker has a host that no other worker uses at that time;
     - its collective supports the codec's merges;
     - its program fits its switches beside the other jobs there; its slots are whole messages and not shared;
     - a window of messages between hosts holds at least as many packets as one acknowledgement covers.

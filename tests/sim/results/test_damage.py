@@ -374,7 +374,7 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_the_form_names_every_metric() -> None:
-    """Two are of runs that spray packets alone, four of those with a score to reach, five of jobs that come."""
+    """Two are of runs that spray packets alone, four of those with a score to reach, five of jobs."""
     stay = Stay(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
     fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, stay=stay)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
