@@ -56,14 +56,18 @@ class Registers(NamedTuple):
 def new_registers(slots: int, words: int) -> Registers:
     """Cleared registers for `slots` slots, two versions each, of `words` words."""
     registers = Registers(np.zeros(2 * slots, SLOT).view(np.recarray), np.zeros((2 * slots, words), np.int32))
-    clear(registers, slice(None))
+    _clear_slots(registers, slice(None))  # values are zero, and their memory not touched
     return registers
 
 
 def clear(registers: Registers, rows: slice) -> None:
     """Reset rows to their initial state; armed timers no longer fire."""
+    _clear_slots(registers, rows)
+    registers.values[rows] = 0
+
+
+def _clear_slots(registers: Registers, rows: slice) -> None:
     registers.slots[rows] = np.zeros((), SLOT)
     registers.slots["turn"][rows] = -1
     registers.slots["timer_order"][rows] = -1
     registers.slots["last_ps"][rows] = -1
-    registers.values[rows] = 0

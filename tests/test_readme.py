@@ -189,7 +189,8 @@ def all_keys() -> str:
         if name != "name":
             members = [_resolved(member, variant["$defs"]) for member in _members(section)]
             if name == "jobs":  # whose other keys are the sections above
-                own = {key: one for key, one in members[0]["properties"].items() if key in ("name", "start")}
+                keys = ("name", "start", "count", "arrivals", "fallback")
+                own = {key: one for key, one in members[0]["properties"].items() if key in keys}
                 members = [{**members[0], "properties": own}]
             members = [member for member in members if "properties" in member]  # none of a plain value
             default = f" Default: {_written(section['default'])}." if "default" in section else ""
@@ -206,6 +207,9 @@ def all_keys() -> str:
             parts.append(_section("`workload.fusion.costs`", "", [given]))
             parts.append(_section("`encode`, `network` and `decode` of `workload.fusion.costs`", "", [stage]))
             parts.append(_section("`workload.evaluate`", "", [variant["$defs"]["Evaluate"]]))
+        if name == "jobs":
+            kinds = [variant["$defs"][f"{kind}Arrivals"] for kind in ("Fixed", "Even", "Poisson")]
+            parts.append(_section("`jobs.arrivals`", "", kinds))
         if name == "topology":
             for key, held in (("links", "LinkOverride"), ("switch_profiles", "ProfileOverride")):
                 parts.append(_section(f"`topology.{key}`", "", [variant["$defs"][held]]))

@@ -36,6 +36,7 @@ BIRD_SECOND = 30  # and of those, the rows that they send; also of bird_shared
 BIRD_SHARED = 31  # rows that codec bird_shared keeps, and how norms are rounded for it
 SWEEP_SEED = 53  # seeds of a sweep's repeats
 DEVICE_JITTER = 54  # how much slower or faster than usual a worker's device is in a step
+JOB_ARRIVALS = 56  # gaps between the jobs of a template
 COUNT_SKETCH = 48  # counters and signs of codec count_sketch
 
 # After a packet's key.

@@ -169,6 +169,11 @@ class Keeper:
             self._refused.add(str(error))
             _LOGGER.warning("%s: no checkpoint now: %s; it is taken after a later step", what, error)
 
+    def refuse_all(self, what: str, reason: str) -> None:
+        """Say why no state of a variant can be stored; its result can."""
+        if self._every:
+            _LOGGER.warning("%s: no checkpoint before its end: %s", what, reason)
+
     @property
     def unfinished(self) -> str:
         """Name of the folder that the run has its finished variants in; "": none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import networkx as nx
 
@@ -38,6 +38,18 @@ class CollectiveSection(Section):
     kind: str
 
 
+class SharedState(Protocol):
+    """What a collective keeps of the jobs of a variant."""
+
+    network: Network
+
+    def release(self, location: Location) -> None:
+        """Free what a job has reserved."""
+
+    def add_loopbacks(self) -> None:
+        """Add loopback links to `network` wherever jobs like the earlier ones may need them."""
+
+
 @dataclass
 class Site:
     """State that the jobs of a variant share; they are resolved one after the other."""
@@ -47,9 +59,21 @@ class Site:
     profiles: dict[str, Profile]  # of switches, by their name
     profile_key: str  # the scenario key that names them
     occupied: HostAllocation
-    shared_state: dict[str, Any] = field(
+    shared_state: dict[str, SharedState] = field(
         default_factory=dict
     )  # what a collective keeps of earlier jobs, by its kind
+
+    def release(self, location: Location) -> None:
+        """Free what the collective of a job has reserved; its hosts are in `occupied`."""
+        for state in self.shared_state.values():
+            state.release(location)
+
+    def add_links(self) -> None:
+        """Add the links that a job like the earlier ones may need on switches where none of them is."""
+        for state in self.shared_state.values():
+            state.network = self.network
+            state.add_loopbacks()
+            self.network = state.network
 
 
 @dataclass(frozen=True)

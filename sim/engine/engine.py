@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from netfold.sim.engine.carrying import EngineSchedules, check_size
@@ -55,6 +55,7 @@ class Engine(EngineSchedules):
         self._keep_alive = KeepAlive()
         self._lock_step = LockStep()
         self._jobs: list[Job] = []
+        self._room: dict[int, int] | None = None  # slots by switch, for jobs that come later
         self._make_room(64)
 
     def start_log(self) -> None:
@@ -75,12 +76,24 @@ class Engine(EngineSchedules):
             raise RuntimeError(f"cannot advance from {self.now_ps} ps past {following} ps to {time_ps} ps")
         self.world.clock[0].now_ps = time_ps
 
-    def add_job(self, job: Job) -> int:
-        """Add a job with its slots and one stream per worker; only before the first packet."""
+    def reserve_slots(self, room: Mapping[int, int]) -> None:
+        """Give switches slots for all jobs that may come, so that jobs can be added at any time."""
         if self.world.clock[0].order > 0:
+            raise RuntimeError("slots cannot be reserved once packets have been sent")
+        self._room = dict(room)
+
+    def add_job(self, job: Job) -> int:
+        """Add a job with its slots and one stream per worker.
+
+        Raises
+        ------
+        RuntimeError
+            Packets have been sent, and no slots were reserved, or too few.
+        """
+        if self.world.clock[0].order > 0 and self._room is None:
             raise RuntimeError("a job cannot be added once packets have been sent")
         check_size(job.frame, job.lanes)
-        self.world = jobs.add_job(self.world, job)
+        self.world = jobs.add_job(self.world, job, self._room or {})
         self._jobs.append(job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
         burst = self._copies * (max(window, len(job.hosts) + len(job.branches)) + 8)
@@ -231,6 +244,10 @@ class Engine(EngineSchedules):
     def clear(self, switch: int) -> None:
         """Reset all registers of a switch."""
         control.clear(self.world, switch)
+
+    def release_job(self, job: int) -> None:
+        """Reset the slots of a job that has ended, for the next job that gets them."""
+        control.release(self.world, job)
 
     def crash(self, host: int) -> None:
         """Stop a host permanently."""

@@ -40,16 +40,22 @@ class Location:
     scenario: ScenarioInfo
     variant: str
     job: str = ""
+    number: int = 0  # of a job among those of its template, from 1; 0: it is the only one
+
+    @property
+    def name(self) -> str:
+        """The job's own name; empty if the variant has one job."""
+        return f"{self.job}-{self.number}" if self.number else self.job
 
     @property
     def label(self) -> str:
         """Its name in results."""
-        return f"{self.variant}/{self.job}" if self.job else self.variant
+        return f"{self.variant}/{self.name}" if self.job else self.variant
 
     @property
     def name_in_errors(self) -> str:
         """What errors about other jobs call it."""
-        return f"job {self.job!r}"
+        return f"job {self.name!r}"
 
     def error(self, path: str, message: str, hint: str = "") -> ScenarioError:
         """An error about the value at a path of the variant."""

@@ -91,6 +91,12 @@ class Fabric:
             self._sampler.add_job(owner)
         return self.engine.add_job(job)
 
+    def release(self, owner: int) -> None:
+        """Reset the slots of a job of the variant that has ended."""
+        for number, one in enumerate(self._jobs):
+            if one.owner == owner:
+                self.engine.release_job(number)
+
     def stream(
         self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None
     ) -> simpy.Event:

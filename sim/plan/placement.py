@@ -54,6 +54,10 @@ class HostAllocation:
         self._taken.update(dict.fromkeys(chosen, (what.noun, location)))
         return tuple(chosen)
 
+    def release(self, location: Location) -> None:
+        """Free the hosts of a job."""
+        self._taken = {host: one for host, one in self._taken.items() if one[1] != location}
+
     def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
         is_named, seed = not isinstance(placement, str), location.scenario.seed
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
+from netfold.sim.plan.admission import Admission
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.overlap import Overlap
@@ -22,7 +23,7 @@ from netfold.topologies.routing import Network
 class JobPlan:
     """One resolved job of a variant. It guarantees that:
 
-    - every worker has a host that no other worker uses;
+    - every worker has a host that no other worker uses at that time;
     - its collective supports the codec's merges;
     - its program fits its switches beside the other jobs there; its slots are whole messages and not shared;
     - a window of messages between hosts holds at least as many packets as one acknowledgement covers.
@@ -58,6 +59,8 @@ class VariantPlan:
     jobs: tuple[JobPlan, ...]  # one or more
     graph: nx.Graph = field(default_factory=nx.Graph)  # the topology, as given
     can_aggregate: frozenset[str] = frozenset()  # profiles of its switches that run programs
+    sections: tuple[int, ...] = ()  # of each job: its place in the scenario's list
+    admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
 
     @property
     def job_names(self) -> tuple[str, ...]:
@@ -72,4 +75,5 @@ class VariantPlan:
     @property
     def timeout_max_ps(self) -> int:
         """The longest timeout of its traffic."""
-        return max(job.collective.timeout_max_ps for job in self.jobs)
+        others_ps = 0 if self.admission is None else self.admission.timeout_max_ps
+        return max(others_ps, *(job.collective.timeout_max_ps for job in self.jobs))

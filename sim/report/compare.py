@@ -21,6 +21,7 @@ from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, n
 from netfold.sim.report.answer.bounds import parts_of, sentence, short
 from netfold.sim.report.answer.ranking import AS_GIVEN, RANKED_BY, check_sort, order_key
 from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.jobs.lines import JOBS_LEGEND, lines
 from netfold.sim.report.shown import Shown
 from netfold.sim.report.table import verdict_text
 from netfold.sim.results.reader import Run, load
@@ -79,10 +80,12 @@ class Comparison(Shown):
     notes: tuple[str, ...]
     runs: tuple[str, ...]  # names, by number
     sort: str = AS_GIVEN
+    jobs: tuple[Mapping[str, Any], ...] = ()  # of each variant with jobs that come and go, and its run
 
     def as_dict(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return asdict(self)
+        """What `--json` prints; `jobs` only if there are any."""
+        found = asdict(self)
+        return found if self.jobs else {name: value for name, value in found.items() if name != "jobs"}
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -104,6 +107,7 @@ class Comparison(Shown):
         trained = any(words.has_trained(row.metrics) for row in self.rows)
         tested = any(words.is_tested(row.metrics) for row in self.rows)
         aimed = any(words.has_target(row.metrics) for row in self.rows)
+        staying = any("completion_time_us" in row.metrics for row in self.rows)
         table = FittingTable("", self._legend(), _KEYS_COUNT, _RATIO_COLUMNS)
         table.add_column("#", justify="right")
         table.add_column("run", justify="right")
@@ -116,6 +120,7 @@ class Comparison(Shown):
             *(["training loss"] if trained else []),
             *(["held-out data"] if tested else []),
             *(["target"] if aimed else []),
+            *(["job", "slowdown"] if staying else []),
             "verdict",
         ):
             table.add_column(heading)
@@ -136,6 +141,8 @@ class Comparison(Shown):
                 *([words.training_loss(metrics)] if trained else []),
                 *([words.held_out_score(metrics)] if tested else []),
                 *([words.to_target(metrics)] if aimed else []),
+                *([words.time(metrics.get("completion_time_us"))] if staying else []),
+                *([words.times(metrics.get("slowdown"))] if staying else []),
                 verdict_text(row.verdict),
             )
         return table
@@ -171,7 +178,13 @@ class Comparison(Shown):
             for row in self.rows
             if (text := sentence(row.parts))
         ]
-        return [_LEGEND, *runs, *told, *(f"note: {note}" for note in self.notes)]
+        coming = [
+            f"{line} (run {1 + self.runs.index(one['run'])})" if several else line
+            for one, line in zip(self.jobs, lines(self.jobs), strict=True)
+        ]
+        if coming:
+            coming.insert(0, JOBS_LEGEND)
+        return [_LEGEND, *runs, *told, *coming, *(f"note: {note}" for note in self.notes)]
 
     def _marked(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
@@ -211,7 +224,8 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     rows = [_row(run, variant, base) for run in loaded for variant in run.summary["variants"]]
     notes = tuple(note for run in loaded for note in notes_on(run, base))
     names = tuple(dict.fromkeys(row.run for row in rows))
-    return Comparison(base.name, tuple(_ranked(rows, sort)), notes, names, sort)
+    jobs = tuple({"run": name_of(run), **one} for run in loaded for one in run.summary.get("jobs", []))
+    return Comparison(base.name, tuple(_ranked(rows, sort)), notes, names, sort, jobs)
 
 
 def _row(run: Run, variant: dict[str, Any], base: Baseline) -> Row:

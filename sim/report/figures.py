@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 from netfold.sim.report import style, words
 from netfold.sim.report.answer.figure import Bar, ranked_bars
 from netfold.sim.report.answer.ranking import order_key
+from netfold.sim.report.jobs.chart import job_chart
 from netfold.sim.report.learning import learning
 from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
@@ -33,6 +34,7 @@ def figures(run: Run) -> dict[str, bytes]:
         "bounds.svg": bound_times,
         "breakdown.svg": partial(time_spent, labels=labels),
         "bytes.svg": partial(bytes_sent, labels=labels),
+        "jobs.svg": job_chart,
         "timeline.svg": partial(timeline, labels=labels),
         "utilisation.svg": utilisation,
         "training.svg": learning,

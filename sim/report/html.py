@@ -15,6 +15,7 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import sentence
 from netfold.sim.report.answer.ranking import fastest_of
 from netfold.sim.report.figures import figures
+from netfold.sim.report.jobs.lines import fairness
 from netfold.sim.report.networks.busy import busy_links
 from netfold.sim.report.setup import setup
 from netfold.sim.results.reader import Run, load
@@ -38,6 +39,9 @@ _CAPTIONS = {
     "later it began than the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
+    "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
+    "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
+    "it ran.",
     "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
     "one of their own where they run beside it; the network is below, a track for each bucket under way.",
     "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
@@ -105,6 +109,9 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         fastest=fastest_of(variants),
         bound=sentence,
+        jobs=run.summary.get("jobs", []),
+        staying=[variant for variant in variants if variant.get("stay") is not None],
+        fairness=fairness,
         fused=[variant for variant in variants if "fusion" in variant],
         weighed=_weighed(variants),
         buckets_max=BUCKETS_MAX,

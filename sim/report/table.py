@@ -12,6 +12,7 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import short
 from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.jobs.lines import lines
 from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.results.verdicts import kind
 
@@ -35,6 +36,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *([line] if (line := fastest_line(variants)) else []),
         *_time_shares(variants),
         *_codec_events(variants),
+        *lines(summary.get("jobs", [])),
         *_published(variants),
         *_fused(variants),
         *_workers_held(variants),

@@ -9,21 +9,24 @@ import networkx as nx
 import numpy as np
 
 from netfold.sim.collectives import registry
-from netfold.sim.collectives.spec import JobContext, Site
+from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
 from netfold.sim.errors import Mistakes
 from netfold.sim.hosts import HostProfile, with_work
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.admission import FIFO, RESERVED, Admission
 from netfold.sim.plan.idle_network import with_pass_latency, without_drops
 from netfold.sim.plan.placement import HostAllocation, split_message_and_hint
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.plan.reference import Reference
 from netfold.sim.plan.warnings import routing_warnings, timer_warning, warnings_of
+from netfold.sim.resolve.arriving import check_admission, jobs_of
 from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.resolve.memory import refuse_more_than_fits, sizes_of
 from netfold.sim.resolve.plan import Plan
+from netfold.sim.resolve.queue import Queue, Wanted
 from netfold.sim.resolve.sections import (
     check_needs,
     device_of,
@@ -124,10 +127,15 @@ class _VariantResolver:
     def __init__(self, scenario: Scenario, variant: models.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph = build_topology(scenario, variant)
-        sections: Sequence[models.JobSection | models.Variant] = variant.jobs or (variant,)
-        self.jobs = [
-            (one, Location(scenario, variant.name, one.name if variant.jobs else "")) for one in sections
+        self.sections: tuple[int, ...] = (0,)  # of each job: its place in the scenario's list
+        self.jobs: list[tuple[models.JobSection | models.Variant, Location]] = [
+            (variant, Location(scenario, variant.name))
         ]
+        if variant.jobs:
+            arriving = jobs_of(scenario, variant)
+            self.jobs = [(one.section, one.location) for one in arriving]
+            self.sections = tuple(one.place for one in arriving)
+        check_admission(variant, self.location)
         self._profiles_found = self._profiles()
 
     def compile(self, networks: _Networks) -> None:
@@ -142,18 +150,12 @@ class _VariantResolver:
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        occupied = HostAllocation(self.graph)
-        hosts = [
-            occupied.place(sections.workers.count, sections.workers.placement, location)
-            for sections, location in self.jobs
-        ]
-        self._network = with_work(self._network, self._work(hosts))
-        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
-        jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
+        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._reserved()
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
             network = without_drops(network)
+        site.network = network
         job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
         faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
         for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
@@ -164,7 +166,38 @@ class _VariantResolver:
             for name, kind in self._profiles_found.items()
             if kind.is_programmable
         )
-        return VariantPlan(self.variant.name, network, faults, jobs, self.graph, able)
+        return VariantPlan(
+            self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
+        )
+
+    def _reserved(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+        """Jobs that have hosts and slots of their own from the beginning to the end."""
+        occupied = HostAllocation(self.graph)
+        hosts = [
+            occupied.place(sections.workers.count, sections.workers.placement, location)
+            for sections, location in self.jobs
+        ]
+        self._network = with_work(self._network, self._work(hosts))
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
+        jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
+        is_arriving = any(one.is_template for one in self.variant.jobs)
+        return site, jobs, Admission(RESERVED) if is_arriving else None
+
+    def _queued(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
+        """Jobs that take hosts and slots when they arrive: each as it is on the empty network."""
+        occupied = HostAllocation(self.graph)
+        self._network = with_work(self._network, self._work([()] * len(self.jobs)))
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
+        wanted = [
+            Wanted(section, location)
+            for section, location in self.jobs
+            if isinstance(section, models.JobSection)
+        ]
+        queue = Queue(site, wanted, self._job)
+        pairs = queue.alone()
+        jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
+        longest_ps = max((one.collective.timeout_max_ps for one in others), default=0)
+        return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
 
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
         """What each host takes for packets, by node: as its job says, or the variant."""
@@ -174,11 +207,14 @@ class _VariantResolver:
             found |= dict.fromkeys((rows[name] for name in names), sections.hosts.profile())
         return found
 
-    def _job(self, index: int, names: tuple[str, ...], site: Site) -> JobPlan:
+    def _job(
+        self, index: int, names: tuple[str, ...], site: Site, collective: CollectiveSection | None = None
+    ) -> JobPlan:
+        """A job on its hosts, with another collective than its own if one is given."""
         sections, location = self.jobs[index]
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
-        section, device = sections.collective, device_of(sections.device, workload, location)
+        section, device = collective or sections.collective, device_of(sections.device, workload, location)
         overlap = overlap_of(sections.overlap, device, location)
         summed, in_flight = summed_at_once(workload), overlap.buckets_in_flight
         context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
@@ -207,7 +243,7 @@ class _VariantResolver:
     def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
         """A job's workers, for resolving faults."""
         sections, location = self.jobs[index]
-        return JobWorkers(location.job, job.hosts, job.start_ps, sections.device.computes)
+        return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
 
     def _profiles(self) -> dict[str, Profile]:
         known = {**PROFILES, **self.location.scenario.profiles}

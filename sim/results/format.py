@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import Field, TypeAdapter, ValidationError
 
 from netfold.sim.errors import DataError, shown
-from netfold.sim.results.forms import Count, Finite, Form, Fusion, Number
+from netfold.sim.results.forms import Count, Finite, Form, Fusion, Input, Jobs, JobTimes, Number, Stay
 from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 1
@@ -34,7 +34,7 @@ class _Part(Form):
     payload_bytes: Number
 
 
-class _Metrics(Form):
+class _Metrics(JobTimes):
     """The metrics of a variant."""
 
     steps: Count
@@ -181,6 +181,7 @@ class _Variant(Form):
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     compute: str = ""  # left out: compute takes time, or an older netfold did not say
     trace: str = ""  # of a codec that raised
+    stay: Stay | None = None  # left out: the job is not one that comes and goes
     fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
@@ -197,15 +198,6 @@ class _Injected(Form):
     first_ps: Count | None
 
 
-class _Input(Form):
-    """A file that the scenario names."""
-
-    path: str
-    kept: bool = True  # a copy is in the folder
-    bytes: Count
-    sha256: str
-
-
 class _Summary(Form):
     """summary.json."""
 
@@ -213,11 +205,12 @@ class _Summary(Form):
     description: str = ""
     chosen: list[str] = Field(default_factory=list)
     unfinished: list[str] = Field(default_factory=list)  # variants that were not run to their end
-    inputs: list[_Input] = Field(default_factory=list)
+    inputs: list[Input] = Field(default_factory=list)
     seed: Count
     sets: list[str]
     verdict: Verdict
     variants: Annotated[list[_Variant], Field(min_length=1)]
+    jobs: list[Jobs] = Field(default_factory=list)
     warnings: list[str]
     injected: list[_Injected]
     approximations: list[str]

@@ -1,4 +1,4 @@
-"""What the forms of a run folder's JSON files are made of, and those of the fusion of layers."""
+"""What the forms of a run folder's JSON files are made of, and those of fusion, jobs and inputs."""
 
 from __future__ import annotations
 
@@ -52,3 +52,57 @@ class Fusion(Form):
     predicted_iteration_time_us: Number
     costs: _Costs
     buckets: list[_Fused]
+
+
+class JobTimes(Form):
+    """Metrics of a job that comes and goes; other variants do not have them."""
+
+    arrival_us: Number | None = None
+    waiting_us: Number | None = None
+    completion_time_us: Number | None = None
+    alone_us: Number | None = None
+    slowdown: Number | None = None
+
+
+class Stay(Form):
+    """When such a job was there, and where."""
+
+    admission: str
+    admitted_us: Number | None
+    end_us: Number | None
+    hosts: list[str]
+    fallback: bool
+
+
+class _Spread(Form):
+    """A figure of several jobs."""
+
+    mean: Number
+    p95: Number
+    max: Number
+
+
+class Jobs(Form):
+    """The jobs of a variant that come and go, all together."""
+
+    variant: str
+    admission: str
+    jobs: Count
+    finished: Count
+    waited: Count
+    fallbacks: Count
+    makespan_us: Number | None
+    completion_time_us: _Spread | None
+    waiting_us: _Spread | None
+    slowdown: _Spread | None
+    overlapping: Count
+    fairness: Number | None
+
+
+class Input(Form):
+    """A file that the scenario names."""
+
+    path: str
+    kept: bool = True  # a copy is in the folder
+    bytes: Count
+    sha256: str

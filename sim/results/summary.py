@@ -12,6 +12,7 @@ from netfold.sim.errors import InvariantError
 from netfold.sim.plan.reference import Reference
 from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
+from netfold.sim.results.stays import Stay, overview
 from netfold.sim.results.verdicts import of_checks, worst
 from netfold.sim.units import PS_PER_S, PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
@@ -42,6 +43,7 @@ class VariantFacts:
     )
     target: float | None = None  # score on held-out data that it is to reach
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
+    stay: Stay | None = None  # when it was there, if it is one of several jobs that come and go
 
 
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
@@ -65,9 +67,14 @@ def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, 
         _summarize_variant(name, fact, _own_records(records, name, fact.variant or name))
         for name, fact in facts.items()
     ]
+    stays: dict[str, list[Stay]] = {}
+    for name, fact in facts.items():
+        if fact.stay is not None:
+            stays.setdefault(fact.variant or name, []).append(fact.stay)
     return {
         "verdict": worst(variant["verdict"] for variant in variants),
         "variants": variants,
+        **({"jobs": [overview(name, own) for name, own in stays.items()]} if stays else {}),
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
         "injected": [asdict(fault) for fault in records.faults],
     }
@@ -115,6 +122,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "loss": _finite(steps[-1].loss) if steps else None,
         **_test_metrics(steps),
         **_target_metrics(fact, steps, finished),
+        **({} if fact.stay is None else fact.stay.metrics()),
     }
     entry: dict[str, Any] = {
         "name": name,
@@ -129,6 +137,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
     }
     if metrics["compute_time_us"] == 0:
         entry["compute"] = NO_COMPUTE
+    if fact.stay is not None:
+        entry["stay"] = fact.stay.as_dict()
     if fact.fusion is not None:
         entry["fusion"] = dict(fact.fusion)
     if fact.diagnosis is not None:

@@ -42,17 +42,20 @@ class Keeping:
         self._running: Sequence[Running] = ()
         self._workloads: tuple[Workload, ...] = ()
 
-    def begin(
-        self, running: Sequence[Running], workloads: Sequence[Workload], state: State | None = None
-    ) -> None:
+    def begin(self, running: Sequence[Running], state: State | None = None) -> None:
         """All jobs are started, and nothing has happened yet; a run that goes on has a state.
+
+        Jobs that are admitted while the variant runs have not started: no state of theirs is stored.
 
         Raises
         ------
         DataError
             The state is not of this variant.
         """
-        self._running, self._workloads = running, tuple(workloads)
+        if self._keeper is not None and len(running) < len(self._variant.jobs):
+            self._keeper.refuse_all(self._variant.name, "its jobs are admitted while it runs")
+            self._keeper = None
+        self._running, self._workloads = running, tuple(one.training.workload for one in running)
         if state is None:
             return
         for one, steps in zip(running, state.steps, strict=True):

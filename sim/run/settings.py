@@ -31,10 +31,18 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     scenario.
     """
     found = setups(plan)
-    variants = [entry | {"setup": found[entry["name"]]} for entry in summary["variants"]]
+    variants = [
+        entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))} for entry in summary["variants"]
+    ]
     chosen = [variant.name for variant in plan.variants]
     shown = {"description": plan.scenario.description, "variants": variants}
     return {**summary, **shown, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
+
+
+def _as_run(setup: dict[str, Any], stay: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings of a job, with its fallback for a collective if it had that, and without it if not."""
+    fallback = setup.pop("fallback", None)
+    return setup | {"collective": fallback} if stay is not None and stay["fallback"] else setup
 
 
 def setups(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -48,12 +56,14 @@ def setups(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
-    sections: models.JobSections = written.jobs[index] if written.jobs else written
+    sections: models.JobSections = written.jobs[variant.sections[index]] if written.jobs else written
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     overlap = _section(sections.overlap)
     hosts = {} if sections.hosts == HostsSection() else {"hosts": _section(sections.hosts)}
+    other = sections.fallback if isinstance(sections, models.JobSection) else None
     return {
+        **({} if other is None else {"fallback": _section(other, other.recorded_always)}),
         "topology": _section(written.topology, _TOPOLOGY),
         "workers": {**_section(sections.workers), **start},
         **hosts,

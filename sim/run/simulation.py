@@ -48,13 +48,18 @@ class Simulation:
     reporter: ProgressReporter
     workloads: Workloads
 
-    def start(self, index: int, after_step: Callable[[], None] = lambda: None) -> Running:
-        """Start a job by its number; its first step begins at the time in its plan."""
-        job = self.variant.jobs[index]
+    def start(
+        self, index: int, admitted: JobPlan | None = None, after_step: Callable[[], None] = lambda: None
+    ) -> Running:
+        """Start a job by its number, as planned or as `admitted`.
+
+        Its first step begins at the time in its plan, or now if that is over.
+        """
+        job = admitted or self.variant.jobs[index]
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
         workload = self.workloads.get((index, job.workload, len(job.hosts)))
         device = job.device.on(workload)
-        collective = self._collective(index, hosts, workload, device)
+        collective = self._collective(index, job, hosts, workload, device)
         parts = JobParts(
             label=job.label,
             seed=self.seed,
@@ -71,11 +76,13 @@ class Simulation:
             after_step=after_step,
         )
         training = TrainingJob(self.environment, self.fabric.engine, parts)
-        process = self.environment.process(training.steps(job.steps, job.start_ps))
+        start_ps = max(job.start_ps, int(self.environment.now))
+        process = self.environment.process(training.steps(job.steps, start_ps))
         return Running(training, collective, process)
 
-    def _collective(self, index: int, hosts: HostTimes, workload: Workload, device: Device) -> Collective:
-        job = self.variant.jobs[index]
+    def _collective(
+        self, index: int, job: JobPlan, hosts: HostTimes, workload: Workload, device: Device
+    ) -> Collective:
         context = RunContext(
             self.environment,
             self.fabric,

@@ -28,7 +28,11 @@ from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results.records import LinkRecord
+from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
+from netfold.sim.results.stays import Stay
+from netfold.sim.results.summary import VariantFacts
+from netfold.sim.run.coming.alone import alone_times
+from netfold.sim.run.coming.arrivals import Arrivals
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.keeping import Built, Keeping
@@ -115,28 +119,64 @@ def _run_variant(
     driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note, done_ps)
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
     keeping = Keeping(kept.keeper, variant, Built(environment, fabric, sampler, driver))
-    running = [simulation.start(index, keeping.after_step) for index in range(len(variant.jobs))]
-    keeping.begin(running, [one.training.workload for one in running], kept.state)
-    fabric.on_packets(_packets_reporter(reporter, running))
-    diagnosis = _finish(environment, fabric, running)
+    arrivals = Arrivals(simulation, keeping.after_step)
+    everyone = arrivals.begin()
+    keeping.begin(arrivals.started, kept.state)
+    fabric.on_packets(_packets_reporter(reporter, arrivals))
+    diagnosis = _finish(fabric, everyone, arrivals)
+    there = replace(variant, jobs=tuple(arrivals.jobs))  # where the jobs were
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
-    counters = [one.collective.switch_counters() for one in running]
-    samples = sampler.samples()
+    alone_ps = alone_times(simulation) if variant.admission else {}
+    counters = [None if one is None else one.collective.switch_counters() for one in arrivals.running]
+    records = _Records(links, faults, counters, sampler.samples())
+    end = _End(replace(simulation, variant=there), arrivals, records, diagnosis)
     results = []
-    for index, (job, one) in enumerate(zip(variant.jobs, running, strict=True)):
-        one.training.record_open_step()
-        ending = _ending(job, one, diagnosis.of(variant.job_names[index]) if diagnosis else None)
-        if ending.leaks:
-            ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
-        checks = check_job(job, one.training.journal, links, ending, counters[index])
-        checks += check_network(variant, links, faults, counters, job.label)
-        facts = simulation.facts(job, one.collective, links, ending)
-        facts = replace(facts, bounds=_bounds(variant, index, one.training.journal, (links, samples)))
-        results.append(JobResult(job.label, one.training.journal, checks, facts))
+    for index in range(len(variant.jobs)):
+        stay = arrivals.stay(index, alone_ps[variant.sections[index]]) if variant.admission else None
+        results.append(_job_result(end, index, stay))
     return VariantResult(
         tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
     )
+
+
+class _Records(NamedTuple):
+    """What links, faults and switches did until then."""
+
+    links: list[LinkRecord]
+    faults: list[FaultRecord]
+    counters: list[list[dict[str, int]] | None]  # of each job's switches; None: it was never admitted
+    samples: Samples
+
+
+class _End(NamedTuple):
+    """What is known of a variant when its last job has ended, or is stuck."""
+
+    simulation: Simulation
+    arrivals: Arrivals
+    records: _Records
+    diagnosis: Diagnosis | None
+
+
+def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
+    """The records, checks and facts of one job."""
+    variant, (links, faults, counters, samples) = end.simulation.variant, end.records
+    job, one = variant.jobs[index], end.arrivals.running[index]
+    if one is None:
+        return _never_admitted(variant, job, stay)
+    one.training.record_open_step()
+    ending = _ending(job, one, end.diagnosis.of(variant.job_names[index]) if end.diagnosis else None)
+    if (left := end.arrivals.leaks[index]) is not None and ending.verdict == "pass":
+        ending = ending._replace(leaks=left)
+    if ending.leaks:
+        ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
+    there = tuple(job for job, own in zip(variant.jobs, counters, strict=True) if own is not None)
+    own_counters = [own for own in counters if own is not None]
+    checks = check_job(job, one.training.journal, links, ending, counters[index] or [])
+    checks += check_network(replace(variant, jobs=there), links, faults, own_counters, job.label)
+    facts = end.simulation.facts(job, one.collective, links, ending)
+    bound_by = _bounds(variant, index, one.training.journal, (links, samples))
+    return JobResult(job.label, one.training.journal, checks, replace(facts, bounds=bound_by, stay=stay))
 
 
 def _bounds(
@@ -164,11 +204,18 @@ def _kinds(network: Network) -> list[Cause]:
     ]
 
 
-def _packets_reporter(reporter: ProgressReporter, running: list[Running]) -> Callable[[int, int], None]:
+def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> JobResult:
+    """The result of a job that was still waiting, or had not arrived, when a stall ended the variant."""
+    detail = "it never got hosts and slots: other jobs are stuck"
+    facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, stay=stay)
+    return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stuck", detail)], facts)
+
+
+def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callable[[int, int], None]:
     """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:
-        share = max((one.training.share() for one in running), default=0.0)
+        share = max((one.training.share() for one in arrivals.started), default=0.0)
         reporter.report(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
 
     return report
@@ -184,14 +231,14 @@ def _note(fabric: Fabric, change: Change) -> None:
             fabric.record_node_event(change.switch, CLEARED)
 
 
-def _finish(environment: simpy.Environment, fabric: Fabric, running: list[Running]) -> Diagnosis | None:
+def _finish(fabric: Fabric, everyone: simpy.Event, arrivals: Arrivals) -> Diagnosis | None:
     """Run all jobs and the packets in flight to their end; returns a diagnosis if they stall."""
     try:
-        fabric.run_until(environment.all_of([job.process for job in running]))
+        fabric.run_until(everyone)
     except StuckError as error:
         return error.diagnosis
     fabric.drain()
-    for job in running:
+    for job in arrivals.started:
         job.training.settle()
     return None
 

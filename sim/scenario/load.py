@@ -28,7 +28,7 @@ from netfold.sim.scenario.merge import (
     parse_set,
     with_child,
 )
-from netfold.sim.scenario.models import Header, JobSections, Settings, Variant
+from netfold.sim.scenario.models import JOB_KEYS, Header, JobSections, Settings, Variant
 from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
 from netfold.sim.scenario.source import ScenarioText, read_source
@@ -252,7 +252,7 @@ def _with_jobs(settings: Node, mistakes: Mistakes) -> Node:
     common = only(settings, _JOB_SECTIONS)
     complete = tuple(
         replace(merge_settings(common, job), line=job.line, path=job.path)
-        for job in _by_name(jobs, "job", ("start", *_JOB_SECTIONS), mistakes).values()
+        for job in _by_name(jobs, "job", JOB_KEYS, mistakes).values()
     )
     return with_child(settings, "jobs", replace(jobs, value=complete))
 
@@ -283,7 +283,7 @@ def _changed(settings: Node, path: tuple[str, ...], value: Node, mistakes: Mista
         names, inner = tuple(jobs.children) if jobs is not None else (), path
     if path[0] == "jobs" and len(path) == 1:
         return _with_jobs(settings, mistakes)
-    if jobs is None or inner[0] not in ("start", *_JOB_SECTIONS):
+    if jobs is None or inner[0] not in JOB_KEYS:
         return settings
     changed = tuple(
         merge_settings(job, override_at(job, inner, value)) if name in names else job
@@ -299,8 +299,8 @@ def _addressed_job(path: tuple[str, ...], value: Node, jobs: Node | None) -> tup
         raise value.error(f"there is no job {path[1]!r}", known)
     if len(path) < 3:
         raise value.error("a job cannot be replaced as a whole", "use jobs.NAME.PATH=VALUE")
-    if path[2] not in ("start", *_JOB_SECTIONS):
-        raise unknown_key(value, path[2], ("start", *_JOB_SECTIONS))
+    if path[2] not in JOB_KEYS:
+        raise unknown_key(value, path[2], JOB_KEYS)
     return path[1:2]
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.hosts.section import HostsSection
 from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Time
 from netfold.sim.keys.section import Section
+from netfold.sim.scenario.arrivals import Arrivals, FixedArrivals
 from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
@@ -24,6 +25,8 @@ from netfold.sim.workload.devices.section import DeviceSection
 from netfold.sim.workload.sections import Workload
 from netfold.topologies.routing import POLICIES
 from netfold.topologies.routing.policies import ECMP
+
+JOBS_MAX = 1000  # of a template
 
 
 class Workers(Section):
@@ -105,8 +108,42 @@ class JobSection(JobSections):
     name: Name
     """Name in tables and figures, after the variant's: lower-case letters, digits and '-'."""
     start: Time = 0
-    """When the job starts."""
+    """When the job starts; of a job with `arrivals`, the time from which they count."""
+    count: Annotated[int, Field(ge=1, le=JOBS_MAX)] | None = None
+    """How many jobs there are of it, named NAME-1, NAME-2 and so on; 1 by default."""
+    arrivals: Arrivals | None = None
+    """When they arrive; all at `start` by default."""
+    fallback: AnyCollectiveSection | None = None
+    """The collective to use if switches have no room when it is its turn; by default it waits for room."""
 
+    @property
+    def is_template(self) -> bool:
+        """Whether its jobs have numbers."""
+        return self.count is not None or self.arrivals is not None
+
+    @model_validator(mode="after")
+    def _counted(self) -> JobSection:
+        if isinstance(self.arrivals, FixedArrivals):
+            if self.count not in (None, len(self.arrivals.at)):
+                raise ValueError(
+                    f"count is {self.count}, arrivals.at has {len(self.arrivals.at)} times\nleave out count"
+                )
+        elif self.arrivals is not None and self.count is None:
+            raise ValueError(f"arrivals of kind {self.arrivals.kind} need a number of jobs\nadd count: 4")
+        return self
+
+    def starts_ps(self, seed: int, template: int) -> tuple[int, ...]:
+        """Times at which its jobs arrive, in order; `template` is its place in `jobs`."""
+        if self.arrivals is None:
+            return (self.start,) * (self.count or 1)
+        return tuple(self.start + one for one in self.arrivals.times_ps(self.count or 0, seed, template))
+
+
+_COMMON = tuple(JobSections.model_fields)
+JOB_KEYS = (
+    *(key for key in JobSection.model_fields if key not in ("name", *_COMMON)),
+    *_COMMON,
+)  # but its name
 
 _ROUTING = "How packets between hosts choose among paths. " + " ".join(
     f"{policy.kind}: {policy.meaning}." for policy in POLICIES.values()
@@ -128,6 +165,10 @@ class Settings(JobSections, NetworkSections):
     """Faults of the network and of workers."""
     jobs: tuple[JobSection, ...] = ()
     """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
+    admission: Literal["reserved", "fifo"] = "reserved"
+    """What arriving jobs get. reserved: every job has hosts and slots of its own from beginning to end. fifo:
+    a job takes free hosts and slots when it arrives and gives them back when it ends; if there are too few it
+    waits, and all later ones behind it."""
 
 
 class Variant(Settings):

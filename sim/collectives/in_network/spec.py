@@ -28,6 +28,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     """The plan of one job, which reserves its slots on the shared switches."""
     site = job.site
     switches = site.shared_state.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
+    assert isinstance(switches, Switches)
     switches.network = site.network
     found = InNetworkResolver(
         site.graph,

@@ -114,16 +114,27 @@ def lose(world: World, packet: int) -> None:
 def clear(world: World, switch: int) -> None:
     """Reset all registers of a switch, and the packet numbers it keeps for workers."""
     for number, point in enumerate(world.points):
-        if point.switch != switch:
-            continue
-        job = world.jobs[point.job]
-        first = 2 * (int(point.register_base) + int(job.slot_base))
-        registers.clear(world.registers, slice(first, first + 2 * int(job.window) * int(job.unit_packets)))
-        for row in np.flatnonzero(world.streams["point"] == number):
-            world.windows["switch_expected_psn"][row] = -1
-            world.windows["switch_psn"][row] = 0
+        if point.switch == switch:
+            _clear_point(world, number)
     for server in world.servers:
         if server.switch == switch:
             rows = slice(int(server.entry_base), int(server.entry_base) + int(server.entries))
             world.entries.rows[rows] = np.zeros((), ENTRY)
             world.entries.values[rows] = 0
+
+
+def release(world: World, job: int) -> None:
+    """Reset the slots of a job that has ended, at all its switches. Entries, which jobs share, stay."""
+    for number in np.flatnonzero(world.points["job"] == job):
+        _clear_point(world, int(number))
+
+
+def _clear_point(world: World, number: int) -> None:
+    """Reset the slots of a point's job, and the packet numbers kept for the workers there."""
+    point = world.points[number]
+    job = world.jobs[point.job]
+    first = 2 * (int(point.register_base) + int(job.slot_base))
+    registers.clear(world.registers, slice(first, first + 2 * int(job.window) * int(job.unit_packets)))
+    for row in np.flatnonzero(world.streams["point"] == number):
+        world.windows["switch_expected_psn"][row] = -1
+        world.windows["switch_psn"][row] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,25 @@ from netfold.sim.engine.loop.cold_handlers import atp_handler
 from netfold.sim.engine.setup.allocate import enlarged, set_rate
 from netfold.sim.engine.tables import atp_rows, rows
 from netfold.sim.engine.tables.addresses import address_of
-from netfold.sim.engine.tables.world import NEVER, SEGMENTS_MAX, Table, World, records
+from netfold.sim.engine.tables.world import DOWN, NEVER, SEGMENTS_MAX, Table, World, records
 from netfold.sim.engine.transports.stream import TIMEOUTS_THRESHOLD
-from netfold.switch.programs.atp import new_entries
-from netfold.switch.registers import new_registers
+from netfold.switch.programs.atp import Entries, new_entries
+from netfold.switch.registers import Registers, new_registers
 
 
-def add_job(world: World, job: Job) -> World:
-    """World with one more job: its row, points, streams, and registers for its slots."""
+def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
+    """World with one more job: its row, points, streams, and registers for its slots.
+
+    `room` has slots by switch; there a switch has no fewer, so that later jobs do not move those of earlier
+    ones. What registers, entries and packets hold is kept.
+
+    Raises
+    ------
+    RuntimeError
+        Registers that are in use would move.
+    """
     check_job(job)
+    is_first = world.clock[0].order == 0  # nothing has been sent
     first, workers = world.streams.size, len(job.hosts)
     jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
     row = jobs[-1]
@@ -46,12 +57,18 @@ def add_job(world: World, job: Job) -> World:
         stream.timeouts_threshold = TIMEOUTS_THRESHOLD
     points, children = _grow_tree(world, job, jobs.size - 1, streams[first:])
     splits, children = _grow_splits(world, job, points[world.points.size :], children)
-    slots = _place_registers(jobs, points)
+    slots = _place_registers(jobs, points, room)
+    if not is_first and (points["register_base"][: world.points.size] != world.points["register_base"]).any():
+        raise RuntimeError("registers that are in use would move; reserve slots for all jobs")
     words = max(int(one.elements * one.lanes) for one in jobs)
     windows = records((streams.size, int(jobs["window"].max())), rows.WINDOW)
     for name in ("unit", "expected_psn", "switch_expected_psn"):
         windows[name] = -1
-    world.clock[0].payload_free_count = 0
+    windows[: world.windows.shape[0], : world.windows.shape[1]] = world.windows
+    segments = records((streams.size, SEGMENTS_MAX), rows.SEGMENT)
+    segments[: world.segments.shape[0]] = world.segments
+    if is_first:
+        world.clock[0].payload_free_count = 0
     world = world._replace(
         jobs=jobs,
         points=points,
@@ -59,10 +76,10 @@ def add_job(world: World, job: Job) -> World:
         splits=splits,
         streams=streams,
         windows=windows,
-        segments=records((streams.size, SEGMENTS_MAX), rows.SEGMENT),
-        registers=new_registers(slots, words),
-        payloads=np.zeros((0, words), np.int32),
-        payload_uses=np.zeros(0, np.int32),
+        segments=segments,
+        registers=_with_registers(world.registers, slots, words),
+        payloads=np.zeros((0, words), np.int32) if is_first else _widened(world.payloads, words),
+        payload_uses=np.zeros(0, np.int32) if is_first else world.payload_uses,
     )
     return world if job.server is None else _add_server(world, job, job.server)
 
@@ -165,9 +182,28 @@ def _grow_splits(world: World, job: Job, points: Table, children: Table) -> tupl
     return splits, children
 
 
-def _place_registers(jobs: Table, points: Table) -> int:
+def _with_registers(old: Registers, slots: int, words: int) -> Registers:
+    """Registers that begin with the old ones; these themselves if they are large enough."""
+    if old.values.shape == (2 * slots, words):
+        return old
+    found, count = new_registers(slots, words), len(old.slots)
+    found.slots[:count] = old.slots
+    found.values[:count, : old.values.shape[1]] = old.values
+    return found
+
+
+def _widened(payloads: NDArray[np.int32], words: int) -> NDArray[np.int32]:
+    """Payload rows with room for `words` words, which is no less than they have."""
+    if payloads.shape[1] == words:
+        return payloads
+    found = np.zeros((payloads.shape[0], words), np.int32)
+    found[:, : payloads.shape[1]] = payloads
+    return found
+
+
+def _place_registers(jobs: Table, points: Table, room: Mapping[int, int]) -> int:
     """Give each switch its own range of slots, as long as its jobs need; returns all slots together."""
-    sizes: dict[int, int] = {}
+    sizes: dict[int, int] = dict(room)
     for point in points:
         job = jobs[point.job]
         slots = int(job.slot_base) + int(job.window) * int(job.unit_packets)
@@ -207,12 +243,23 @@ def _add_server(world: World, job: Job, server: Server) -> World:
     for link in world.links[: world.clock[0].links_count]:
         if link.buffer_bytes > 0:  # out of a switch
             marked = server.ecn_bytes if link.ecn_bytes < 0 else min(server.ecn_bytes, int(link.ecn_bytes))
+            if marked == link.ecn_bytes:
+                continue
+            is_down = link.buffer_ps == DOWN
             link.ecn_bytes = marked
             set_rate(link, int(link.rate_bps))
-    elements = world.registers.values.shape[1]
-    return world._replace(
-        servers=servers, sums=sums, used=used, entries=new_entries(total, elements), places=places
-    )
+            if is_down:
+                link.buffer_ps = DOWN
+    kept = _with_entries(world.entries, total, world.registers.values.shape[1])
+    return world._replace(servers=servers, sums=sums, used=used, entries=kept, places=places)
+
+
+def _with_entries(old: Entries, count: int, words: int) -> Entries:
+    """Entries that begin with the old ones: a switch keeps its range, new switches come behind it."""
+    found = new_entries(count, words)
+    found.rows[: len(old.rows)] = old.rows
+    found.values[: len(old.rows), : old.values.shape[1]] = old.values
+    return found
 
 
 def _place_entries(servers: Table) -> int:

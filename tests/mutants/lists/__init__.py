@@ -44,6 +44,7 @@ FOLDERS = (
     "hosts",
     "torch",
     "text",
+    "jobs",
 )
 
 

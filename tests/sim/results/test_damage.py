@@ -24,6 +24,7 @@ from netfold.sim.report.table import results_table
 from netfold.sim.results import Reference, VariantFacts, load, summarize, write_run
 from netfold.sim.results.format import FORMAT, _Metrics
 from netfold.sim.results.records import FaultRecord
+from netfold.sim.results.stays import Stay
 from netfold.sim.results.tables import TABLES
 from tests.sim.results.builders import LOSSLESS, RING, records, run_data, summary
 from tests.sim.results.damage import MISSING, ODD, changed, damaged, places
@@ -373,8 +374,9 @@ def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: i
 
 
 def test_the_form_names_every_metric() -> None:
-    """Two are of runs that spray packets alone, four of those with a score to reach."""
-    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5)
+    """Two are of runs that spray packets alone, four of those with a score to reach, five of jobs."""
+    stay = Stay(arrival_ps=0, admitted_ps=0, end_ps=1, alone_ps=1, admission="fifo")
+    fact = VariantFacts(RING.workers, 17, 9, reordering=(3, 1), target=0.5, stay=stay)
     sprayed = summarize({RING.name: fact}, records(RING))["variants"][0]["metrics"]
     assert (sprayed["packets_reordered"], sprayed["packets_retransmitted_in_vain"]) == (3, 1)
 
@@ -383,4 +385,5 @@ def test_the_form_names_every_metric() -> None:
     assert set(sprayed) - set(others) == {
         *("packets_reordered", "packets_retransmitted_in_vain"),
         *("target", "steps_to_target", "time_to_target_us", "bytes_to_target"),
+        *("arrival_us", "waiting_us", "completion_time_us", "alone_us", "slowdown"),
     }

@@ -109,13 +109,15 @@ MISTAKES = [
         "    start: 5ms",
         "    strat: 5ms",
         "FILE:11: jobs.b.strat: unknown key 'strat'\n  did you mean 'start'? "
-        "allowed: name, start, workers, hosts, workload, device, overlap, codec, collective, published",
+        "allowed: name, start, count, arrivals, fallback, workers, hosts, workload, device, overlap, codec, "
+        "collective, published",
     ),
     (
         "    start: 5ms",
         "    topology: {hosts: 3}",
         "FILE:11: jobs.b.topology: unknown key 'topology'\n  "
-        "allowed: name, start, workers, hosts, workload, device, overlap, codec, collective, published",
+        "allowed: name, start, count, arrivals, fallback, workers, hosts, workload, device, overlap, codec, "
+        "collective, published",
     ),
     ("    start: 5ms", "    start: 5", "FILE:11: jobs.b.start: cannot read 5 as a time\n"),
     (
@@ -147,7 +149,8 @@ SETS = [
     (
         "jobs.a.topology.hosts=1",
         "--set: jobs.a.topology.hosts: unknown key 'topology'\n"
-        "  allowed: start, workers, hosts, workload, device, overlap, codec, collective, published",
+        "  allowed: start, count, arrivals, fallback, workers, hosts, workload, device, overlap, codec, "
+        "collective, published",
     ),
     (
         "jobs=a",

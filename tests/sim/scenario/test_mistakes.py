@@ -51,13 +51,14 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, profiles, topology, routing, workers, "
-        "workload, device, overlap, codec, collective, published, faults, jobs, variants, sweep",
+        "hosts, workload, device, overlap, codec, collective, published, faults, jobs, admission, variants, "
+        "sweep",
     ),
     (
         "variants.ring.seed=1",
         "--set: variants.ring.seed: unknown key 'seed'\n"
         "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, "
-        "published, faults, jobs",
+        "published, faults, jobs, admission",
     ),
     (
         "topology.rate=fast",

@@ -147,7 +147,7 @@ def _part(
 ) -> CollectivePlan:
     """What switches do for some of the workers, with a share of the words."""
     name, workers, share = of
-    location = PartLocation(job.location.scenario, job.location.variant, job.location.job, name)
+    location = PartLocation(**vars(job.location), part=name)
     own = replace(
         job,
         location=location,

@@ -82,17 +82,37 @@ class Switches:
         self.profile_key = profile_key  # the scenario key of the switches' profile
         self._jobs: dict[int, list[_JobOnSwitch]] = {}  # by node
         self._loopbacks: dict[int, int] = {}
+        self._passes: dict[str, int] = {}  # further passes of packets, by profile
+        self._has_gaps = False  # some job has given its slots back
 
     def copy(self) -> Switches:
         """A copy for a reservation that may be refused."""
         copied = Switches(self.network, self.profiles, self.profile_key)
         copied._jobs = {node: list(jobs) for node, jobs in self._jobs.items()}
-        copied._loopbacks = dict(self._loopbacks)
+        copied._loopbacks, copied._passes = dict(self._loopbacks), dict(self._passes)
+        copied._has_gaps = self._has_gaps
         return copied
 
     def adopt(self, other: Switches) -> None:
         """Take over the state of a copy."""
-        self.network, self._jobs, self._loopbacks = other.network, other._jobs, other._loopbacks
+        self.network, self._jobs = other.network, other._jobs
+        self._loopbacks, self._passes = other._loopbacks, other._passes
+
+    def release(self, location: Location) -> None:
+        """Free what a job has reserved; its loopback links stay."""
+        self._has_gaps = True
+        for node, jobs in self._jobs.items():
+            self._jobs[node] = [
+                one
+                for one in jobs
+                if (one.request.location.job, one.request.location.number) != (location.job, location.number)
+            ]
+
+    def add_loopbacks(self) -> None:
+        """Give every switch a loopback link whose profile needs one for some job so far."""
+        for name, profile in self.profiles.items():
+            if profile.name in self._passes:
+                self._loopback(self.network.nodes.index(name), self._passes[profile.name])
 
     def profile_of(self, node: int) -> Profile:
         """Profile of a switch."""
@@ -115,7 +135,7 @@ class Switches:
             The program does not fit, another one runs there, too few slots are free, or the switch does not
             support the merges.
         """
-        base = max((job.slots_end for node in tree.switches for job in self._jobs.get(node, ())), default=0)
+        base = self._slot_base(tree, request.slots)
         jobs = [
             self._job_on(request, node, tree.children_count(point), base + request.slots)
             for point, node in enumerate(tree.switches)
@@ -135,6 +155,20 @@ class Switches:
             self._loopback(node, one.extra_passes) for node, one in zip(tree.switches, fits, strict=True)
         )
         return SlotAllocation(base, links, fits[0])
+
+    def _slot_base(self, tree: Tree, slots: int) -> int:
+        """First of a range of slots that is free at every point: behind all jobs, or the lowest gap."""
+        taken = sorted(
+            (job.slots_end - job.request.slots, job.slots_end)
+            for node in tree.switches
+            for job in self._jobs.get(node, ())
+        )
+        base = 0
+        for first, end in taken:
+            if self._has_gaps and first - base >= slots:
+                break
+            base = max(base, end)
+        return base
 
     def _job_on(self, request: Request, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         kind = self.profile_of(node)
@@ -171,7 +205,7 @@ class Switches:
         together = replace(
             alone,
             **widest._asdict(),
-            slots=_entries(section) or job.slots_end,
+            slots=_entries(section) or max(one.slots_end for one in (job, *others)),
             jobs=len(others) + 1,
             rate_bps=own_bps,
             others_bps=sum(
@@ -278,8 +312,10 @@ class Switches:
 
     def _loopback(self, node: int, passes: int) -> int:
         """The switch's loopback link, which all its jobs share; −1 if no packet needs a further pass."""
-        if node not in self._loopbacks:
+        if self._loopbacks.get(node, -1) < 0:
             name = self.network.nodes[node]
+            if passes:
+                self._passes[self.profiles[name].name] = passes
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
             self._loopbacks[node] = link
         return self._loopbacks[node]

@@ -1,0 +1,235 @@
+"""Jobs that come and go, against queues in plain Python and results on paper."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from tests.sim.run.coming.scene import Asked, admissions_us, running_us, summary
+
+
+def lindley_us(arrivals_us: list[float], service_us: float) -> list[float]:
+    """Waiting times of a queue with one server: W(k+1) = max(0, W(k) + S − gap) (Lindley 1952)."""
+    waits = [0.0]
+    for before, after in itertools.pairwise(arrivals_us):
+        waits.append(max(0.0, waits[-1] + service_us - (after - before)))
+    return waits
+
+
+def test_one_set_of_hosts_is_a_queue_with_deterministic_service() -> None:
+    found = summary("jobs: [{name: a, workers: 4, count: 12, arrivals: {kind: poisson, mean_gap: 9us}}]\n")
+    jobs = found["variants"]
+    alone_us = jobs[0]["metrics"]["alone_us"]
+
+    assert found["verdict"] == "pass"
+    assert [running_us(job) for job in jobs] == pytest.approx([alone_us] * 12, rel=1e-12)
+    waits = lindley_us([job["metrics"]["arrival_us"] for job in jobs], alone_us)
+    assert [job["metrics"]["waiting_us"] for job in jobs] == pytest.approx(waits, abs=1e-6)
+    assert 2 <= sum(wait > 0 for wait in waits) < 12  # some wait, some do not
+    assert found["jobs"][0]["overlapping"] == 0
+    assert found["jobs"][0]["fairness"] is None
+
+
+SLOTS_MAX = 11264  # of SwitchML on a Tofino 1: registers of 22528 pairs, two versions; the next test holds it
+
+
+def test_a_switch_has_as_many_slots_as_the_oracle_says() -> None:
+    job = "jobs: [{{name: a, workers: 1, collective: {{slots: {slots}}}}}]\n"
+    assert summary(job.format(slots=SLOTS_MAX))["verdict"] == "pass"
+    with pytest.raises(Exception, match="slots"):
+        summary(job.format(slots=SLOTS_MAX + 1))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_random_plans_are_admitted_as_by_the_oracle(seed: int) -> None:
+    draw = random.Random(seed)
+    asked = [
+        (draw.randrange(0, 12), draw.randint(1, 4), draw.choice([SLOTS_MAX // 4, SLOTS_MAX // 2, SLOTS_MAX]))
+        for _ in range(7)
+    ]
+    jobs = "".join(
+        f"  - {{name: j{number}, start: {arrival}us, workers: {workers}, collective: {{slots: {slots}}}}}\n"
+        for number, (arrival, workers, slots) in enumerate(asked)
+    )
+    found = summary(f"jobs:\n{jobs}", hosts=6)["variants"]
+
+    wanted = [
+        Asked(float(arrival), workers, slots, running_us(job))
+        for (arrival, workers, slots), job in zip(asked, found, strict=True)
+    ]
+    admitted = [job["stay"]["admitted_us"] for job in found]
+    assert admitted == pytest.approx(admissions_us(wanted, 6, SLOTS_MAX), abs=1e-6)
+    assert all(job["verdict"] == "pass" for job in found)
+    assert any(job["metrics"]["waiting_us"] > 0 for job in found)
+    for one in found:  # nobody shares a host at the same time
+        for other in found:
+            if one is not other and one["stay"]["admitted_us"] <= other["stay"]["admitted_us"]:
+                apart = one["stay"]["end_us"] <= other["stay"]["admitted_us"] + 1e-6
+                assert apart or not set(one["stay"]["hosts"]) & set(other["stay"]["hosts"])
+
+
+def test_no_job_overtakes_one_that_waits() -> None:
+    found = summary(
+        "jobs:\n"
+        "  - {name: first, workers: 3}\n"
+        "  - {name: large, workers: 4, start: 1us}\n"
+        "  - {name: small, workers: 1, start: 2us}\n"  # its host is free all the time
+    )
+    first, large, small = found["variants"]
+
+    assert large["stay"]["admitted_us"] == first["stay"]["end_us"]
+    assert small["stay"]["admitted_us"] == large["stay"]["end_us"]
+
+
+TWO = "jobs: [{{name: a, {a}}}, {{name: b, {b}}}]\n"
+ALL = f"collective: {{slots: {SLOTS_MAX}}}"
+
+
+def test_slots_of_switchml_are_divided_and_entries_of_atp_are_shared() -> None:
+    switchml = summary(TWO.format(a=ALL, b=f"{ALL}, start: 1us"))["variants"]
+    assert switchml[1]["stay"]["admitted_us"] == switchml[0]["stay"]["end_us"]
+
+    atp = "codec: {kind: fixed_point, factor: 1e6}, collective: {program: atp, frame: atp, "
+    atp += "entries: 256, slots: 128}"
+    found = summary(TWO.format(a=atp, b=f"{atp}, start: 1us"), hosts=8, elements=20000)
+    assert found["verdict"] == "pass"
+    assert found["variants"][1]["stay"]["admitted_us"] == 1.0  # it finds no free entry, and waits for none
+    assert sum(job["switches"][0]["collisions"] for job in found["variants"]) > 0
+
+
+@pytest.mark.parametrize(("slots", "follows"), [(4000, "a"), (4001, "b")])
+def test_a_range_between_others_is_used_if_it_is_long_enough(slots: int, follows: str) -> None:
+    """The first job leaves 4000 slots below those of the second, which leaves fewer above."""
+    found = summary(
+        "jobs:\n"
+        "  - {name: a, workers: 1, workload: {elements: 1000}, collective: {slots: 4000}}\n"
+        "  - {name: b, workers: 1, workload: {elements: 20000}, collective: {slots: 4000}}\n"
+        f"  - {{name: c, workers: 1, collective: {{slots: {slots}}}}}\n"
+    )
+    a, b, c = found["variants"]
+
+    assert found["verdict"] == "pass"
+    assert a["stay"]["end_us"] < b["stay"]["end_us"]
+    assert c["stay"]["admitted_us"] == {"a": a, "b": b}[follows]["stay"]["end_us"]
+
+
+def test_a_job_without_room_on_the_switch_falls_back_if_it_may() -> None:
+    found = summary(TWO.format(a=ALL, b=f"{ALL}, start: 1us, fallback: {{kind: ring}}"))
+    first, second = found["variants"]
+
+    assert found["verdict"] == "pass"
+    assert second["stay"]["fallback"]
+    assert not first["stay"]["fallback"]
+    assert second["metrics"]["waiting_us"] == 0
+    assert second["metrics"]["passes"] is None  # no switch adds up
+    assert found["jobs"][0]["fallbacks"] == 1
+
+
+def test_a_job_without_hosts_waits_whatever_its_fallback() -> None:
+    more = "workers: 4, fallback: {kind: ring}"
+    first, second = summary(TWO.format(a=more, b=f"{more}, start: 1us"))["variants"]
+
+    assert second["stay"]["admitted_us"] == first["stay"]["end_us"]
+    assert not second["stay"]["fallback"]
+
+
+def test_a_job_that_gets_used_slots_has_the_results_of_a_job_that_gets_new_ones() -> None:
+    found = summary(
+        "jobs: [{name: a, workers: 4, count: 4, arrivals: {kind: even, gap: 1us}}]\n", elements=5001
+    )
+    assert found["verdict"] == "pass"
+    keys = ("wire_bytes_up", "packets", "packets_retransmitted", "passes", "nmse", "aggregation_time_us")
+    first, *others = [{key: job["metrics"][key] for key in keys} for job in found["variants"]]
+    for other in others:
+        assert other == pytest.approx(first, rel=1e-12)
+
+
+def test_copies_on_their_way_do_not_get_into_the_slots_of_the_next_job() -> None:
+    text = "jobs: [{name: a, workers: 4, count: 4, collective: {timeout: 100us, first_timeout: 100us}}]\n"
+    faults = 'faults: [{kind: loss, rate: 2%, links: ["*"]}]\n'
+    found = summary(faults + text, elements=4000)
+
+    jobs = found["variants"]
+    assert found["verdict"] == "pass"
+    assert sum(job["metrics"]["packets_retransmitted"] for job in jobs) > 0
+    for before, after in itertools.pairwise(jobs):
+        # The next one has the hosts at once; slots are plenty, so it need not wait for the old ones.
+        assert after["stay"]["admitted_us"] == pytest.approx(before["stay"]["end_us"], abs=1e-6)
+
+
+def test_slots_are_kept_for_a_timeout_where_copies_may_be_on_their_way() -> None:
+    more = f"workers: 4, collective: {{slots: {SLOTS_MAX}, timeout: 1ms, first_timeout: 1ms}}"
+    faults = 'faults: [{kind: loss, rate: 0.1%, links: ["h0->s0"]}]\n'
+    first, second = summary(faults + TWO.format(a=more, b=more))["variants"]
+
+    assert second["stay"]["admitted_us"] == pytest.approx(first["stay"]["end_us"] + 1000, abs=1e-6)
+
+
+def test_what_a_job_leaves_in_its_slots_is_reported_and_not_left_to_the_next() -> None:
+    """Delayed packets come when their slots are used again: these wait for others that nobody sends."""
+    faults = 'faults: [{kind: reorder, rate: 1%, delay: 50ms, links: ["h*->s0"]}]\n'
+    jobs = "jobs: [{name: a, workers: 4, arrivals: {kind: fixed, at: [0us, 1000ms]}}]\n"
+    found = summary(faults + jobs, elements=40_000)
+
+    assert found["verdict"] == "pass"
+    for job in found["variants"]:
+        (detail,) = [one["detail"] for one in job["checks"] if one["name"] == "nothing_leaked"]
+        assert "left behind in switches: slot " in detail
+        assert "injected faults explain it: reorder" in detail
+
+
+def test_entries_that_nobody_frees_stay_with_the_jobs_that_share_them() -> None:
+    """ATP has no owner of an entry to reset it for: it is found at the end, at the job that claimed it."""
+    atp = "codec: {kind: fixed_point, factor: 1e6}, collective: {program: atp, frame: atp, "
+    atp += "entries: 256, slots: 128}"
+    faults = 'faults: [{kind: duplicate, rate: 5%, delay: 2ms, links: ["h*->s0"]}]\n'
+    jobs = f"jobs: [{{name: a, {atp}, arrivals: {{kind: fixed, at: [0us, 100ms]}}}}]\n"
+    found = summary(faults + jobs, elements=20_000)
+
+    details = [
+        one["detail"] for job in found["variants"] for one in job["checks"] if one["name"] == "nothing_leaked"
+    ]
+    assert "left behind in switches: entry " in details[0]
+
+
+def test_two_equal_rings_over_one_link_get_half_each() -> None:
+    """Both send from rack to rack over the one link: W words on a link take twice as long."""
+    ring = "collective: {kind: ring}, codec: {kind: none}, workload: {elements: 400000}"
+    text = (
+        "topology: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, rate: 100Gbps, "
+        "uplink_rate: 100Gbps, delay: 1us}\n"
+    )
+    together = rings(text, ring, 0)
+    apart = rings(text, ring, 10_000)
+    for job, other in zip(together["variants"], apart["variants"], strict=True):
+        assert job["metrics"]["slowdown"] == pytest.approx(2, rel=0.05)
+        assert other["metrics"]["slowdown"] == pytest.approx(1, rel=1e-9)
+    assert together["jobs"][0]["fairness"] == pytest.approx(1, abs=1e-3)
+
+
+def test_a_ring_that_arrives_in_the_middle_of_another_halves_the_rest() -> None:
+    """With processor sharing of work T each, the second arriving at T/2: both end at 3T/2 and 2T."""
+    ring = "collective: {kind: ring}, codec: {kind: none}, workload: {elements: 400000}"
+    text = (
+        "topology: {kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, rate: 100Gbps, "
+        "uplink_rate: 100Gbps, delay: 1us}\n"
+    )
+    alone_us = rings(text, ring, 10_000)["variants"][0]["metrics"]["alone_us"]
+    first, second = rings(text, ring, round(alone_us / 2))["variants"]
+
+    assert first["stay"]["end_us"] == pytest.approx(1.5 * alone_us, rel=0.05)
+    assert second["stay"]["end_us"] == pytest.approx(2 * alone_us, rel=0.05)
+
+
+def rings(topology: str, ring: str, start_us: int) -> dict[str, Any]:
+    """Two rings of a host on either side of one link."""
+    from netfold.sim.run.run import summary_of_scenario
+    from netfold.sim.scenario.source import ScenarioText
+
+    jobs = f"  - {{name: a, workers: {{count: 2, placement: [h0, h2]}}, {ring}}}\n"
+    jobs += f"  - {{name: b, start: {start_us}us, workers: {{count: 2, placement: [h1, h3]}}, {ring}}}\n"
+    text = f"name: rings\nseed: 1\n{topology}workers: 2\nworkload: {{kind: synthetic, elements: 10}}\n"
+    return summary_of_scenario(ScenarioText(f"{text}admission: fifo\njobs:\n{jobs}", "rings.yaml"))
