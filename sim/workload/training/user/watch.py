@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,10 @@ class Watch:
         self._running: nn.Module | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._pass: tuple[int, int] | None = None  # step and worker of the pass that is under way
+        self._known: WeakSet[nn.Module] = WeakSet()  # whose gradients are looked at
+        self._ready: dict[
+            str, UserModelError | None
+        ] = {}  # gradients of this pass, and what is wrong with them
 
     def begin(self, step: int, worker: int) -> None:
         """Begin the pass of a worker in a step."""
@@ -45,6 +51,7 @@ class Watch:
 
         def forward(self: nn.Module, *inputs: Any) -> Any:
             watch._running = self
+            watch._attend(self)
             with watch.drawing(), watch.blaming():
                 if has_names:
                     return original.forward(self, **inputs[0])
@@ -53,6 +60,21 @@ class Watch:
         self._shapes = _shapes(module)
         named = {"forward": forward, "__module__": original.__module__, "__doc__": original.__doc__}
         module.__class__ = type(original.__name__, (original,), named)
+
+    def _attend(self, module: nn.Module) -> None:
+        """Look at each gradient of a module when it is ready: who runs the pass may take it away then."""
+        if module in self._known:
+            return
+        self._known.add(module)
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_hook(partial(self._look, name))  # type: ignore[no-untyped-call]
+
+    def _look(self, name: str, gradient: Tensor) -> None:
+        """Require a dense gradient, and note whether it is finite."""
+        if gradient.layout != torch.strided:
+            raise self._error(f"the gradient of {name!r} is sparse", "use sparse=False")
+        self._ready[name] = None if gradient.isfinite().all() else self._not_finite(name, gradient)
 
     def drawing(self) -> AbstractContextManager[None]:
         """Seed the global generators for the pass that is under way, and restore them afterwards."""
@@ -91,6 +113,7 @@ class Watch:
                     "the loss does not depend on the parameters",
                     "compute it from the module's outputs, without detach(), item() or no_grad()",
                 )
+            self._ready.clear()
             value.register_hook(self._at_end)  # type: ignore[no-untyped-call]
         return value.reshape(())
 
@@ -106,16 +129,12 @@ class Watch:
             raise self._error("the loss was computed without the module", "call the loss on its outputs")
         if (found := _shapes(module)) != self._shapes:
             raise self._changed(found)
-        for name, parameter in module.named_parameters():
-            gradient = parameter.grad
-            if not parameter.requires_grad:
-                continue
-            if gradient is None:
-                raise self._unused(module)
-            if gradient.layout != torch.strided:
-                raise self._error(f"the gradient of {name!r} is sparse", "use sparse=False")
-            if not gradient.isfinite().all():
-                raise self._not_finite(name, gradient)
+        trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        if unused := [name for name in trained if name not in self._ready]:
+            raise self._unused(unused)
+        for name in trained:
+            if (error := self._ready[name]) is not None:
+                raise error
 
     def _changed(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
         for name in {**self._shapes, **found}:
@@ -130,11 +149,10 @@ class Watch:
             "create all parameters when the module is made, and do not replace them",
         )
 
-    def _unused(self, module: nn.Module) -> UserModelError:
-        unused = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
-        listed = ", ".join(map(repr, unused[:5])) + (
-            f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        )
+    def _unused(self, unused: list[str]) -> UserModelError:
+        listed = ", ".join(map(repr, unused[:_LISTED]))
+        if len(unused) > _LISTED:
+            listed += f" and {len(unused) - _LISTED} more"
         return self._error(
             f"no gradient for {listed}: the loss does not depend on {'it' if len(unused) == 1 else 'them'}",
             "use these parameters in every forward pass, remove them, or set requires_grad=False",
