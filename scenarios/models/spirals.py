@@ -1,4 +1,4 @@
-"""Which of three spirals is a point on? A model of one's own: `make` returns a module, data, a loss and a score."""
+"""Which of three spirals is a point on? `make` returns a module, data, a loss and a score."""
 
 import math
 

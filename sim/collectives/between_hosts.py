@@ -122,9 +122,7 @@ class Steps(NamedTuple):
     then: Steps | None = None  # what comes after these steps, between other pairs
     overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
     passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
-    windows: int = (
-        1  # of a pair: its messages that may be under way at the same time, without a shared window
-    )
+    windows: int = 1  # of a pair: its messages under way at the same time that share no window
 
     @classmethod
     def chain(cls, stages: Sequence[Steps]) -> Steps:

@@ -18,6 +18,7 @@ from netfold.sim.report.figures import figures
 from netfold.sim.report.jobs.lines import fairness
 from netfold.sim.report.networks.busy import busy_links
 from netfold.sim.report.setup import setup
+from netfold.sim.report.warnings import warnings
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import kind
 
@@ -93,6 +94,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
     variants = run.summary["variants"]
     return template.render(
         summary=run.summary,
+        warnings=warnings(run.summary),
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,

@@ -13,6 +13,7 @@ from netfold.sim.report.answer.bounds import short
 from netfold.sim.report.answer.ranking import fastest_line
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.jobs.lines import lines
+from netfold.sim.report.warnings import warnings
 from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.results.verdicts import kind
 
@@ -41,7 +42,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_fused(variants),
         *_workers_held(variants),
         *_injected(summary["injected"]),
-        *(f"note: {text}" for text in summary["warnings"]),
+        *(f"note: {text}" for text in warnings(summary)),
     ]
     table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, pairs=_RATIO_COLUMNS)
     table.add_column("variant")

@@ -228,9 +228,8 @@ def _warnings(job: JobPlan, buckets: int) -> Iterator[str]:
     is_as_assumed = replace(overlap, buckets_in_flight=1) == _ASSUMED
     if not is_as_assumed or overlap.buckets_in_flight < buckets:
         yield (
-            "fusion is weighed, and steps are predicted, for overlap: {buckets_in_flight: as many as "
-            f"there are ({buckets}), encode: on_device, decode: last, network: in_turn}}; this job overlaps "
-            "otherwise"
+            "fusion is weighed, and steps are predicted, for overlap: {buckets_in_flight: as many as there "
+            "are, encode: on_device, decode: last, network: in_turn}; this job overlaps otherwise"
         )
     if job.codec.needs & AFTER_BACKWARD:
         yield (

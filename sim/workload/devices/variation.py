@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.kernels.purposes import DEVICE_JITTER
 
 _USUAL = Fraction(1)
 _PARTS = 1 << 20  # factors are whole multiples of 1 / _PARTS, so that machines agree on them
@@ -55,7 +55,7 @@ class Variation:
             return _USUAL
         factor = next((own for slow, own in self.slow if slow == worker), 1.0)
         if self.jitter is not None:
-            key = mix_plain(seed, DEVICE_JITTER, self.job, worker, step)
+            key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
             factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
         return Fraction(round(factor * _PARTS), _PARTS)
 

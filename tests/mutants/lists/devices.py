@@ -55,8 +55,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "jobs meet the same jitter",
-                "mix_plain(seed, DEVICE_JITTER, self.job, worker, step)",
-                "mix_plain(seed, DEVICE_JITTER, worker, step)",
+                "mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)",
+                "mix_plain(seed, purposes.DEVICE_JITTER, worker, step)",
             ),
             (
                 "lognormal factors have median 1",

@@ -148,7 +148,7 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "a reboot leaves the numbers of results",
-                '            world.windows["switch_psn"][row] = 0\n',
+                '        world.windows["switch_psn"][row] = 0\n',
                 "",
             ),
         ],

@@ -61,7 +61,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
         calls: list[tuple[Any, ...]] = []
 
         def run_scenario(*arguments: Any) -> Any:
-            file, sets, seed, out, _, variants = arguments
+            file, sets, seed, out, _, variants, _ = arguments
             calls.append((file, sets, seed, out, variants))
             if isinstance(result, BaseException):
                 raise result

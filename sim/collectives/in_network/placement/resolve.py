@@ -123,7 +123,7 @@ class InNetworkResolver:
         own = job_pace(network, *jobs)
         if not is_ring_faster(own, ring, self.elements):
             return ()
-        return (slower_than_ring(own, ring, network, self._remedy(own, ring)),)
+        return (slower_than_ring(own, ring, network, self.elements, self._remedy(own, ring)),)
 
     def _remedy(self, own: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""

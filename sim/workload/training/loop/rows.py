@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -47,9 +48,11 @@ def rows_of(gradient: Tensor) -> Rows:
         table = gradient.detach().reshape(-1, row_elements).numpy()
         places = np.flatnonzero(table.any(axis=1))
         return Rows(places, table[places])
-    summed = gradient.detach().coalesce()
-    places = summed.indices()[0].numpy()
-    return Rows(places, summed.values().reshape(places.size, row_elements).numpy())
+    # One after the other, as whole tables are summed: `coalesce` takes them in no certain order.
+    places, row = torch.unique(gradient._indices()[0], return_inverse=True)  # type: ignore[no-untyped-call]
+    values = torch.zeros(places.numel(), row_elements)
+    values.index_add_(0, row, gradient.detach()._values().reshape(-1, row_elements))
+    return Rows(places.numpy(), values.numpy())
 
 
 def no_rows(row_elements: int) -> Rows:
