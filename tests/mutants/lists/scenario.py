@@ -137,8 +137,8 @@ MUTANTS: list[Mutant] = [
             ("several jobs are fitted as one", "jobs=len(others) + 1,", "jobs=1,"),
             (
                 "a job's slots begin at those of the others",
-                "for job in self._jobs.get(node, ())",
-                "for job in ()",
+                "            for job in self._jobs.get(node, ())\n        )",
+                "            for job in ()\n        )",
             ),
         ],
     ),
