@@ -98,8 +98,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "local steps take the time of one",
-                "for local in range(1, cost.passes):",
-                "for local in range(1, 1):",
+                "for end_ps in range(both_ps, times * both_ps, both_ps) if both_ps else ():",
+                "for end_ps in ():",
             )
         ],
     ),

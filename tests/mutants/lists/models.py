@@ -96,13 +96,13 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "infinite gradients pass",
-                "if not gradient.isfinite().all():",
-                "if gradient.isnan().any():",
+                "None if gradient.isfinite().all() else",
+                "None if not gradient.isnan().any() else",
             ),
             (
                 "only the first parameter must be used",
-                "raise self._unused(module)",
-                "break",
+                "for name in trained if name not in self._ready]",
+                "for name in trained[:1] if name not in self._ready]",
             ),
             (
                 "new shapes are not noticed",

@@ -48,6 +48,12 @@ MUTANTS: list[Mutant] = [
         [TASKS],
         [
             ("a token is to be predicted from itself", "windows[:, 1:]", "windows[:, :-1]"),
+        ],
+    ),
+    *faults(
+        "sim/workload/training/loop/metrics.py",
+        [TASKS],
+        [
             ("perplexity is of base 2", "math.exp(loss)", "2**loss"),
             ("no number is a good perplexity", "math.inf if math.isnan(loss)", "0.0 if math.isnan(loss)"),
         ],
