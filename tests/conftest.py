@@ -31,6 +31,11 @@ def pytest_report_header() -> str:
     return _seed_line()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests of loads last: two processes that begin with the engine compile it twice."""
+    items.sort(key=lambda item: "bench" in item.path.parts)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the seed again if a test failed, or if -q omits the header."""
     if terminalreporter.stats.get("failed") or terminalreporter.verbosity < 0:

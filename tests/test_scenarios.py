@@ -26,6 +26,7 @@ from tests.examples import nightly
 SCENARIOS = ROOT / "scenarios"
 FILES = sorted(SCENARIOS.rglob("*.yaml"))
 SMALL = 20_000  # elements
+LARGE = 5_000_000  # of a model
 SHRINK = 2000  # of layers of a profile
 NOT_FINISHED = {
     "04-switch-reboot.yaml": {"switchml-loss-1": {"finishes", "decodes", "sum_is_right", "nothing_lost"}}
@@ -78,7 +79,10 @@ def smaller(file: Path) -> list[str]:
             sets.append(f"{where}.elements={SMALL}")
         else:
             sets.append(f"{where}.batch=16")
-            sets += [f"{where}.expand=[1, 1]"] if variant.workload.model == "ncf" else []
+            if "expand" in type(model := variant.workload.model).model_fields:
+                sets.append(f"{where}.expand=[1, 1]")
+            elif model.file is None and model.elements > LARGE:
+                sets.append(f"{where}.model=cnn")
             sets += [f"{where}.steps=2"] if variant.workload.evaluate else []
     return sets
 
