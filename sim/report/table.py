@@ -19,7 +19,7 @@ from netfold.sim.results.verdicts import kind
 
 SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
-_RATIO_COLUMNS = (3,)  # belongs to the column left of it
+_RATIO_COLUMN = 3  # belongs to the column left of it
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
@@ -30,10 +30,12 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     tested = any(words.is_tested(variant["metrics"]) for variant in variants)
     aimed = any(words.has_target(variant["metrics"]) for variant in variants)
+    computed = any(variant["metrics"].get("compute_time_us") for variant in variants)
     notes = [
         *_without_compute(variants),
-        f"aggregation: mean per step; × first: elements/s over that of {variants[0]['name']}; wire/worker: "
-        "sent by one worker, mean per step; compression: dense float32 bytes over the payload of one worker",
+        f"aggregation: mean per step; {'iteration: whole steps; ' if computed else ''}× first: elements/s "
+        f"over that of {variants[0]['name']}; wire/worker: sent by one worker, mean per step; compression: "
+        "dense float32 bytes over the payload of one worker",
         *([line] if (line := fastest_line(variants)) else []),
         *_time_shares(variants),
         *_codec_events(variants),
@@ -44,9 +46,11 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in warnings(summary)),
     ]
-    table = FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, pairs=_RATIO_COLUMNS)
+    title = f"{summary['scenario']}, seed {summary['seed']}"
+    table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed,))
     table.add_column("variant")
-    for heading in ("aggregation", "elements/s", "× first", "wire/worker", "compression"):
+    iteration = ["iteration"] if computed else []
+    for heading in ("aggregation", *iteration, "elements/s", "× first", "wire/worker", "compression"):
         table.add_column(heading, justify="right")
     for heading in (
         "exact",
@@ -63,6 +67,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         table.add_row(
             Text(variant["name"]),  # not str: brackets in a name are no markup
             words.time(metrics["aggregation_time_us"]),
+            *([words.time(metrics["iteration_time_us"])] if computed else []),
             words.scaled(rate, ""),
             words.times(words.ratio(rate, first_rate)),
             words.scaled(metrics["wire_bytes_up_per_worker"], "B"),

@@ -17,7 +17,7 @@ import netfold.sim.commands.main
 import netfold.sim.report.compare
 import netfold.sim.report.html
 import netfold.sim.run.run
-import netfold.sim.workload.training.data
+import netfold.sim.workload.training.data.fetch
 from netfold.sim.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.run.outcome import Outcome
 from tests import ROOT

@@ -22,9 +22,10 @@ def test_terminal_table_fits_a_hundred_columns() -> None:
 
     assert max(map(len, lines)) <= 100
     assert long.name in capture.get()
-    assert re.search(r"ring .* 128 µs .* 15\.6 M .* 8\.20 kB .* pass", capture.get())
-    assert re.search(r"48\.0 µs .* 41\.7 M .* 1\.80 kB .* fail", capture.get())
-    assert re.search(r"lossless-with-a-name-that-goes-on │ +5\.00 × │ no ", capture.get())
+    assert re.search(r"ring .* 128 µs .* 168 µs .* 15\.6 M .* pass", capture.get())
+    assert re.search(r"48\.0 µs .* 88\.0 µs .* 41\.7 M .* fail", capture.get())
+    assert re.search(r"ring +│ +8\.20 kB .* yes", capture.get())
+    assert re.search(r"lossless-with-a-name-that-goes-on │ +1\.80 kB │ +5\.00 × │ no ", capture.get())
 
 
 def printed(width: int, *fakes: Fake) -> list[str]:
@@ -86,7 +87,8 @@ def all_headings(lines: list[str]) -> list[list[str]]:
 def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
     width: int, tables: list[list[str]]
 ) -> None:
-    lines = printed(width, replace(RING, name="lossless-x"), LOSSLESS)
+    alone = {"forward_us": 0, "backward_us": 0}  # the network takes all of a step
+    lines = printed(width, replace(RING, name="lossless-x", **alone), replace(LOSSLESS, **alone))
 
     assert all_headings(lines) == [["variant", *table] for table in tables]
     assert sum(line.startswith("│ lossless-x ") for line in lines) == len(tables)
@@ -103,10 +105,21 @@ def test_a_column_that_does_not_fit_is_whole_all_the_same() -> None:
     assert any("128 µs" in line for line in lines)
 
 
+def test_steps_have_a_column_where_compute_takes_time() -> None:
+    alone = replace(LOSSLESS, forward_us=0, backward_us=0)  # the network takes all of a step
+    lines = printed(200, RING, alone)
+
+    assert headings(lines)[1:4] == ["aggregation", "iteration", "elements/s"]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    assert [row[1:3] for row in cells] == [["128 µs", "168 µs"], ["28.0 µs", "28.0 µs"]]
+    assert "iteration" not in headings(printed(200, alone))
+
+
 def test_the_table_says_what_it_divides_by() -> None:
     assert (
-        "aggregation: mean per step; × first: elements/s over that of ring; wire/worker: sent by one worker, "
-        "mean per step; compression: dense float32 bytes over the payload of one worker"
+        "aggregation: mean per step; iteration: whole steps; × first: elements/s over that of ring; "
+        "wire/worker: sent by one worker, mean per step; compression: dense float32 bytes over the payload of "
+        "one worker"
     ) in printed(300, RING, LOSSLESS)
 
 
