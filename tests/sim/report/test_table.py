@@ -118,8 +118,8 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
 def test_the_table_says_what_it_divides_by() -> None:
     assert (
         "aggregation: mean per step; iteration: whole steps; × first: elements/s over that of ring; "
-        "wire/worker: sent by one worker, mean per step; compression: dense float32 bytes over the payload of "
-        "one worker"
+        "wire/worker: sent by one worker, mean per step; compression: dense float32 bytes over the "
+        "payload of one worker"
     ) in printed(300, RING, LOSSLESS)
 
 
