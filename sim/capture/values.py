@@ -82,14 +82,10 @@ def read_values(path: Path, tensors: Sequence[TensorRow], step: RankStep) -> NDA
     Raises
     ------
     DataError
-        The file is not of these tensors, or needs a package that is not installed.
+        The file is not of these tensors.
     """
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise DataError(
-            f"{path}: reading this needs the package safetensors", "pip install 'netfold[safetensors]'"
-        ) from None
+    from safetensors import SafetensorError, safe_open
+
     flat = np.zeros(sum(one.elements for one in tensors), np.float32)
     start = 0
     opener: Any = safe_open

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import safetensors.numpy
 from numpy.typing import NDArray
 
 from netfold.sim.checkpoint.values import DamagedError, Reader, Writer
@@ -52,13 +53,7 @@ class Stored(NamedTuple):
 
 
 class Store:
-    """The checkpoints of one run.
-
-    Raises
-    ------
-    DataError
-        The package safetensors is not installed.
-    """
+    """The checkpoints of one run."""
 
     def __init__(self, out_dir: Path, identity: Identity) -> None:
         self._identity = identity
@@ -66,7 +61,6 @@ class Store:
         self._every = 0
         self.unfinished = ""  # name of the folder that has the finished variants, beside this one
         self.folder = self._parent / f"{PREFIX}seed{identity.seed}-{identity.digest}"
-        _safetensors()
 
     def begin(self, every: int) -> None:
         """Begin anew: remove what an earlier run of the same has left."""
@@ -161,7 +155,7 @@ class Store:
                     f"{free / 1e6:.1f} MB are free",
                     "free space, give another folder with --out, or run without --checkpoint",
                 )
-            self._write(name, _safetensors().save(tensors, {"sha256": _digest(tensors)}))
+            self._write(name, safetensors.numpy.save(tensors, {"sha256": _digest(tensors)}))
         except OSError as error:
             raise self._unwritten(error) from error
         return size
@@ -174,7 +168,7 @@ class Store:
         except OSError as error:
             raise self._damaged(name, str(error)) from error
         try:
-            tensors = _safetensors().load(data)
+            tensors = safetensors.numpy.load(data)
             head = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
             if head["__metadata__"]["sha256"] != _digest(tensors):
                 raise DamagedError("its content is not what was written")
@@ -263,13 +257,3 @@ def _digest(tensors: dict[str, Any]) -> str:
         digest.update(name.encode())
         digest.update(tensors[name].tobytes())
     return digest.hexdigest()
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError:
-        raise DataError(
-            "checkpoints need the package safetensors", "pip install 'netfold[safetensors]'"
-        ) from None
-    return safetensors.numpy

@@ -80,12 +80,8 @@ def _of_array(array: NDArray[Any]) -> StoredArray:
 
 
 def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise DataError(
-            f"{path}: reading this needs the package safetensors", "pip install 'netfold[safetensors]'"
-        ) from None
+    from safetensors import SafetensorError, safe_open
+
     try:
         opener: Any = safe_open
         opened = opener(path, framework="pt")

@@ -14,7 +14,6 @@ import pytest
 from netfold.sim.capture.layout import read_trace
 from tests import ROOT
 
-pytest.importorskip("safetensors", reason="comes with the extra `safetensors`")
 SCRIPT = """\
 import os, sys
 import torch

@@ -20,8 +20,6 @@ from netfold.sim.workload.layers import tensor_of
 from netfold.sim.workload.trace.workload import TraceWorkload, trace_spec
 from tests.sim.capture.folders import arrays_of, dense_of, rank_step, safetensors_bytes, write_recording
 
-pytest.importorskip("safetensors", reason="comes with the extra `safetensors`")
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -16,7 +16,6 @@ from netfold.sim.workload.trace.workload import TraceWorkload, trace_spec
 from tests.sim.capture.processes import in_processes
 from tests.sim.capture.trainings import all_trained, trained
 
-pytest.importorskip("safetensors", reason="comes with the extra `safetensors`")
 MODES = (
     "plain",
     "view",
