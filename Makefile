@@ -14,6 +14,8 @@ demo: .venv/installed
 	$(BIN)/netfold run scenarios/08-five-systems.yaml --set workload.steps=40
 	$(BIN)/netfold topology measure fat_tree --set k=8 --bytes 100MB
 	$(BIN)/netfold run scenarios/11-compare-topologies.yaml
+	$(BIN)/netfold run scenarios/17-bring-your-own-model.yaml
+	$(BIN)/netfold run scenarios/18-jobs-that-come-and-go.yaml
 	$(BIN)/netfold sweep scenarios/13-how-many-workers.yaml --set 'sweep.workers=[4, 16, 64]'
 	@echo "The last one gets stuck on purpose, and reports the cause:"
 	-$(BIN)/netfold run scenarios/04-switch-reboot.yaml
