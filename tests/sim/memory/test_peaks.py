@@ -15,6 +15,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.resolve.memory import JobSize, _footprint
 from netfold.sim.scenario import load
 from tests import ROOT
+from tests.examples import nightly
 
 RUN = """
 import resource, sys
@@ -83,7 +84,13 @@ def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "density"), [("fixed_point", "100%"), ("exact", "100%"), ("packed", "5%"), ("lossless", "5%")]
+    ("codec", "density"),
+    [
+        ("fixed_point", "100%"),
+        ("lossless", "5%"),
+        pytest.param("exact", "100%", marks=nightly),
+        pytest.param("packed", "5%", marks=nightly),
+    ],
 )
 def test_the_estimate_is_within_a_fifth_of_the_peak(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, density: str
@@ -94,7 +101,10 @@ def test_the_estimate_is_within_a_fifth_of_the_peak(
 
 @pytest.mark.parametrize(
     ("codec", "collective"),
-    [("none", "kind: ring"), ("fixed_point", "kind: in_network, program: switchml")],
+    [
+        ("fixed_point", "kind: in_network, program: switchml"),
+        pytest.param("none", "kind: ring", marks=nightly),
+    ],
 )
 def test_the_estimate_of_training_is_within_a_fifth_of_the_peak(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, collective: str
