@@ -87,6 +87,28 @@ class Device(ABC):
         return ()
 
 
+class TimedPasses(Device):
+    """A device whose passes take times that are given or measured.
+
+    Other work is charged by memory traffic alone, and is free if `memory_bps` (bits per second) is None.
+    """
+
+    memory_bps: int | None
+    optimizer_ps: int
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """Time to move `size_bytes`; arithmetic outside the passes is not charged."""
+        return moved_ps(size_bytes, self.memory_bps)
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time to move the bytes through memory."""
+        return moved_ps(read_bytes + written_bytes, self.memory_bps)
+
+    def update_ps(self, cost: StepCost) -> int:
+        """The given or measured time."""
+        return self.optimizer_ps
+
+
 def charge_ps(device: Device, work: Work) -> int:
     """Time of an encoding, a decoding or a merge on a host; no work takes no time, and starts no kernel."""
     size_bytes = work.read_bytes + work.written_bytes

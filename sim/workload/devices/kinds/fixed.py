@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from netfold.sim.keys.fields import Rate, Time
 from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.devices.device import Device, Passes, Place, moved_ps
+from netfold.sim.workload.devices.device import Device, Passes, Place, TimedPasses
 from netfold.sim.workload.devices.section import DeviceSection, VariedSection
 
 
@@ -41,11 +41,8 @@ class NoDeviceSection(DeviceSection):
 
 
 @dataclass(frozen=True)
-class FixedDevice(Device):
-    """Measured or assumed forward and backward times, for any model.
-
-    Other work is charged by memory traffic alone, and is free if `memory_bps` (bits per second) is None.
-    """
+class FixedDevice(TimedPasses):
+    """Measured or assumed forward and backward times, for any model."""
 
     forward_ps: int
     backward_ps: int
@@ -53,21 +50,9 @@ class FixedDevice(Device):
     launch_ps: int = 0
     optimizer_ps: int = 0
 
-    def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Time to move `size_bytes`; arithmetic outside forward and backward is not charged."""
-        return moved_ps(size_bytes, self.memory_bps)
-
-    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
-        return moved_ps(read_bytes + written_bytes, self.memory_bps)
-
     def passes(self, cost: StepCost) -> Passes:
         """The given times; nothing is known of tensors."""
         return Passes(self.forward_ps, self.backward_ps)
-
-    def update_ps(self, cost: StepCost) -> int:
-        """The given time."""
-        return self.optimizer_ps
 
 
 class FixedDeviceSection(VariedSection):

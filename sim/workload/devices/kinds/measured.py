@@ -7,18 +7,15 @@ from typing import ClassVar, Literal
 
 from netfold.sim.keys.fields import Rate, Time
 from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Place, Timed, moved_ps
+from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Place, Timed, TimedPasses
 from netfold.sim.workload.devices.section import VariedSection
 
 NOTE = "compute times are wall times of this machine: they, and all times, differ from run to run"
 
 
 @dataclass(frozen=True)
-class MeasuredDevice(Device):
-    """Times of this machine; those of a workload are known once it is built (`on`).
-
-    Other work is charged as `FixedDevice` charges it.
-    """
+class MeasuredDevice(TimedPasses):
+    """Times of this machine; those of a workload are known once it is built (`on`)."""
 
     memory_bps: int | None = None
     launch_ps: int = 0
@@ -26,21 +23,9 @@ class MeasuredDevice(Device):
     optimizer_ps: int = 0
     is_reproducible: ClassVar[bool] = False
 
-    def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Time to move `size_bytes`; arithmetic outside the passes is not charged."""
-        return moved_ps(size_bytes, self.memory_bps)
-
-    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
-        return moved_ps(read_bytes + written_bytes, self.memory_bps)
-
     def passes(self, cost: StepCost) -> Passes:
         """The measured times."""
         return self.timed
-
-    def update_ps(self, cost: StepCost) -> int:
-        """The measured time."""
-        return self.optimizer_ps
 
     def on(self, workload: Timed) -> Device:
         """The device with the times of a workload; they are measured once for each workload."""

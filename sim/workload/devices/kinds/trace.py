@@ -21,7 +21,7 @@ from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Rate, Time
 from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Place, moved_ps
+from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Place, TimedPasses
 from netfold.sim.workload.devices.section import VariedSection
 
 FILE_BYTES_MAX = 2**24
@@ -94,8 +94,8 @@ def _time_ps(facts: Mapping[str, Any], key: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class TraceDevice(Device):
-    """Times of a recording; other work is charged as `FixedDevice` charges it."""
+class TraceDevice(TimedPasses):
+    """Times of a recording."""
 
     forward_ps: int
     backward_ps: int
@@ -104,21 +104,9 @@ class TraceDevice(Device):
     launch_ps: int = 0
     optimizer_ps: int = 0
 
-    def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Time to move `size_bytes`; arithmetic outside the passes is not charged."""
-        return moved_ps(size_bytes, self.memory_bps)
-
-    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
-        return moved_ps(read_bytes + written_bytes, self.memory_bps)
-
     def passes(self, cost: StepCost) -> Passes:
         """The recorded times."""
         return Passes(self.forward_ps, self.backward_ps, dict(self.ready))
-
-    def update_ps(self, cost: StepCost) -> int:
-        """The given time."""
-        return self.optimizer_ps
 
 
 class TraceDeviceSection(VariedSection):
