@@ -164,20 +164,28 @@ class Rounds:
             self._phases += side.phases
 
     def _compute(self, side: _Side, phase: str, usual_ps: int) -> Generator[simpy.Event, Any, None]:
-        """Encode or decode messages, when the device is free; it takes `usual_ps` if nothing varies."""
-        parts, unit, asked_ps = self._parts, self.units[side.worker].codec, self._now_ps
+        """Encode or decode messages, when the device is free; it takes `usual_ps` if nothing varies.
+
+        What takes no time does not need the device, and does not wait for it.
+        """
+        parts, unit = self._parts, self.units[side.worker].codec
         work_ps = scaled_ps(usual_ps, parts.variation.factor(parts.seed, side.worker, side.place.step))
-        self._show(side, f"waits to {phase}", asked_ps)
-        bucket, overlap = side.place.bucket, parts.overlap
-        rank = overlap.decode_rank(bucket, LAST) if phase == "decode" else overlap.rank(bucket)
-        yield unit.take(rank)
+        if work_ps:
+            yield from self._wait_for(unit, side, phase)
         start_ps = self._now_ps
-        self._wait(side, "device", asked_ps)
         end_ps = parts.hosts.end_ps(side.worker, start_ps, work_ps)
         self._show(side, f"{phase}s", end_ps)
         yield parts.hosts.until(side.worker, end_ps)
-        unit.release()
+        if work_ps:
+            unit.release()
         self._record(side, (phase, side.label, 0), start_ps)
+
+    def _wait_for(self, unit: SerialUnit, side: _Side, phase: str) -> Generator[simpy.Event, Any, None]:
+        """Take the device, when it is this work's turn."""
+        asked_ps, bucket, overlap = self._now_ps, side.place.bucket, self._parts.overlap
+        self._show(side, f"waits to {phase}", asked_ps)
+        yield unit.take(overlap.decode_rank(bucket, LAST) if phase == "decode" else overlap.rank(bucket))
+        self._wait(side, "device", asked_ps)
 
     def _exchange(
         self, side: _Side, messages: tuple[Message, ...], log: RoundLog

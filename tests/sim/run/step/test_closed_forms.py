@@ -146,6 +146,20 @@ def test_one_bucket_at_a_time_on_the_device_adds_everything_after_backward_begin
     assert end > two_machines(given, "ready", 8)
 
 
+@pytest.mark.parametrize("decodes_last", [False, True])
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_what_takes_no_time_does_not_wait_for_the_device(in_flight: int, decodes_last: bool) -> None:
+    """Buckets of two operations, which need no encoding and no decoding, while backward goes on for long."""
+    given = Given(10, [10, 1, 1000], [[Times(0, 30, 0), Times(0, 20, 0)]] * 3)
+    overlap = Overlap(in_flight, encodes_on_device=True, decodes_last=decodes_last)
+
+    played = play(given, overlap)
+
+    assert not played.spans(0, "wait") or in_flight > 1  # for the network alone
+    assert max(end for _, end in played.spans(0, "network")[:4]) == 20 + 2 * 50
+    assert played.end_ps == 10 + 1011 + 50
+
+
 @pytest.mark.parametrize(("launch", "is_slower"), [(0, False), (700, True)])
 def test_layer_by_layer_against_fused(launch: int, is_slower: bool) -> None:
     """Sixteen layers of equal size: kernels that start cost a layer-wise codec more than overlap gains it.
