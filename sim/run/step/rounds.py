@@ -116,10 +116,9 @@ class Rounds:
         exchange = stage(
             self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
         )
-        answers: tuple[Merged, ...] | None = None
         place = OperationPlace(step, bucket, 0)
+        messages = advance(exchange, None)
         while True:
-            messages = advance(exchange, answers)
             self._agreement.require(place, worker, messages, log.operations)
             if isinstance(messages, Decoded):
                 yield from self._copy_back(place, worker, log)
@@ -132,26 +131,34 @@ class Rounds:
                 self._operations_count += 1
             operation = log.operations[place.operation]
             operation.sent[worker] = messages
+            side = _Side(place, worker, " + ".join(message.label for message in messages), [])
             with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
-                answers = yield from self._operation(place, worker, messages, log)
-            operation.received[worker] = answers
+                operation.received[worker] = yield from self._sent(side, messages, log)
+            following = advance(exchange, operation.received[worker])
+            yield from self._decode(side, messages, is_last=isinstance(following, Decoded))
+            messages = following
             place = place._replace(operation=place.operation + 1)
 
-    def _operation(
-        self, place: OperationPlace, worker: int, messages: tuple[Message, ...], log: RoundLog
+    def _sent(
+        self, side: _Side, messages: tuple[Message, ...], log: RoundLog
     ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
-        """Encode, exchange and decode one operation, in simulated time."""
-        label = " + ".join(message.label for message in messages)
-        side = _Side(place, worker, label, [])
+        """Encode and exchange one operation, in simulated time."""
         device = self._parts.device
-        copy_ps = 0 if place.operation else device.copy_ps(log.gradients[worker].nbytes)
+        copy_ps = 0 if side.place.operation else device.copy_ps(log.gradients[side.worker].nbytes)
         encode_ps = copy_ps + sum(charge_ps(device, message.work) for message in messages)
-        yield from self._compute(side, "encode", encode_ps)
+        yield from self._compute(side, "encode", encode_ps, self._parts.overlap.rank(side.place.bucket))
         merged = yield from self._exchange(side, messages, log)
-        decode_ps = sum(charge_ps(device, message.decode_work) for message in messages)
-        yield from self._compute(side, "decode", decode_ps)
-        self._phases += side.phases
         return merged
+
+    def _decode(
+        self, side: _Side, messages: tuple[Message, ...], is_last: bool
+    ) -> Generator[simpy.Event, Any, None]:
+        """Decode one operation, in simulated time; only the last one of a bucket can wait for other work."""
+        overlap, bucket = self._parts.overlap, side.place.bucket
+        decode_ps = sum(charge_ps(self._parts.device, message.decode_work) for message in messages)
+        rank = overlap.decode_rank(bucket, LAST) if is_last else overlap.rank(bucket)
+        yield from self._compute(side, "decode", decode_ps, rank)
+        self._phases += side.phases
 
     def _copy_back(
         self, place: OperationPlace, worker: int, log: RoundLog
@@ -160,18 +167,21 @@ class Rounds:
         copy_ps = self._parts.device.copy_ps(log.gradients[worker].nbytes)
         if copy_ps:
             side = _Side(place, worker, COPY_BACK, [])
-            yield from self._compute(side, "decode", copy_ps)
+            rank = self._parts.overlap.decode_rank(place.bucket, LAST)
+            yield from self._compute(side, "decode", copy_ps, rank)
             self._phases += side.phases
 
-    def _compute(self, side: _Side, phase: str, usual_ps: int) -> Generator[simpy.Event, Any, None]:
-        """Encode or decode messages, when the device is free; it takes `usual_ps` if nothing varies.
+    def _compute(
+        self, side: _Side, phase: str, usual_ps: int, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Encode or decode messages, when it is their turn; it takes `usual_ps` if nothing varies.
 
         What takes no time does not need the device, and does not wait for it.
         """
         parts, unit = self._parts, self.units[side.worker].codec
         work_ps = scaled_ps(usual_ps, parts.variation.factor(parts.seed, side.worker, side.place.step))
         if work_ps:
-            yield from self._wait_for(unit, side, phase)
+            yield from self._wait_for(unit, side, phase, rank)
         start_ps = self._now_ps
         end_ps = parts.hosts.end_ps(side.worker, start_ps, work_ps)
         self._show(side, f"{phase}s", end_ps)
@@ -180,11 +190,13 @@ class Rounds:
             unit.release()
         self._record(side, (phase, side.label, 0), start_ps)
 
-    def _wait_for(self, unit: SerialUnit, side: _Side, phase: str) -> Generator[simpy.Event, Any, None]:
+    def _wait_for(
+        self, unit: SerialUnit, side: _Side, phase: str, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
         """Take the device, when it is this work's turn."""
-        asked_ps, bucket, overlap = self._now_ps, side.place.bucket, self._parts.overlap
+        asked_ps = self._now_ps
         self._show(side, f"waits to {phase}", asked_ps)
-        yield unit.take(overlap.decode_rank(bucket, LAST) if phase == "decode" else overlap.rank(bucket))
+        yield unit.take(rank)
         self._wait(side, "device", asked_ps)
 
     def _exchange(
