@@ -5,7 +5,8 @@ arrive at the same time are in the order of the scenario. A job that ends gives 
 slots of its own too; but where it has sent packets again, or faults are on packets, it keeps the slots for
 its timeout and the longest delay of these faults, because copies that are still on their way would get into
 those of the next job. Then its slots are reset, as a control plane does. Entries that all jobs share are not:
-no job owns them.
+no job owns them. A job that fails gives back nothing: its other workers wait for the one that failed, and
+send again.
 """
 
 from __future__ import annotations
@@ -106,6 +107,8 @@ class Arrivals:
         assert running is not None
         assert self._placer is not None
         yield running.process
+        if running.training.failure is not None:
+            return  # its other workers still wait, and send
         if pause_ps := self._pause_ps(index, running):
             self._placer.release_hosts(index)
             self._admit()

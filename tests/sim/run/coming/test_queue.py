@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.sim.run.broken import Broken
 from tests.sim.run.coming.scene import Asked, admissions_us, running_us, summary
+from tests.sim.toys import registered
 
 
 def lindley_us(arrivals_us: list[float], service_us: float) -> list[float]:
@@ -179,6 +181,18 @@ def test_what_a_job_leaves_in_its_slots_is_reported_and_not_left_to_the_next() -
         (detail,) = [one["detail"] for one in job["checks"] if one["name"] == "nothing_leaked"]
         assert "left behind in switches: slot " in detail
         assert "injected faults explain it: reorder" in detail
+
+
+def test_a_job_that_fails_keeps_the_slots_that_its_other_workers_send_into() -> None:
+    """Worker 3 raises in step 1. The others have begun, and would send into the sums of the next job."""
+    more = f"workers: 4, collective: {{slots: {SLOTS_MAX}}}, workload: {{steps: 2}}"
+    failing = f"codec: {{kind: toy_broken, fault: raises at once}}, {more}"
+    with registered(Broken):
+        found = summary(TWO.format(a=failing, b=f"{more}, start: 1us"), switch="ideal")
+    failed, waiting = found["variants"]
+
+    assert (failed["verdict"], waiting["verdict"]) == ("fail", "stuck")
+    assert waiting["stay"]["hosts"] == []
 
 
 def test_entries_that_nobody_frees_stay_with_the_jobs_that_share_them() -> None:
