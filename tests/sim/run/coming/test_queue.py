@@ -170,6 +170,19 @@ def test_slots_are_kept_for_a_timeout_where_copies_may_be_on_their_way() -> None
     assert second["stay"]["admitted_us"] == pytest.approx(first["stay"]["end_us"] + 1000, abs=1e-6)
 
 
+def test_slots_are_kept_while_copies_wait_on_a_slow_link() -> None:
+    """Of one worker's link, which holds them for many timeouts. The jobs have different gradients."""
+    more = f"workers: 2, collective: {{slots: {SLOTS_MAX}, timeout: 400us, first_timeout: 400us, "
+    more += "timeout_max: 400us}, codec: {factor: 1e6}"
+    faults = 'faults: [{kind: link_rate, links: ["h1->*"], at: 3us, for: 50ms, rate: 100Mbps}]\n'
+    second = f"{more}, start: 1us, workload: {{distribution: integer}}"
+    found = summary(faults + TWO.format(a=more, b=second), elements=40_000)
+    first, waiting = found["variants"]
+
+    assert found["verdict"] == "pass"
+    assert first["stay"]["end_us"] + 800 < waiting["stay"]["admitted_us"] < 51_000
+
+
 def test_what_a_job_leaves_in_its_slots_is_reported_and_not_left_to_the_next() -> None:
     """Delayed packets come when their slots are used again: these wait for others that nobody sends."""
     faults = 'faults: [{kind: reorder, rate: 1%, delay: 50ms, links: ["h*->s0"]}]\n'
