@@ -81,7 +81,7 @@ def smaller(file: Path) -> list[str]:
             sets.append(f"{where}.batch=16")
             if "expand" in type(model := variant.workload.model).model_fields:
                 sets.append(f"{where}.expand=[1, 1]")
-            elif model.file is None and model.elements > LARGE:
+            elif model.kind != "user" and model.elements > LARGE:
                 sets.append(f"{where}.model=cnn")
             sets += [f"{where}.steps=2"] if variant.workload.steps > 2 else []
     return sets

@@ -70,7 +70,7 @@ def begin(model: Any, settings: Settings) -> Recorder:
     DataError
         As `capture`.
     """
-    parts = Parts(Path(settings.folder), _run_of_all(model, settings.run))
+    parts = Parts(Path(settings.folder), _run_of_all(model, settings.run), is_watched=bool(settings.run))
     return Recorder(model, settings, parts, _facts(model))
 
 

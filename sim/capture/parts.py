@@ -32,10 +32,13 @@ class Parts:
         The folder that it becomes.
     run
         Tells it from those of other runs.
+    is_watched
+        Whether a launcher reports what became of each rank, and removes the hidden folder. Else the last rank
+        that ends removes it.
     """
 
-    def __init__(self, wanted: Path, run: str) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Path, run: str, is_watched: bool = True) -> None:
+        self.wanted, self._is_watched = wanted, is_watched
         self.path = wanted.parent / f".{wanted.name}.parts-{run}"
 
     def begin(self, rank: int, facts: Mapping[str, Any]) -> None:
@@ -47,6 +50,7 @@ class Parts:
         """Say why a rank has nothing to give."""
         with contextlib.suppress(OSError):  # the disk may be the reason
             write_file(self.path / f"failed-{rank:04d}.txt", why.encode())
+            self._remove_failed(rank)
 
     def finish(self, rank: int, part: Mapping[str, Any]) -> None:
         """Keep what a rank has recorded, and join all parts if it is the last.
@@ -58,6 +62,20 @@ class Parts:
         """
         write_file(self.path / f"rank-{rank:04d}.json", json.dumps(part).encode())
         self._join(int(part["world_size"]))
+        with contextlib.suppress(OSError):  # joined
+            self._remove_failed(rank)
+
+    def _remove_failed(self, rank: int) -> None:
+        """Remove the hidden folder if all ranks have ended and some have failed, and no launcher will."""
+        if self._is_watched:
+            return
+        ranks = range(json.loads((self.path / f"begun-{rank:04d}.json").read_bytes())["world_size"])
+        names = {path.name for path in self.path.iterdir()}
+        failed = [f"failed-{one:04d}.txt" in names for one in ranks]
+        if any(failed) and all(
+            f"rank-{one:04d}.json" in names or is_failed for one, is_failed in zip(ranks, failed, strict=True)
+        ):
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _join(self, ranks: int) -> None:
         names = [f"rank-{rank:04d}.json" for rank in range(ranks)]

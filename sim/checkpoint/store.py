@@ -66,10 +66,6 @@ class Store:
         """Begin anew: remove what an earlier run of the same has left."""
         self.remove()
         self._every = every
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._unwritten(error) from error
         self._write_run()
 
     def note_unfinished(self, name: str) -> None:
@@ -79,6 +75,7 @@ class Store:
 
     def _write_run(self) -> None:
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._write(_RUN, json.dumps(self._circumstances(), indent=2).encode())
         except OSError as error:
             raise self._unwritten(error) from error
@@ -148,6 +145,8 @@ class Store:
             tensors[f"{number}:{array.dtype.str}"] = np.frombuffer(array.tobytes(), np.uint8)
         size = sum(one.nbytes for one in tensors.values())
         try:
+            if not (self.folder / _RUN).exists():  # another run of the same has ended, and removed it
+                self._write_run()
             free = shutil.disk_usage(self.folder).free
             if free < size * _SPARE:
                 raise UnwrittenError(

@@ -13,7 +13,8 @@ import numpy as np
 
 from netfold.sim.checkpoint.values import DamagedError, Reader, UnstorableError, Writer
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, World, records
+from netfold.sim.engine.tables.world import World, records
+from netfold.sim.network.under_way import packets_of_streams
 
 _BUILT_ANEW = frozenset({"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"})
 _OF_THIS_PROCESS = ("at", "rare", "atp", "schedules")  # addresses in the clock
@@ -35,13 +36,7 @@ def require_quiet(engine: Engine) -> None:
     flows = world.flows
     if ((flows["is_open"] != 0) & (flows["is_delivered"] == 0)).any():
         raise UnstorableError("a message between hosts is not delivered")
-    in_use = np.ones(world.packets.size, np.bool_)
-    row = int(clock.packet_free)
-    for _ in range(int(clock.packet_free_count)):
-        in_use[row] = False
-        row = int(world.packets[row].next)
-    kinds = world.packets["kind"][in_use]
-    others = int(((kinds != FLOW_DATA) & (kinds != FLOW_ACK)).sum())
+    others = packets_of_streams(world).size
     if others:
         raise UnstorableError(f"{others} packets of earlier streams are on their way")
 

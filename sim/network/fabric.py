@@ -26,6 +26,7 @@ from netfold.sim.engine.schedule import Schedule
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.sim.network.instants import EndOfInstant, Stage
 from netfold.sim.network.sampler import Sampler
+from netfold.sim.network.under_way import packets_of_streams
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
@@ -96,6 +97,13 @@ class Fabric:
         for number, one in enumerate(self._jobs):
             if one.owner == owner:
                 self.engine.release_job(number)
+
+    def has_packets(self, owner: int) -> bool:
+        """Whether packets between workers and switches of a job of the variant are on their way."""
+        world = self.engine.world
+        numbers = [number for number, one in enumerate(self._jobs) if one.owner == owner]
+        senders = world.packets["owner"][packets_of_streams(world)]
+        return bool(np.isin(world.streams["job"][senders], numbers).any())
 
     def stream(
         self, job: int, worker: int, segments: list[Segment], scaled: Scaled | None = None

@@ -136,9 +136,10 @@ def _layer_paths(scenario: Scenario) -> set[str]:
 
 
 def _model_paths(scenario: Scenario) -> set[str]:
+    folder = Path(scenario.file).parent
     sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    files = [one.model.file for one in sections if isinstance(one, Training)]
-    return {_plain(one) for one in files if one is not None}
+    models = [one.model for one in sections if isinstance(one, Training)]
+    return {_plain(path) for model in models for path in model.files(folder)}
 
 
 def _device_paths(scenario: Scenario) -> set[str]:

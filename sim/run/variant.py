@@ -206,7 +206,7 @@ def _kinds(network: Network) -> list[Cause]:
 
 def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> JobResult:
     """The result of a job that was still waiting, or had not arrived, when a stall ended the variant."""
-    detail = "it never got hosts and slots: other jobs are stuck"
+    detail = "it never got hosts and slots: other jobs are stuck, or failed and keep theirs"
     facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, stay=stay)
     return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stuck", detail)], facts)
 

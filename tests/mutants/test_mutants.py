@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import lists
 from tests.mutants.lists import all_harmless, all_mutants
 from tests.mutants.mutant import Mutant
 from tests.mutants.play import ERROR, KILLED, SURVIVED, Nests
@@ -90,6 +91,11 @@ def nests(tmp_path: Path) -> Iterator[Nests]:
     made = Nests(copy, 1, 1, ["numba", "pytest"])
     yield made
     made.close()
+
+
+def test_every_list_is_played() -> None:
+    files = {path.stem for path in Path(lists.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == set(lists.FOLDERS)
 
 
 def test_every_fault_is_found_once_and_can_be_switched() -> None:

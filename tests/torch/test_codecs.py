@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -18,10 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netfold
 import netfold.torch
+from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.sim.scenario import load
 from netfold.torch.codecs import make_codec, support_of
+from netfold.torch.rounds import Rounds
+from netfold.torch.wire import Wire
 from tests import ROOT
 from tests.sim.scenes import write
 from tests.torch.processes import free_port, returned, run_script
@@ -96,6 +101,16 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
     assert report.gradient_bytes == 4 * 15
     assert report.compression == report.gradient_bytes / report.payload_bytes
     assert report.rounds.select("step", "bucket", "elements").rows() == [(0, 0, 15)]
+
+
+def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
+    """As in the simulator: float32(0.01 / 3), which is not float32(0.01) / float32(3)."""
+    wire = cast(Wire, SimpleNamespace(rank=0, workers=3))
+    rounds = Rounds(make_codec("exact", {}), wire, 1, lambda step: 0.01)
+    one = np.ones(1, np.float32)
+
+    assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3)
+    assert np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
 
 
 def test_a_learning_rate_scales_sums() -> None:

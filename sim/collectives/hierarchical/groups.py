@@ -16,7 +16,8 @@ def groups_of(groups: str | int, job: JobContext) -> Groups:
     Raises
     ------
     ScenarioError
-        A worker's host is in no island, or every worker would be in a group of its own or all in one.
+        There is one worker, a worker's host is in no island, or every worker would be in a group of its own
+        or all in one.
     """
     if isinstance(groups, int):
         found = _by([rank // groups for rank in range(len(job.hosts))])
@@ -25,7 +26,13 @@ def groups_of(groups: str | int, job: JobContext) -> Groups:
     else:
         found = _by([_island(host, job) for host in job.hosts])
     workers = len(job.hosts)
-    if workers > 1 and len(found) in (1, workers):
+    if workers == 1:
+        raise job.location.job_error(
+            "workers",
+            "one worker: there are no groups to divide it into",
+            "use more workers, or another collective.kind",
+        )
+    if len(found) in (1, workers):
         one = "all workers are in one group" if len(found) == 1 else "every worker is in a group of its own"
         fewer = max(2, workers // 2)
         raise job.location.job_error(

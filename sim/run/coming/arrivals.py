@@ -3,9 +3,10 @@
 First in, first out: the job that has waited longest is placed next, and no later one overtakes it. Jobs that
 arrive at the same time are in the order of the scenario. A job that ends gives back its hosts at once, and
 slots of its own too; but where it has sent packets again, or faults are on packets, it keeps the slots for
-its timeout and the longest delay of these faults, because copies that are still on their way would get into
-those of the next job. Then its slots are reset, as a control plane does. Entries that all jobs share are not:
-no job owns them.
+its timeout and the longest delay of these faults, and as often again while its packets are on their way,
+because copies would get into those of the next job. Then its slots are reset, as a control plane does.
+Entries that all jobs share are not: no job owns them. A job that fails gives back nothing: its other workers
+wait for the one that failed, and send again.
 """
 
 from __future__ import annotations
@@ -106,10 +107,12 @@ class Arrivals:
         assert running is not None
         assert self._placer is not None
         yield running.process
+        if running.training.failure is not None:
+            return  # its other workers still wait, and send
         if pause_ps := self._pause_ps(index, running):
             self._placer.release_hosts(index)
             self._admit()
-            yield self._environment.timeout(pause_ps)
+            yield from self._wait_for_copies(index, pause_ps)
         if self._has_own_slots(index):
             self.leaks[index] = running.collective.leaks()
         self._simulation.fabric.release(index)
@@ -141,6 +144,16 @@ class Arrivals:
         if not rules and not running.collective.retransmitted_packets():
             return 0
         return self.jobs[index].collective.timeout_ps + max((one.delay_ps for one in rules), default=0)
+
+    def _wait_for_copies(self, index: int, pause_ps: int) -> Generator[simpy.Event, Any, None]:
+        """Wait for a time, and as often again as copies are on their way then and may still arrive."""
+        fabric, last_change_ps = self._simulation.fabric, self._simulation.variant.faults.last_change_ps
+        hops = -1
+        while hops != fabric.engine.packet_hops or int(self._environment.now) <= last_change_ps:
+            hops = fabric.engine.packet_hops
+            yield self._environment.timeout(pause_ps)
+            if not fabric.has_packets(index):
+                return
 
     def _has_own_slots(self, index: int) -> bool:
         """Whether switches hold slots for a job that no other job uses at that time."""

@@ -45,6 +45,8 @@ FOLDERS = (
     "torch",
     "text",
     "jobs",
+    "checkpoint",
+    "schedules",
 )
 
 

@@ -106,7 +106,7 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "decoding takes no time",
-                "decode_ps = sum(charge_ps(device, message.decode_work) for message in messages)",
+                "decode_ps = sum(charge_ps(self._parts.device, message.decode_work) for message in messages)",
                 "decode_ps = 0",
             ),
             (

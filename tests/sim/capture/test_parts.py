@@ -47,6 +47,27 @@ def begun(tmp_path: Path) -> Parts:
     return parts
 
 
+@pytest.mark.parametrize("last", ["fails", "finishes"])
+def test_the_last_rank_removes_what_failed_if_no_launcher_will(tmp_path: Path, last: str) -> None:
+    parts = Parts(tmp_path / "made", "abc", is_watched=False)
+    for rank in range(2):
+        parts.begin(rank, {"world_size": 2, "steps": 3})
+    given = part_of(parts.path, 1, (1, 2, 3))
+    parts.fail(0, "no memory")
+    assert parts.path.is_dir()  # the other rank still writes
+    if last == "fails":
+        parts.fail(1, "its peer is gone")
+    else:
+        parts.finish(1, given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_launcher_still_finds_what_failed(begun: Parts) -> None:
+    begun.fail(0, "no memory")
+    begun.fail(1, "its peer is gone")
+    assert begun.report() == ("rank 0: no memory", "rank 1: its peer is gone")
+
+
 def test_the_last_rank_joins(begun: Parts) -> None:
     begun.finish(1, part_of(begun.path, 1, (1, 2, 3)))
     assert not begun.wanted.exists()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from netfold.sim.checkpoint.keeper import Checkpoints
+from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after, write
 
 HEAD = """
@@ -131,6 +132,50 @@ variants:
       - {{name: second, start: 1ms}}
 """
     assert len(require_same(write(tmp_path, text), tmp_path)) == 5
+
+
+COMING = f"""{HEAD.replace("workers: 3", "workers: 2")}
+workload: {{kind: synthetic, elements: 2000, steps: 2}}
+codec: {{kind: fixed_point}}
+collective: {{kind: in_network, program: switchml, frame: udp-256, slots: 64}}
+"""
+
+
+def test_jobs_of_a_template_with_hosts_of_their_own(tmp_path: Path) -> None:
+    """Arrivals of a template are those of any resumed run; all jobs are there from the beginning."""
+    text = f"""{COMING}
+admission: reserved
+jobs:
+  - {{name: even, count: 2, arrivals: {{kind: even, gap: 1ms}}}}
+  - {{name: late, count: 1, start: 2500us, arrivals: {{kind: poisson, mean_gap: 100us}}}}
+"""
+    assert require_same(write(tmp_path, text), tmp_path) == [0] * 5
+
+
+def test_admitted_jobs_have_no_state_and_keep_results(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"""{COMING}
+admission: fifo
+jobs: [{{name: a, workers: 4, count: 2, arrivals: {{kind: even, gap: 1us}}}}]
+variants: [{{name: first}}, {{name: second, workload: {{elements: 3000}}}}]
+"""
+    path, out = write(tmp_path, text), tmp_path / "out"
+    put = Keeper.put_result
+
+    def put_and_stop(keeper: Keeper, number: int, result: object) -> None:
+        put(keeper, number, result)
+        raise Stop
+
+    with mock.patch.object(Keeper, "put_result", put_and_stop), pytest.raises(Stop):
+        run(path, out, Checkpoints(1))
+    messages = {record.getMessage() for record in caplog.records}
+    assert "first: no checkpoint before its end: its jobs are admitted while it runs" in messages
+    (checkpoint,) = out.glob("stops/checkpoint-*")
+    assert {one.name for one in checkpoint.iterdir()} == {"run.json", "variant-000.safetensors"}
+    with stopped_after(0) as stored:
+        assert content(run(path, out, Checkpoints(resumes=True))) == content(run(path, tmp_path / "whole"))
+    assert stored == []
 
 
 def test_jobs_that_overlap_say_why_there_is_no_checkpoint(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from netfold.sim.checkpoint.keeper import Checkpoints
+from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable
-from tests.sim.checkpoint.stops import Stop, run, stopped_after, write
+from tests.sim.checkpoint.stops import Stop, content, run, stopped_after, write
 
 TEXT = """
 name: stops
@@ -38,6 +39,25 @@ def _stopped(folder: Path, text: str = TEXT, every: int = 1) -> tuple[Path, Path
 def test_nothing_to_resume(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing to resume: there is no checkpoint at"):
         run(write(tmp_path, TEXT), tmp_path / "out", RESUME)
+
+
+def test_another_run_of_the_same_that_ends_does_not_end_this_one(tmp_path: Path) -> None:
+    """It removes the folder that both write to; the next checkpoint makes it again, and can be used."""
+    path, out = write(tmp_path, TEXT), tmp_path / "out"
+    put = Keeper.put_state
+    stored: list[None] = []
+
+    def put_and_finish(keeper: Keeper, *arguments: Any) -> None:
+        put(keeper, *arguments)
+        stored.append(None)
+        if len(stored) == 1:
+            keeper.finish()
+        elif len(stored) == 2:
+            raise Stop
+
+    with mock.patch.object(Keeper, "put_state", put_and_finish), pytest.raises(Stop):
+        run(path, out, Checkpoints(1))
+    assert content(run(path, out, RESUME)) == content(run(path, tmp_path / "whole"))
 
 
 def test_finished_already(tmp_path: Path) -> None:

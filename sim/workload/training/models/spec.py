@@ -137,10 +137,9 @@ class Model(Section, ABC):
         options = self.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
         return {"kind": self.kind, **options} if options else self.kind
 
-    @property
-    def file(self) -> str | None:
-        """The user's file that it names, relative to the scenario's; None: it names none."""
-        return None
+    def files(self, folder: Path) -> set[str]:
+        """The user's files that it is made of, relative to the folder of the scenario."""
+        return set()
 
     def located(self, folder: Path, settings: TaskSettings) -> Model:
         """The model as it is in the file that it names, in a folder; itself if it names none.

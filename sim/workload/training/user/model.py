@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,6 +14,7 @@ from netfold.homomorphic.round import Tensor
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
 from netfold.sim.workload.training.user.errors import UserModelError
+from netfold.sim.workload.training.user.imported import imported
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,6 +52,12 @@ class UserModel(Model):
     def file(self) -> str:
         """The path of the file, as given."""
         return self.make.rpartition(":")[0]
+
+    def files(self, folder: Path) -> set[str]:
+        """The file, and those that it imports from beside it."""
+        path = Path(os.path.normpath(folder / self.file))
+        relative = (os.path.relpath(one, path.parent) for one in imported(path))
+        return {self.file, *(str(Path(self.file).parent / one) for one in relative)}
 
     @property
     def function(self) -> str:

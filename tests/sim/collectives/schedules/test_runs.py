@@ -118,6 +118,14 @@ def test_what_cannot_be_carried_is_told(tmp_path: Path, collective: str, told: s
     assert told in refused(tmp_path, f"collective={collective}", text=SCENE)
 
 
+@pytest.mark.parametrize("outer", ["ring", "in_network"])
+def test_one_worker_is_told_that_there_are_no_groups(tmp_path: Path, outer: str) -> None:
+    hierarchy = f"collective={{kind: hierarchical, inner: {{kind: ring}}, outer: {{kind: {outer}}}}}"
+    told = refused(tmp_path, hierarchy, "workers=1", text=SCENE)
+
+    assert "workers: one worker: there are no groups to divide it into" in told
+
+
 def test_codecs_that_need_other_collectives_are_told_which(tmp_path: Path) -> None:
     told = refused(tmp_path, "codec={kind: topk}", "collective={kind: tree}", text=SCENE)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.sim.run.broken import Broken
 from tests.sim.run.coming.scene import Asked, admissions_us, running_us, summary
+from tests.sim.toys import registered
 
 
 def lindley_us(arrivals_us: list[float], service_us: float) -> list[float]:
@@ -168,6 +170,19 @@ def test_slots_are_kept_for_a_timeout_where_copies_may_be_on_their_way() -> None
     assert second["stay"]["admitted_us"] == pytest.approx(first["stay"]["end_us"] + 1000, abs=1e-6)
 
 
+def test_slots_are_kept_while_copies_wait_on_a_slow_link() -> None:
+    """Of one worker's link, which holds them for many timeouts. The jobs have different gradients."""
+    more = f"workers: 2, collective: {{slots: {SLOTS_MAX}, timeout: 400us, first_timeout: 400us, "
+    more += "timeout_max: 400us}, codec: {factor: 1e6}"
+    faults = 'faults: [{kind: link_rate, links: ["h1->*"], at: 3us, for: 50ms, rate: 100Mbps}]\n'
+    second = f"{more}, start: 1us, workload: {{distribution: integer}}"
+    found = summary(faults + TWO.format(a=more, b=second), elements=40_000)
+    first, waiting = found["variants"]
+
+    assert found["verdict"] == "pass"
+    assert first["stay"]["end_us"] + 800 < waiting["stay"]["admitted_us"] < 51_000
+
+
 def test_what_a_job_leaves_in_its_slots_is_reported_and_not_left_to_the_next() -> None:
     """Delayed packets come when their slots are used again: these wait for others that nobody sends."""
     faults = 'faults: [{kind: reorder, rate: 1%, delay: 50ms, links: ["h*->s0"]}]\n'
@@ -179,6 +194,18 @@ def test_what_a_job_leaves_in_its_slots_is_reported_and_not_left_to_the_next() -
         (detail,) = [one["detail"] for one in job["checks"] if one["name"] == "nothing_leaked"]
         assert "left behind in switches: slot " in detail
         assert "injected faults explain it: reorder" in detail
+
+
+def test_a_job_that_fails_keeps_the_slots_that_its_other_workers_send_into() -> None:
+    """Worker 3 raises in step 1. The others have begun, and would send into the sums of the next job."""
+    more = f"workers: 4, collective: {{slots: {SLOTS_MAX}}}, workload: {{steps: 2}}"
+    failing = f"codec: {{kind: toy_broken, fault: raises at once}}, {more}"
+    with registered(Broken):
+        found = summary(TWO.format(a=failing, b=f"{more}, start: 1us"), switch="ideal")
+    failed, waiting = found["variants"]
+
+    assert (failed["verdict"], waiting["verdict"]) == ("fail", "stuck")
+    assert waiting["stay"]["hosts"] == []
 
 
 def test_entries_that_nobody_frees_stay_with_the_jobs_that_share_them() -> None:

@@ -191,3 +191,22 @@ def test_the_default_is_not_recorded(tmp_path: Path) -> None:
     (variant,) = outcome.summary["variants"]
     assert "overlap" not in variant["setup"]
     assert "wait" not in {row["phase"] for row in variant["metrics"]["breakdown"]}
+
+
+@pytest.mark.parametrize("codec", ["packed", "lossless"])
+def test_only_the_last_decoding_of_a_bucket_waits_for_other_work(tmp_path: Path, codec: str) -> None:
+    """With `decode: last`, values follow their index while backward goes on."""
+    last = "overlap={buckets_in_flight: 6, encode: on_device, decode: last}"
+    device = "device={kind: fixed, forward: 20us, backward: 600us, memory_rate: 400Gbps, launch: 200ns}"
+    job, _ = run(tmp_path, f"codec={{kind: {codec}}}", *RING, last, device, "workload.steps=1")
+    (step,) = job.journal.steps
+    own = [one for one in job.journal.phases if one.worker == 0 and one.bucket >= 0]
+
+    ends = {(one.bucket, one.label): one.end_ps for one in own if one.phase == "network"}
+    first = [end_ps for (bucket, label), end_ps in ends.items() if bucket == 0]
+    assert len(first) == 2
+    assert max(first) < step.backward_end_ps / 2
+    decoded = sorted((one.start_ps, one.bucket) for one in own if one.phase == "decode")
+    assert decoded[0][0] < step.backward_end_ps / 2
+    last_of_first = max(start_ps for start_ps, bucket in decoded if bucket == 0)
+    assert last_of_first >= step.backward_end_ps
