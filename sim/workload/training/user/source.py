@@ -36,9 +36,8 @@ def function_of(model: LocatedModel) -> Callable[[], Any]:
     function = getattr(module, model.function, None)
     if function is None:
         own = [name for name, one in vars(module).items() if inspect.isfunction(one) and name[0] != "_"]
-        raise UserModelError(
-            f"{model.file} has no function {model.function!r}", names_hint(model.function, own, "functions")
-        )
+        hint = names_hint(model.function, own, "functions") if own else "it has no functions at all"
+        raise UserModelError(f"{model.file} has no function {model.function!r}", hint)
     if not callable(function):
         raise UserModelError(
             f"{model.make} is no function but {type(function).__name__}", "give the name of a function"
