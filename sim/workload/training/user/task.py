@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -88,7 +90,7 @@ class UserTask:
         """The user's score; None if there is none."""
         if self._parts.score is None:
             return None
-        with self._watch.blaming():
+        with self._watch.blaming(), redirect_stdout(sys.stderr):
             found = self._parts.score(model)
         return Score("score", _number(found, self._model.make))
 

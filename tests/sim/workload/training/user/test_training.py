@@ -192,6 +192,24 @@ def test_scores_below_zero_are_kept(tmp_path: Path) -> None:
     assert (metrics["target"], metrics["steps_to_target"]) == (-2.0, 1)
 
 
+def test_what_a_model_prints_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the output is one JSON object."""
+    body = (
+        "print('file')\nclass Loud(nn.Linear):\n    def forward(self, inputs):\n        print('forward')\n"
+        "        return super().forward(inputs)\ndef loss(outputs, targets):\n    print('loss')\n"
+        "    return LOSS(outputs, targets)\ndef score(module):\n    print('score')\n    return 0.5\n"
+        "def make():\n    print('make')\n    return Loud(4, 2), DATA, loss, score\n"
+    )
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    workload.gradients(0)
+    workload.score(0, is_last=True)
+    written = capsys.readouterr()
+
+    assert written.out == ""
+    assert set(written.err.split()) == {"file", "make", "forward", "loss", "score"}
+
+
 def test_kept_weights_are_watched_too(tmp_path: Path) -> None:
     """Gradients of a copy of the module: at the same weights they are the same."""
     body = "def make():\n    return MODULE(), DATA, LOSS\n"
