@@ -49,7 +49,7 @@ def rows_of(gradient: Tensor) -> Rows:
         places = np.flatnonzero(table.any(axis=1))
         return Rows(places, table[places])
     # One after the other, as whole tables are summed: `coalesce` takes them in no certain order.
-    places, row = torch.unique(gradient._indices()[0], return_inverse=True)  # type: ignore[no-untyped-call]
+    places, row = torch.unique(gradient._indices()[0], return_inverse=True)
     values = torch.zeros(places.numel(), row_elements)
     values.index_add_(0, row, gradient.detach()._values().reshape(-1, row_elements))
     return Rows(places.numpy(), values.numpy())
