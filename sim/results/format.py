@@ -86,8 +86,8 @@ class _Metrics(JobTimes):
     loss_first: Finite | None
     loss: Finite | None
     test_metric: str | None = None
-    test_score: Number | None = None
-    target: Number | None = None
+    test_score: Finite | None = None
+    target: Finite | None = None
     steps_to_target: Count | None = None
     time_to_target_us: Number | None = None
     bytes_to_target: Number | None = None

@@ -96,6 +96,13 @@ class TrainingJob:
                 last, wire_bytes_up=last.wire_bytes_up + up, wire_bytes_down=last.wire_bytes_down + down
             )
 
+    def take_hosts(self, earlier: TrainingJob) -> None:
+        """What the hosts of this job carry from now on is its own, and no more that of an earlier one."""
+        own = set(self._parts.host_links)
+        for worker, links in enumerate(earlier._parts.host_links):
+            if links in own:
+                earlier._rounds.hand_over(worker)
+
     def _step(self, step: int, is_last: bool) -> Generator[simpy.Event, Any, None]:
         parts, start_ps = self._parts, int(self._environment.now)
         workload = parts.workload

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from netfold.sim.errors import DataError
+from netfold.sim.errors import DataError, ScenarioError
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node
@@ -55,8 +55,11 @@ def read_model(text: str) -> Model:
     Raises
     ------
     ScenarioError
-        There is no such model or option, or the model refuses a value.
+        There is no such model or option, the model refuses a value, or it is one of the user's own.
     """
+    if ".py:" in text or text.partition(":")[0] == "user":
+        hint = "give it to a scenario, workload: {kind: training, model: ./mine.py:make}"
+        raise ScenarioError(text, 0, "", "only models of netfold's own are known here", hint)
     tree = Node({"model": read_kind(text, _options_of, _EXAMPLE)}, text, 0, "")
     try:
         return _Holder.model_validate(tree.plain).model

@@ -25,6 +25,7 @@ from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
 from netfold.sim.workload.trace.sections import ChakraTrace, Trace
+from netfold.sim.workload.training.loop.metrics import metric_named
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.model_key import AnyModel
 from netfold.sim.workload.training.models.registry import MODELS, data_names
@@ -72,11 +73,11 @@ def _read_target(value: object) -> object:
 Target = Annotated[
     float,
     BeforeValidator(_read_target),
-    Field(gt=0),
+    Field(ge=-1e300, le=1e300),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "number"},
                 {"type": "string", "pattern": FRACTION_PATTERN},
             ],
             "examples": ["95%", 0.95, 120],
@@ -148,6 +149,25 @@ class Training(Section):
         model = info.data.get("model")
         if evaluate and model and (reason := _expanded(model, info.data.get("expand", (1, 1))).untestable):
             raise ValueError(reason)
+        return evaluate
+
+    @field_validator("evaluate")
+    @classmethod
+    def _target_can_be_reached(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
+        model = info.data.get("model")
+        if model is None or evaluate is None or evaluate.target is None:
+            return evaluate
+        metric, target = metric_named(model.metric), evaluate.target
+        if metric.is_share and not 0 < target <= 1:
+            raise ValueError(
+                f"the target must be a share, found {target:g}: {metric.name} is at most 1\n"
+                "use for example 0.95 or 95%"
+            )
+        if not metric.more_is_better and target < 1:
+            raise ValueError(
+                f"the target must be at least 1, found {target:g}: no {metric.name} is less\n"
+                "use for example 120"
+            )
         return evaluate
 
     @field_validator("data")

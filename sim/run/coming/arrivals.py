@@ -133,7 +133,12 @@ class Arrivals:
             if admitted.is_fallback:
                 self._fallbacks.add(index)
             self._admitted_ps[index] = int(self._environment.now)
+            earlier = self.started
             self._start(index)
+            running = self.running[index]
+            assert running is not None
+            for one in earlier:
+                running.training.take_hosts(one.training)
             self._turns[index].succeed()
 
     def _pause_ps(self, index: int, running: Running) -> int:

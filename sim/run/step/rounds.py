@@ -80,6 +80,10 @@ class Rounds:
         """(2,) bytes up and down that workers' hosts carried after their last round, once."""
         return self._wire.take_rest()
 
+    def hand_over(self, worker: int) -> None:
+        """Another job gets a worker's host: what it carries from now on is not this job's."""
+        self._wire.hand_over(worker)
+
     def begin(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
         """Let an encoder look at a step; returns the time of the passes at kept weights that it asked for.
 

@@ -81,6 +81,11 @@ def test_all_known_densities_are_wanted_without_names() -> None:
         ("ncf:hidden=[3]", "unknown key 'hidden'"),
         ("mlp:hidden=[3]", "unknown key 'hidden'"),
         ("ncf:expand=[1,2],expand=[1,2]", "the key 'expand' appears twice"),
+        (
+            "./mine.py:make",
+            "./mine.py:make: only models of netfold's own are known here\n  give it to a scenario",
+        ),
+        ("user:make=./mine.py:make", "only models of netfold's own are known here"),
     ],
 )
 def test_names_that_cannot_be_read(text: str, error: str) -> None:

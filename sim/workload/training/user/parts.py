@@ -40,17 +40,19 @@ def read_parts(returned: Any, make: str) -> Parts:
     """
     module, data, loss, score = _values(returned, make)
     if not isinstance(module, nn.Module):
-        raise UserModelError(f"{make}: the module must be a torch.nn.Module, found {_kind(module)}", _RETURN)
+        raise UserModelError(
+            f"{make}: the module must be a torch.nn.Module, found {kind_of(module)}", _RETURN
+        )
     if loss is None:
         raise UserModelError(f"{make} returned no loss", f"{_RETURN}, such as torch.nn.CrossEntropyLoss()")
     if not callable(loss):
         raise UserModelError(
-            f"{make}: the loss must be a function of outputs and targets, found {_kind(loss)}",
+            f"{make}: the loss must be a function of outputs and targets, found {kind_of(loss)}",
             f"{_RETURN}, such as torch.nn.CrossEntropyLoss()",
         )
     if score is not None and not callable(score):
         raise UserModelError(
-            f"{make}: the score must be a function of the module, found {_kind(score)}",
+            f"{make}: the score must be a function of the module, found {kind_of(score)}",
             "it returns a number that is larger for better models",
         )
     found = Parts(module, _dataset(data, make), loss, score)
@@ -73,7 +75,7 @@ def _values(returned: Any, make: str) -> tuple[Any, Any, Any, Any]:
             raise UserModelError(f"{make} returned {len(returned)} values", f"{_RETURN}, or with a score")
         values = [*returned, *[None] * (len(_NAMES) - len(returned))]
     else:
-        raise UserModelError(f"{make} returned {_kind(returned)}, without data and loss", _RETURN)
+        raise UserModelError(f"{make} returned {kind_of(returned)}, without data and loss", _RETURN)
     if values[1] is None:
         raise UserModelError(f"{make} returned no data", _DATA)
     module, data, loss, score = values
@@ -92,7 +94,7 @@ def _dataset(data: Any, make: str) -> Any:
             raise UserModelError(f"{make}: the tensors of the data have different lengths: {counts}", _DATA)
         data = TensorDataset(*data)
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise UserModelError(f"{make}: the data are {_kind(data)}", _DATA)
+        raise UserModelError(f"{make}: the data are {kind_of(data)}", _DATA)
     if len(data) == 0:
         raise UserModelError(f"{make}: the data are empty", _DATA)
     return data
@@ -100,6 +102,7 @@ def _dataset(data: Any, make: str) -> Any:
 
 def _require_trainable(parts: Parts, make: str) -> None:
     """Require parameters that netfold can train: float32, on the CPU."""
+    _require_plain(parts.module, make)
     if not parts.trained:
         raise UserModelError(f"{make}: the module has no parameters to train", "give it layers with weights")
     for name, parameter in parts.trained.items():
@@ -112,6 +115,21 @@ def _require_trainable(parts: Parts, make: str) -> None:
             raise UserModelError(
                 f"{make}: the parameter {name!r} is {found}, must be float32",
                 "call module.float() before it is returned",
+            )
+
+
+def _require_plain(module: nn.Module, make: str) -> None:
+    """Refuse modules that cannot be watched, and those whose parameters are not there yet."""
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        what = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
+        raise UserModelError(
+            f"{make}: the module was compiled with {what}", "return the module as it was before that"
+        )
+    for name, parameter in module.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise UserModelError(
+                f"{make}: the parameter {name!r} of a lazy layer has no shape yet",
+                "pass a batch through the module before it is returned, or use a layer of a known size",
             )
 
 
@@ -148,6 +166,7 @@ def _is_equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """A value's type in words."""
     name = type(value).__name__
     return "nothing" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -8,7 +8,7 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,9 +36,8 @@ def function_of(model: LocatedModel) -> Callable[[], Any]:
     function = getattr(module, model.function, None)
     if function is None:
         own = [name for name, one in vars(module).items() if inspect.isfunction(one) and name[0] != "_"]
-        raise UserModelError(
-            f"{model.file} has no function {model.function!r}", names_hint(model.function, own, "functions")
-        )
+        hint = names_hint(model.function, own, "functions") if own else "it has no functions at all"
+        raise UserModelError(f"{model.file} has no function {model.function!r}", hint)
     if not callable(function):
         raise UserModelError(
             f"{model.make} is no function but {type(function).__name__}", "give the name of a function"
@@ -73,10 +72,13 @@ def call(model: LocatedModel, function: Callable[[], Any], seed: int) -> Any:
 
 @contextmanager
 def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
-    """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards."""
+    """Seed the global generators of PyTorch, NumPy and Python by a key, and restore them afterwards.
+
+    What the user's code prints meanwhile goes to the error stream: the output may be one JSON object.
+    """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the user's code may use them
     drawn = keyed(seed, purpose, *key).integers(2**32, size=2).tolist()
-    with drawing(seed, purpose, *key):
+    with drawing(seed, purpose, *key), redirect_stdout(sys.stderr):
         random.seed(drawn[0])
         np.random.seed(drawn[1])  # noqa: NPY002
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.probe import probe
 from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.model import LocatedModel
-from netfold.sim.workload.training.user.parts import Parts, read_parts, require_same
+from netfold.sim.workload.training.user.parts import Parts, kind_of, read_parts, require_same
 from netfold.sim.workload.training.user.source import beside, call, function_of, seeded
 from netfold.sim.workload.training.user.watch import Watch
 from netfold.sim.workload.workload import Score
@@ -88,11 +90,9 @@ class UserTask:
         """The user's score; None if there is none."""
         if self._parts.score is None:
             return None
-        with self._watch.blaming():
-            value = float(self._parts.score(model))
-        if not math.isfinite(value):
-            raise UserModelError(f"{self._model.make}: the score is {value}", "return a finite number")
-        return Score("score", value)
+        with self._watch.blaming(), redirect_stdout(sys.stderr):
+            found = self._parts.score(model)
+        return Score("score", _number(found, self._model.make))
 
     def _batch(self, parts: Parts, chosen: NDArray[np.int64]) -> Any:
         """Samples as one batch: a list of tensors, or a mapping."""
@@ -177,3 +177,19 @@ def _with_target(item: Any, make: str) -> Any:
             "give the target too; or a mapping of named inputs, which the loss gets as well",
         )
     return item
+
+
+def _number(score: Any, make: str) -> float:
+    """What the user's score returned, as a number."""
+    try:
+        value = float(score)
+    except (TypeError, ValueError, RuntimeError):
+        has_many = isinstance(score, Tensor) and score.numel() != 1
+        found = f"a tensor of {' x '.join(map(str, score.shape))}" if has_many else kind_of(score)
+        raise UserModelError(
+            f"{make}: the score must be a number, found {found}",
+            "return one that is larger for better models",
+        ) from None
+    if not math.isfinite(value):
+        raise UserModelError(f"{make}: the score is {value}", "return a finite number")
+    return value

@@ -40,6 +40,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_without_functions(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("WIDTH = 3\n", "utf-8")
+    with pytest.raises(UserModelError) as caught:
+        UserModel(make="./mine.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+
+    assert str(caught.value) == "./mine.py has no function 'make'\n  it has no functions at all"
+
+
 @pytest.mark.parametrize("make", ["./mine.py", "mine.py:", "mine:make", "./mine.py:a-b", ":make"])
 def test_a_file_without_a_function(make: str) -> None:
     with pytest.raises(ValueError, match="cannot read"):

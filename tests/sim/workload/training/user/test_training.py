@@ -18,6 +18,7 @@ from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.sim.workload.training.user.mine import BATCH, SEED, WORKERS, located
 
@@ -160,6 +161,53 @@ def test_a_score_that_is_no_number(tmp_path: Path, value: str) -> None:
     workload = training_workload(spec, WORKERS, SEED)
     with pytest.raises(Exception, match="the score is"):
         workload.score(0, is_last=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("'good'", "a str"), ("None", "nothing"), ("torch.ones(3, 2)", "a tensor of 3 x 2"), ("[1]", "a list")],
+)
+def test_a_score_of_another_kind(tmp_path: Path, value: str, found: str) -> None:
+    body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    with pytest.raises(UserModelError) as caught:
+        workload.score(0, is_last=True)
+
+    assert str(caught.value) == (
+        f"mine.py:make: the score must be a number, found {found}\n"
+        "  return one that is larger for better models"
+    )
+
+
+def test_scores_below_zero_are_kept(tmp_path: Path) -> None:
+    """A score may be a loss with its sign turned, and so may its target."""
+    body = "def make():\n    return MODULE(), DATA, LOSS, lambda module: -1.5\n"
+    located(tmp_path, body, holds_out=True)
+    scenario = SCENARIO.replace("{every: 1}", "{every: 1, target: -2}")
+    (tmp_path / "mine.yaml").write_text(scenario, "utf-8")
+    metrics = netfold.run(tmp_path / "mine.yaml", out=tmp_path / "runs").summary["variants"][0]["metrics"]
+
+    assert metrics["test_score"] == -1.5
+    assert (metrics["target"], metrics["steps_to_target"]) == (-2.0, 1)
+
+
+def test_what_a_model_prints_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the output is one JSON object."""
+    body = (
+        "print('file')\nclass Loud(nn.Linear):\n    def forward(self, inputs):\n        print('forward')\n"
+        "        return super().forward(inputs)\ndef loss(outputs, targets):\n    print('loss')\n"
+        "    return LOSS(outputs, targets)\ndef score(module):\n    print('score')\n    return 0.5\n"
+        "def make():\n    print('make')\n    return Loud(4, 2), DATA, loss, score\n"
+    )
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    workload.gradients(0)
+    workload.score(0, is_last=True)
+    written = capsys.readouterr()
+
+    assert written.out == ""
+    assert set(written.err.split()) == {"file", "make", "forward", "loss", "score"}
 
 
 def test_kept_weights_are_watched_too(tmp_path: Path) -> None:
