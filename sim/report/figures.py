@@ -19,7 +19,7 @@ from netfold.sim.report.jobs.chart import job_chart
 from netfold.sim.report.learning import learning
 from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
-from netfold.sim.results.breakdown import UNEXPLAINED
+from netfold.sim.results.breakdown import LATER_START
 from netfold.sim.results.reader import Run
 from netfold.sim.results.verdicts import GOOD, kind
 
@@ -127,7 +127,7 @@ def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:
     rows = [words.parts(variant["metrics"]) for variant in variants]
     fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
     names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
-    colours = style.phase_colours(names, labels) | ({UNEXPLAINED: None} if UNEXPLAINED in names else {})
+    colours = style.phase_colours(names, labels) | ({LATER_START: None} if LATER_START in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))
     figure = style.new_figure(1.25 + 0.42 * len(variants))

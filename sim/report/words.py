@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from netfold.sim.results.breakdown import UNEXPLAINED
+from netfold.sim.results.breakdown import LATER_START
 from netfold.sim.results.summary import NO_COMPUTE
 from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
@@ -13,7 +13,7 @@ from netfold.sim.workload.training.loop.metrics import metric_named
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket
 NETWORK = "network: "  # before a label
-_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", UNEXPLAINED))}
+_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", LATER_START))}
 REDONE = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 _LOSS_LARGE = 1e6  # a model that diverges reaches any number of digits

@@ -1,4 +1,4 @@
-"""The aggregation time by phase and message, and the rest that no phase explains."""
+"""The aggregation time by phase and message, and how much later than others the last worker began."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from netfold.sim.results.records import PhaseRecord, RoundRecord
 from netfold.sim.units import PS_PER_US
 
-UNEXPLAINED = "unexplained"
+LATER_START = "later start"  # than the first worker of a round
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 
 
@@ -46,7 +46,7 @@ def breakdown(
             start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
             times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
             payload_bytes[phase.phase, phase.label] += phase.payload_bytes
-    times_ps[UNEXPLAINED, ""] = aggregation_ps - sum(times_ps.values())
+    times_ps[LATER_START, ""] = aggregation_ps - sum(times_ps.values())
     return [
         {
             "phase": phase,

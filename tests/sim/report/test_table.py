@@ -147,7 +147,7 @@ def test_time_is_broken_down_in_the_order_of_a_round() -> None:
         console.print(results_table({"scenario": "quick", "seed": 7, **found}))
 
     assert (
-        "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, unexplained 2 %" in capture.get()
+        "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, later start 2 %" in capture.get()
     )
 
 

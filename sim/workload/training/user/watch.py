@@ -71,9 +71,9 @@ class Watch:
                 parameter.register_hook(partial(self._look, name))  # type: ignore[no-untyped-call]
 
     def _look(self, name: str, gradient: Tensor) -> None:
-        """Require a dense gradient, and note whether it is finite."""
-        if gradient.layout != torch.strided:
-            raise self._error(f"the gradient of {name!r} is sparse", "use sparse=False")
+        """Note whether a gradient is finite; of a table that gives rows alone, these."""
+        if gradient.is_sparse:
+            gradient = gradient.detach()._values()
         self._ready[name] = None if gradient.isfinite().all() else self._not_finite(name, gradient)
 
     def drawing(self) -> AbstractContextManager[None]:

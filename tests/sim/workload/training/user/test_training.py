@@ -232,3 +232,30 @@ def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="was changed while the run was using it"):
         files.require_unchanged()
+
+
+def test_tables_that_give_rows_train_as_whole_ones_do(tmp_path: Path) -> None:
+    found = []
+    for sparse in (True, False):
+        folder = tmp_path / str(sparse)
+        folder.mkdir()
+        table = f"nn.Embedding(9, 2, sparse={sparse})"
+        body = f"def make():\n    return {table}, (torch.arange(9), torch.ones(9, 2)), LOSS\n"
+        workload = training_workload(TrainingSpec(located(folder, body), BATCH, 0.5), WORKERS, SEED)
+        for step in range(3):
+            own = workload.gradients(step)
+            workload.apply(step, [np.sum(parts, axis=0) for parts in zip(*own, strict=True)])
+        found.append((workload.loss, np.concatenate(workload.gradients(3)[0])))
+
+    assert found[0][0] == found[1][0]
+    assert np.array_equal(found[0][1], found[1][1])
+    assert 0 < np.count_nonzero(found[0][1]) <= 2 * BATCH
+
+
+def test_a_row_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    body = (
+        "def make():\n    table = nn.Embedding(9, 2, sparse=True)\n"
+        "    return table, (torch.arange(9), torch.ones(9, 2)), lambda rows, _: (rows * float('inf')).sum()\n"
+    )
+    with pytest.raises(UserModelError, match="elements of the gradient of 'weight' are not finite"):
+        located(tmp_path, body)
