@@ -160,12 +160,12 @@ class Training(Section):
         metric, target = metric_named(model.metric), evaluate.target
         if metric.is_share and not 0 < target <= 1:
             raise ValueError(
-                f"the target must be a share, found {target:g}: {metric.name} is at most 1\n"
+                f"the target must be more than 0 and at most 1, found {target:g}: {metric.name} is a share\n"
                 "use for example 0.95 or 95%"
             )
-        if not metric.more_is_better and target < 1:
+        if target < metric.least:
             raise ValueError(
-                f"the target must be at least 1, found {target:g}: no {metric.name} is less\n"
+                f"the target must be at least {metric.least:g}, found {target:g}: no {metric.name} is less\n"
                 "use for example 120"
             )
         return evaluate

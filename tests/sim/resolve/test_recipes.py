@@ -61,7 +61,6 @@ def recipe_of(folder: Path, *sets: str) -> Recipe:
         ),
         ("workload.local_steps=4", Recipe(steps=7, local_steps=4)),
         ("workload.evaluate={target: 95%}", Recipe(steps=7, target=0.95)),
-        ("workload.evaluate={target: 120.5}", Recipe(steps=7, target=120.5)),
     ],
 )
 def test_what_a_scenario_says(tmp_path: Path, setting: str, expected: Recipe) -> None:
@@ -82,7 +81,10 @@ def test_what_a_scenario_says(tmp_path: Path, setting: str, expected: Recipe) ->
         ("schedule={kind: linear, warmup: -1}", "schedule.warmup: must be at least 0, found -1\n"),
         ("schedule={kind: cosine, floor: 2}", "schedule.floor: 2 is not a fraction from 0 to 1\n"),
         ("local_steps=0", "workload.local_steps: must be at least 1, found 0\n"),
-        ("evaluate={target: 0}", "evaluate.target: must be more than 0, found 0\n"),
+        (
+            "evaluate={target: 0}",
+            "the target must be more than 0 and at most 1, found 0: accuracy is a share\n",
+        ),
         ("evaluate={target: 120%}", "evaluate.target: '120%' is not a fraction from 0 to 1\n"),
     ],
 )

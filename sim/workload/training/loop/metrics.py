@@ -12,6 +12,7 @@ class Metric(NamedTuple):
     name: str
     more_is_better: bool = True
     is_share: bool = False  # 0 to 1, written as a percentage
+    least: float = -math.inf  # no value is less
 
     def reaches(self, value: float, target: float) -> bool:
         """Whether a value is as good as a target, or better; what is not a number is not."""
@@ -21,7 +22,7 @@ class Metric(NamedTuple):
 ACCURACY = Metric("accuracy", is_share=True)
 HIT_RATE = Metric("HR@10", is_share=True)
 EXACT_MATCH = Metric("exact match", is_share=True)
-PERPLEXITY = Metric("perplexity", more_is_better=False)
+PERPLEXITY = Metric("perplexity", more_is_better=False, least=1)
 LOSS = Metric("loss", more_is_better=False)
 
 _METRICS = {metric.name: metric for metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS)}

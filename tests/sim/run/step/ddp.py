@@ -24,7 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from netfold.sim.calibrate import kernels
 from netfold.sim.workload.devices.calibrated import FORMAT
 
-BATCH, BUCKET_MB, STEPS, REPEATS = 128, 1.0, 300, 100  # short steps: of many, one is not disturbed
+# Steps long beside the milliseconds for which gloo's threads wait for a core that backward keeps busy.
+BATCH, BUCKET_MB, STEPS, REPEATS = 1024, 1.0, 60, 100
 SIZES = (1 << 12, 1 << 15, 1 << 18)  # elements of an all-reduce
 
 
