@@ -85,9 +85,6 @@ def test_what_a_scenario_says(tmp_path: Path, setting: str, expected: Recipe) ->
             "evaluate={target: 0}",
             "the target must be more than 0 and at most 1, found 0: accuracy is a share\n",
         ),
-            "evaluate={target: 0}",
-            "the target must be more than 0 and at most 1, found 0: accuracy is a share\n",
-        ),
         ("evaluate={target: 120%}", "evaluate.target: '120%' is not a fraction from 0 to 1\n"),
     ],
 )
