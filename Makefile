@@ -31,7 +31,7 @@ check: .venv/installed-check
 
 # Compiled code stays inside its tables (except words at an address, whose length only the engine's interface knows).
 bounds: .venv/installed-test
-	NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n 2 tests/sim/engine tests/switch tests/homomorphic
+	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=bounds $(BIN)/python -m pytest -n 2 tests/sim/engine tests/switch tests/homomorphic
 
 # The whole suite with 20 times as many examples, all of them new; takes some hours.
 nightly: .venv/installed-test

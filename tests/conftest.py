@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.examples import FACTORS, PROFILE, SEED
+from tests.examples import PROFILE, SEED, scaled
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -13,12 +13,11 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(
-    "nightly", settings.get_profile("ci"), derandomize=False, max_examples=50 * FACTORS["nightly"]
-)
+settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=scaled(50))
 settings.register_profile(  # only whether a test fails counts
     "mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False
 )
+settings.register_profile("bounds", settings.get_profile("ci"), max_examples=scaled(50))
 settings.load_profile(PROFILE)
 
 

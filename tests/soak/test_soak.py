@@ -17,7 +17,7 @@ import pytest
 
 import tests.soak.__main__ as soak
 from netfold.sim.checks.rounds import Findings
-from tests.examples import FACTORS, PROFILE, SEED
+from tests.examples import SEED, scaled
 from tests.soak import play as playing
 from tests.soak.draw import Drawn, draw
 from tests.soak.judge import is_rounded, wrong_elements
@@ -28,7 +28,7 @@ SLICES, PER_SLICE = 5, 30
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_a_slice_of_scenarios(part: int) -> None:
-    count = PER_SLICE * FACTORS.get(PROFILE, 1)
+    count = scaled(PER_SLICE)
     numbers = range(part * count, (part + 1) * count)
     found = {number: play(draw(SEED, number)) for number in numbers}
 
