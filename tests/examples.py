@@ -2,8 +2,8 @@
 
 CI tries as many as a test names: always the same ones, but new ones in every run where a law is `drawn_anew`.
 The seed of these is printed by pytest, and NETFOLD_TEST_SEED repeats a run. HYPOTHESIS_PROFILE=nightly tries
-20 times as many of everything, all of them new, and runs `nightly` tests, which take minutes each. `bounds`, for
-the same tests of compiled code with bounds checked, tries a fifth.
+20 times as many of everything, all of them new, and runs `nightly` tests, which take minutes each. `bounds`
+tries a fifth: the same tests once more, with the bounds of compiled code checked.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def scaled(count: int) -> int:
 
 
 def examples(count: int) -> settings:
-    """Decorate a property test: `count` examples in CI, more in nightly runs, fewer where bounds are checked."""
+    """Decorate a property test: `count` examples in CI, more in nightly runs, fewer with bounds checked."""
     return settings(max_examples=scaled(count))

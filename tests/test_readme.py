@@ -42,6 +42,8 @@ SLOW = (
     "18-jobs-that-come-and-go.yaml",
     "07-lossless.yaml",
     "08-five-systems.yaml",
+    "10-held-back.yaml",
+    "sasg.yaml",
     "switchml-rate.yaml",
 )  # many seconds: `make docs` runs them
 PATTERNS = {

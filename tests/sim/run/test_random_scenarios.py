@@ -41,7 +41,7 @@ LOSSLESS = [
     ("published", "staged"),
 ]
 Fault = dict[str, Any]
-EXAMPLES = 2000
+EXAMPLES = 1000
 
 
 @st.composite
