@@ -1,6 +1,7 @@
 # make demo · make test · make check · make bench — each creates .venv if needed; requires only python3 and make.
 PYTHON ?= python3
 BIN := .venv/bin
+BOUNDED ?= tests/sim/engine tests/switch tests/homomorphic
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 .PHONY: demo test check bounds nightly mutants docs bench clean
@@ -31,10 +32,10 @@ check: .venv/installed-check
 
 # Compiled code stays inside its tables (except words at an address, whose length only the engine's interface knows).
 bounds: .venv/installed-test
-	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=bounds $(BIN)/python -m pytest -n 2 tests/sim/engine tests/switch tests/homomorphic
+	NUMBA_BOUNDSCHECK=1 HYPOTHESIS_PROFILE=bounds $(BIN)/python -m pytest -n 2 $(BOUNDED)
 
 # The whole suite with 20 times as many examples, all of them new; takes some hours.
-nightly: .venv/installed-test
+nightly: .venv/installed-test bounds
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Deliberate faults, each with the tests that must notice it; fails below 97 % noticed. Half an hour on two cores.
