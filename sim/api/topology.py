@@ -76,7 +76,7 @@ def measure(
     bytes: int | str = BYTES,
     workers: int | None = None,
 ) -> Measurements:
-    """Measure networks, with the best possible all-reduce time of every collective.
+    """Measure networks, with an estimate of the all-reduce time of every collective.
 
     Parameters
     ----------

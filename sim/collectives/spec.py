@@ -24,9 +24,9 @@ from netfold.switch.profiles import Profile
 from netfold.topologies.routing import Network
 
 if TYPE_CHECKING:
-    from netfold.sim.collectives.best import Best
     from netfold.sim.collectives.building.composition import Composable
     from netfold.sim.collectives.collective import Collective, RunContext
+    from netfold.sim.collectives.estimate import Estimate
 
 
 class CollectiveSection(Section):
@@ -127,8 +127,8 @@ class CollectiveSpec:
     as_part: Callable[[Any, JobContext], Any] | None = (
         None  # of its section: that of a part of another, which it runs in switches; None: it cannot
     )
-    best: Callable[[Any, Network, Sequence[int], int, int], Best] | None = (
-        None  # see `best.py`; of its section, on the nodes of workers, for words, with a seed
+    estimate: Callable[[Any, Network, Sequence[int], int, int], Estimate] | None = (
+        None  # see `estimate.py`; of its section, on the nodes of workers, for words, with a seed
     )
     choices: Callable[[], Mapping[str, Keys]] = (
         _no_choice  # keys that decide which codecs it carries, by a name: each is a column of the matrix

@@ -102,7 +102,7 @@ def topology_measure(
     sets: Sets = None,
     variant: Variants = None,
     size: Annotated[
-        str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the best times.")
+        str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the estimates.")
     ] = "100MB",
     workers: Annotated[
         int | None,
@@ -112,9 +112,12 @@ def topology_measure(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure networks without simulating them, with the best all-reduce time of every collective."""
+    """Measure networks without simulating them, and estimate the all-reduce time of every collective.
+
+    Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
+    """
     from netfold.sim.topology.measured import all_measured
-    from netfold.sim.topology.tables import best_table, measures_table, notes
+    from netfold.sim.topology.tables import estimates_table, measures_table, notes
 
     size_bytes = _size_of(size)
     found = all_measured(
@@ -124,8 +127,8 @@ def topology_measure(
         print_json({"networks": [one.as_dict() for one in found]})
         return
     print_table(measures_table(found))
-    if any(one.best for one in found):
-        print_table(best_table(found))
+    if any(one.estimates for one in found):
+        print_table(estimates_table(found))
     for note in notes(found):
         print_line(note)
 

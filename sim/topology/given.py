@@ -9,6 +9,7 @@ from pathlib import Path
 
 import networkx as nx
 
+from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.hosts import NONE, HostProfile
 from netfold.sim.keys.location import Location
@@ -69,6 +70,13 @@ class NamedNetwork:
     def host_profile(self) -> HostProfile:
         """What its hosts take for packets."""
         return NONE if self._first is None else self._first.hosts.profile()
+
+    @property
+    def collectives(self) -> tuple[CollectiveSection, ...]:
+        """Of the jobs of its variant, in order; none: a network alone."""
+        if self.variant is None:
+            return ()
+        return tuple(job.collective for job in self.variant.jobs or (self.variant,))
 
     @property
     def _first(self) -> JobSections | None:

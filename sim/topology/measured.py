@@ -1,4 +1,4 @@
-"""All measures of a network, with the best possible time of an all-reduce for each collective."""
+"""All measures of a network, with an estimate of the time of an all-reduce for each collective."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from netfold.sim.collectives.best import Best
-from netfold.sim.collectives.best_times import best_times
+from netfold.sim.collectives.estimate import Estimate
+from netfold.sim.collectives.estimates import estimates
+from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import NetfoldError
 from netfold.sim.hosts import with_work
 from netfold.sim.memory.available import available_bytes
@@ -32,7 +33,7 @@ class Measured:
     measures: Measures
     workers: int
     size_bytes: int  # that every worker contributes
-    best: Mapping[str, Best | NetfoldError]  # by collective, the fastest first; none for one worker
+    estimates: Mapping[str, Estimate | NetfoldError]  # by collective, the fastest first; none for one worker
     routing: str
     seed: int
     placed: str  # how the workers were placed, in words
@@ -71,7 +72,9 @@ class Measured:
             "routing": self.routing,
             "seed": self.seed,
             "bytes": self.size_bytes,
-            "best": [{"collective": kind, **_best_dict(one)} for kind, one in self.best.items()],
+            "estimates": [
+                {"collective": name, **_estimate_dict(timed)} for name, timed in self.estimates.items()
+            ],
         }
 
 
@@ -90,9 +93,27 @@ def all_measured(
         else:
             group.append(network)
     return [
-        replace(measured(group[0], size_bytes, workers, report), names=tuple(one.name for one in group))
+        replace(
+            measured(group[0], size_bytes, workers, report, sections_of(group)),
+            names=tuple(one.name for one in group),
+        )
         for group in alike
     ]
+
+
+def sections_of(networks: Sequence[NamedNetwork]) -> dict[str, CollectiveSection]:
+    """The collectives of a scenario's variants: by kind, and by variant where settings of a kind differ."""
+    of_kind: dict[str, dict[str, CollectiveSection]] = {}
+    for network in networks:
+        for section in network.collectives:
+            settings = of_kind.setdefault(section.kind, {})
+            if section not in settings.values():
+                settings[network.name] = section
+    return {
+        kind if len(settings) == 1 else f"{kind} ({variant})": section
+        for kind, settings in of_kind.items()
+        for variant, section in settings.items()
+    }
 
 
 def measured(
@@ -100,6 +121,7 @@ def measured(
     size_bytes: int = BYTES,
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
+    sections: Mapping[str, CollectiveSection] | None = None,
 ) -> Measured:
     """All measures of a network.
 
@@ -111,6 +133,8 @@ def measured(
         On as many hosts, rack by rack; by default those of the scenario, without one all hosts.
     report
         Called with what is worked out next, of a network of more than `LARGE` nodes: it takes some time.
+    sections
+        Of collectives, by their names in the result; by default those of the network's variant.
 
     Raises
     ------
@@ -124,7 +148,8 @@ def measured(
     placed = "workers as the scenario places them" if is_of_scenario else "workers rack by rack"
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
-        best = _best(network, names, size_bytes, tell) if len(names) > 1 else {}
+        own = sections_of([network]) if sections is None else sections
+        timed = _estimates(network, names, size_bytes, tell, own) if len(names) > 1 else {}
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
@@ -136,7 +161,7 @@ def measured(
         measure(graph),
         len(names),
         size_bytes,
-        best,
+        timed,
         network.routing,
         network.seed,
         placed,
@@ -147,9 +172,13 @@ def _tell(report: Callable[[str], None], network: NamedNetwork, what: str) -> No
     report(f"{network.name}, {len(network.graph)} nodes: {what}")
 
 
-def _best(
-    network: NamedNetwork, names: list[str], size_bytes: int, tell: Callable[[str], None] | None
-) -> dict[str, Best | NetfoldError]:
+def _estimates(
+    network: NamedNetwork,
+    names: list[str],
+    size_bytes: int,
+    tell: Callable[[str], None] | None,
+    sections: Mapping[str, CollectiveSection],
+) -> dict[str, Estimate | NetfoldError]:
     """Times with the latency of the switches' pipelines, as a run has it."""
     graph, known = network.graph, network.profiles
     profiles = {
@@ -164,12 +193,12 @@ def _best(
     )
     rows = {name: row for row, name in enumerate(compiled.nodes)}
     compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
-    return best_times(compiled, [rows[name] for name in names], size_bytes, network.seed, tell)
+    return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
 
 
-def _best_dict(one: Best | NetfoldError) -> dict[str, Any]:
+def _estimate_dict(one: Estimate | NetfoldError) -> dict[str, Any]:
     if isinstance(one, NetfoldError):
-        return {"seconds": None, "link": None, "busy_s": None, "ways_s": None, "why": one.message}
+        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": one.message}
     return {**one._asdict(), "why": ""}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.report import words
 from netfold.sim.topology.given import NamedNetwork
 from netfold.sim.topology.measured import Measured
@@ -41,31 +41,31 @@ def measures_table(all_measured: Sequence[Measured]) -> Table:
     return table
 
 
-def best_table(all_measured: Sequence[Measured]) -> Table:
-    """Best times of an all-reduce: for each network the collectives, the fastest first."""
+def estimates_table(all_measured: Sequence[Measured]) -> Table:
+    """Estimated times of an all-reduce: for each network the collectives, the fastest first."""
     table = Table(
-        "variant", "workers", "collective", "best time", "× fastest", "limited by", "link busy", "ways"
+        "variant", "workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency"
     )
     for one in all_measured:
-        times = [best.seconds for best in one.best.values() if isinstance(best, Best)]
-        for kind, best in one.best.items():
+        times = [timed.seconds for timed in one.estimates.values() if isinstance(timed, Estimate)]
+        for kind, timed in one.estimates.items():
             cells: tuple[str, ...]
-            if isinstance(best, Best):
-                ratio = words.times(words.ratio(best.seconds, min(times)))
-                spent = (words.time(one_s * US_PER_S) for one_s in (best.busy_s, best.ways_s))
-                cells = (words.time(best.seconds * US_PER_S), ratio, best.link, *spent)
+            if isinstance(timed, Estimate):
+                ratio = words.times(words.ratio(timed.seconds, min(times)))
+                spent = (words.time(one_s * US_PER_S) for one_s in (timed.busy_s, timed.latency_s))
+                cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
             else:
-                cells = (words.NOTHING, words.NOTHING, best.message)
+                cells = (words.NOTHING, words.NOTHING, timed.message)
             table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
     return table
 
 
 def both_tables(all_measured: Sequence[Measured]) -> Table:
-    """Measures, and below them the best times and the notes."""
+    """Measures, and below them the estimates and the notes."""
     grid = Table.grid()
     grid.add_row(measures_table(all_measured))
-    if any(one.best for one in all_measured):
-        grid.add_row(best_table(all_measured))
+    if any(one.estimates for one in all_measured):
+        grid.add_row(estimates_table(all_measured))
     for note in notes(all_measured):
         grid.add_row(Text(note))
     return grid
@@ -81,9 +81,10 @@ def notes(all_measured: Sequence[Measured]) -> list[str]:
             "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
         )
     found.append(
-        f"Best time: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
-        f"network, without headers, windows and losses, {_routes(all_measured)}. Link busy: the one that "
-        "limits it; ways: delays one after the other."
+        f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
+        f"network, without headers, windows and losses, {_routes(all_measured)}. It is no bound: nothing "
+        "overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: propagation and "
+        "switch delays in sequence."
     )
     if any(len(one.names) > 1 for one in all_measured):
         found.append("+1: one more variant has the same network, routes and workers.")

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, Schedule, Steps
+from netfold.sim.collectives.estimate import estimate_by
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ ALL_GATHER = CollectiveSpec(
     _resolve,
     _start,
     carries_absence=True,
-    best=best_by(lambda section, workers: _steps(workers)),
+    estimate=estimate_by(lambda section, workers: _steps(workers)),
 )

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.estimate import estimate_by
 from netfold.sim.collectives.halving_doubling.schedule import core_of, halving_schedule
 from netfold.sim.collectives.spec import CollectiveSpec
 
@@ -80,5 +80,5 @@ HALVING_DOUBLING = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
-    best=best_by(_steps),
+    estimate=estimate_by(_steps),
 )

@@ -1,8 +1,9 @@
-"""Groups of a job's workers: by the switch that they hang on, by island, or so many in rank order."""
+"""Groups of a job's workers: by the switch that they hang on, by island, or in rank order."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 from netfold.sim.collectives.spec import JobContext
 from netfold.topologies.routing import Network
@@ -10,7 +11,7 @@ from netfold.topologies.routing import Network
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each
 
 
-def groups_of(groups: str | int, job: JobContext) -> Groups:
+def groups_of(section: Any, job: JobContext) -> Groups:
     """The groups, in the order of their first workers.
 
     Raises
@@ -19,12 +20,6 @@ def groups_of(groups: str | int, job: JobContext) -> Groups:
         There is one worker, a worker's host is in no island, or every worker would be in a group of its own
         or all in one.
     """
-    if isinstance(groups, int):
-        found = _by([rank // groups for rank in range(len(job.hosts))])
-    elif groups == "rack":
-        found = _by([next(iter(job.site.graph[host])) for host in job.hosts])
-    else:
-        found = _by([_island(host, job) for host in job.hosts])
     workers = len(job.hosts)
     if workers == 1:
         raise job.location.job_error(
@@ -32,30 +27,52 @@ def groups_of(groups: str | int, job: JobContext) -> Groups:
             "one worker: there are no groups to divide it into",
             "use more workers, or another collective.kind",
         )
-    if len(found) in (1, workers):
-        one = "all workers are in one group" if len(found) == 1 else "every worker is in a group of its own"
+    try:
+        groups = groups_on(section, job.site.network, job.nodes)
+    except ValueError as error:
+        message, _, hint = str(error).partition("; ")
+        raise job.location.job_error("collective.groups", message, hint) from None
+    if len(groups) in (1, workers):
+        fault = (
+            "all workers are in one group" if len(groups) == 1 else "every worker is in a group of its own"
+        )
         fewer = max(2, workers // 2)
         raise job.location.job_error(
-            "collective.groups",
-            f"{one}: there is nothing to do {'across' if len(found) == 1 else 'inside'} groups",
-            f"use a number of workers a group, such as {fewer}, or another collective.kind",
+            f"collective.{key_of(section)}",
+            f"{fault}: there is nothing to do {'across' if len(groups) == 1 else 'inside'} groups",
+            f"use group_size, such as {fewer}, or another collective.kind",
         )
-    return found
+    return groups
 
 
-def groups_on(groups: str | int, network: Network, nodes: Sequence[int]) -> Groups:
-    """The same on the nodes of workers, without a scenario.
+def key_of(section: Any) -> str:
+    """The key that divides the workers."""
+    if section.group_size is not None:
+        return "group_size"
+    return "groups" if section.group_count is None else "group_count"
+
+
+def groups_on(section: Any, network: Network, nodes: Sequence[int]) -> Groups:
+    """The groups of workers on these nodes.
 
     Raises
     ------
     ValueError
-        Islands are asked for, which a network does not know.
+        Islands are asked for, and a worker's host is in none.
     """
-    if isinstance(groups, int):
-        return _by([rank // groups for rank in range(len(nodes))])
-    if groups == "rack":
+    workers = len(nodes)
+    if section.group_size is not None:
+        return _by([rank // section.group_size for rank in range(workers)])
+    if section.group_count is not None:
+        return _by([rank * section.group_count // workers for rank in range(workers)])
+    if section.groups == "rack":
         return _by([int(network.link_target[node]) for node in nodes])  # a host's link has its number
-    raise ValueError("a network without its graph has no islands: use rack, or a number of workers a group")
+    for node in nodes:
+        if network.island[node] < 0:
+            raise ValueError(
+                f"host {network.nodes[node]} is in no island: the topology has none; use rack, or group_size"
+            )
+    return _by([int(network.island[node]) for node in nodes])
 
 
 def _by(keys: Sequence[Hashable]) -> Groups:
@@ -63,15 +80,3 @@ def _by(keys: Sequence[Hashable]) -> Groups:
     for rank, key in enumerate(keys):
         members.setdefault(key, []).append(rank)
     return tuple(map(tuple, members.values()))
-
-
-def _island(host: str, job: JobContext) -> Hashable:
-    nodes = job.site.graph.nodes
-    if "island" not in nodes[host]:
-        raise job.location.job_error(
-            "collective.groups",
-            f"host {host} is in no island: the topology has none",
-            "use rack, or a number of workers a group",
-        )
-    island: Hashable = nodes[host]["island"]
-    return island

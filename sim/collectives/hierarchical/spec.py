@@ -21,10 +21,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field, create_model
+from pydantic import Field, create_model, field_validator, model_validator
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import (
     Chunk,
     ChunkedSection,
@@ -34,6 +33,7 @@ from netfold.sim.collectives.between_hosts import (
     Steps,
 )
 from netfold.sim.collectives.building.composition import Composable
+from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.hierarchical.closed_form import Closed
 from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
@@ -41,9 +41,10 @@ from netfold.sim.collectives.hierarchical.schedule import composed, owners_of
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.resolve import resolve_switched
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
-from netfold.sim.collectives.hierarchical.switched.times import best_switched
+from netfold.sim.collectives.hierarchical.switched.times import estimate_switched
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine import schedule as engine_schedule
+from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.units import SIZE
 from netfold.topologies.routing import Network
@@ -58,14 +59,42 @@ _OF_THE_WHOLE = frozenset(ChunkedSection.model_fields) - {"kind"}  # keys that p
 class HierarchySection(ChunkedSection):
     """All-reduce inside groups of workers, then across the groups, then back inside."""
 
-    recorded_always: ClassVar[tuple[str, ...]] = (*ChunkedSection.recorded_always, "groups", "inner", "outer")
+    recorded_always: ClassVar[tuple[str, ...]] = (
+        *ChunkedSection.recorded_always,
+        "groups",
+        "inner",
+        "outer",
+    )
 
     kind: Literal["hierarchical"]
-    groups: Literal["rack", "island"] | Count = "rack"
-    """Which workers are a group: those on the same switch (rack), those of an island of the topology, or so
-    many in rank order."""
+    groups: Literal["rack", "island"] = "rack"
+    """Which workers are a group: those on the same switch (rack), or those of an island of the topology.
+    Groups in rank order have `group_size` or `group_count` instead."""
+    group_size: Count | None = None
+    """Workers of a group, in rank order; the last group may have fewer."""
+    group_count: Count | None = None
+    """Number of groups, in rank order; sizes differ by one at most."""
     chunk: Chunk = SIZE.parse("4MiB")
     """Payload of a block, of which several are under way at the same time."""
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _is_no_number(cls, groups: object) -> object:
+        """A number here was the size of a group."""
+        if isinstance(groups, (int, float)):
+            raise ValueError(
+                f"must be rack or island, found {shown(groups)}\n"
+                f"for groups of {groups} workers use group_size: {groups}; "
+                f"for {groups} groups, group_count: {groups}"
+            )
+        return groups
+
+    @model_validator(mode="after")
+    def _groups_are_told_once(self) -> HierarchySection:
+        keys = [key for key in ("groups", "group_size", "group_count") if key in self.model_fields_set]
+        if len(keys) > 1:
+            raise ValueError(f"has {' and '.join(keys)}, which contradict each other\nuse one of them")
+        return self
 
 
 def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) -> Resolved:
@@ -76,7 +105,7 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
     ScenarioError
         The workers do not form groups, a part does not fit the size of a group, or as for `Schedule.resolve`.
     """
-    groups = groups_of(section.groups, job)
+    groups = groups_of(section, job)
     if (shape := _switched(section, groups, parts)) is not None:
         return resolve_switched(shape, job)
     sizes = sorted({len(group) for group in groups})
@@ -99,20 +128,20 @@ def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
     return ScheduleSize(block.transfers * blocks, block.chunks * blocks)
 
 
-def _best(
+def _estimate(
     section: Any,
     network: Network,
     nodes: Sequence[int],
     words: int,
     seed: int,
     parts: dict[str, CollectiveSpec],
-) -> Best:
-    """Of groups that `groups_on` can find; one group alone, or workers alone, have one level."""
-    groups = groups_on(section.groups, network, nodes)
+) -> Estimate:
+    """One group alone, or workers alone, have one level."""
+    groups = groups_on(section, network, nodes)
     if (shape := _switched(section, groups, parts)) is not None:
-        return best_switched(shape, network, nodes, words, seed)
+        return estimate_switched(shape, network, nodes, words, seed)
     kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
-    return best_of(network, nodes, _steps(section, groups, kinds, words), words, seed)
+    return estimate_of(network, nodes, _steps(section, groups, kinds, words), words, seed)
 
 
 def _switched(section: Any, groups: Groups, parts: dict[str, CollectiveSpec]) -> Shape | None:
@@ -154,14 +183,14 @@ def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
         partial(_resolve, parts=parts),
         partial(_start, parts=parts),
         carries_absence=True,
-        best=partial(_best, parts=parts),
+        estimate=partial(_estimate, parts=parts),
         choices=lambda: {"": _example(list(parts))},
     )
 
 
 def _example(kinds: Sequence[str]) -> dict[str, Any]:
     """Keys of a hierarchy of the first two kinds."""
-    return {"groups": 2, "inner": {"kind": kinds[0]}, "outer": {"kind": kinds[1]}}
+    return {"group_size": 2, "inner": {"kind": kinds[0]}, "outer": {"kind": kinds[1]}}
 
 
 def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:

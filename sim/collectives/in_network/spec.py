@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from netfold.homomorphic.message import MERGEABLE
-from netfold.sim.collectives.in_network.best import best_in_network
+from netfold.sim.collectives.in_network.estimate import estimate_in_network
 from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.program_keys import program_choices
@@ -110,6 +110,6 @@ IN_NETWORK = CollectiveSpec(
     works_anywhere=False,
     carries_absence=True,  # not with all programs
     as_part=_as_part,
-    best=best_in_network,
+    estimate=estimate_in_network,
     choices=program_choices,
 )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
+from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.errors import shown
@@ -99,13 +99,13 @@ def _start(plan: ServerPlan, context: RunContext) -> Collective:
     return ParameterServer(plan, context)
 
 
-def _best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
+def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
     """With its servers beside workers, evenly spread, wherever the keys place them."""
     servers = min(section.servers, len(nodes))
     beside = [nodes[server * len(nodes) // servers] for server in range(servers)]
-    return best_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words, seed)
+    return estimate_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words, seed)
 
 
 PARAMETER_SERVER = CollectiveSpec(
-    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True, best=_best
+    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True, estimate=_estimate
 )

@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import (
     WORD_BYTES,
     Chunk,
@@ -26,6 +25,7 @@ from netfold.sim.collectives.between_hosts import (
     Steps,
 )
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.estimate import estimate_by
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
@@ -99,5 +99,5 @@ RING = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
-    best=best_by(_steps),
+    estimate=estimate_by(_steps),
 )

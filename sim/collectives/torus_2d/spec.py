@@ -19,10 +19,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import best_by
 from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable
 from netfold.sim.collectives.building.composition import Cut as Part
+from netfold.sim.collectives.estimate import estimate_by
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
@@ -153,5 +153,5 @@ TORUS_2D = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(_part_of, _steps, _check),
-    best=best_by(_steps),
+    estimate=estimate_by(_steps),
 )

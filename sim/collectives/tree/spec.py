@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.best import Best, best_of, longest_ways_ps
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, ScheduleSize, Steps
 from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
+from netfold.sim.collectives.estimate import Estimate, estimate_of, longest_ways_ps
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule
@@ -56,9 +56,9 @@ def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
     )
 
 
-def _best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
+def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
     """Of words that go all the way up a tree, and sums that go all the way down."""
-    return best_of(network, nodes, _steps(section, len(nodes)), words, seed, _ways_ps)
+    return estimate_of(network, nodes, _steps(section, len(nodes)), words, seed, _ways_ps)
 
 
 def _ways_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
@@ -113,5 +113,5 @@ TREE = CollectiveSpec(
     _start,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
-    best=_best,
+    estimate=_estimate,
 )

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, faults
 T = "tests/sim/collectives/schedules/"
 BUILDERS = [T + "test_builders.py"]
 TIMES = [T + "test_times.py"]
-BEST = [T + "test_best.py"]
+BEST = [T + "test_estimate.py"]
 C = "sim/collectives/"
 
 MUTANTS: list[Mutant] = [
@@ -82,7 +82,7 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        C + "best.py",
+        C + "estimate.py",
         BEST,
         [
             (

@@ -94,8 +94,8 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/in_network/best.py",
-        ["tests/sim/collectives/test_best.py"],
+        "sim/collectives/in_network/estimate.py",
+        ["tests/sim/collectives/test_estimates.py"],
         [
             (
                 "every switch adds up",

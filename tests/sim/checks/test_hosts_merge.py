@@ -40,7 +40,7 @@ COLLECTIVES = {
     "torus": "{kind: torus_2d, rows: 3}",
     "halving": "{kind: halving_doubling}",
     "tree": "{kind: tree}",
-    "hierarchical": "{kind: hierarchical, groups: 2, inner: {kind: ring}, outer: {kind: ring}}",
+    "hierarchical": "{kind: hierarchical, group_size: 2, inner: {kind: ring}, outer: {kind: ring}}",
     "all_gather": "{kind: all_gather, chunk: 400B}",
     "one": "{kind: parameter_server}",
     "two": "{kind: parameter_server, servers: 2, chunk: 400B}",

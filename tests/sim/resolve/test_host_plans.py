@@ -144,5 +144,5 @@ def test_refusals_name_a_collective_that_works(
         else gathering
     )
     for one in able:
-        within = ", groups: 2, inner: {kind: ring}, outer: {kind: ring}" if one == "hierarchical" else ""
+        within = ", group_size: 2, inner: {kind: ring}, outer: {kind: ring}" if one == "hierarchical" else ""
         only(tmp_path, codec, f"collective={{kind: {one}{within}}}", text=TEXT)

@@ -57,8 +57,8 @@ SHARED = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 8, u
         (SLOW, "kind: halving_doubling", 2 * 4),  # with each of 4 partners, to reduce and to gather
         (SLOW, "kind: ring", 1),
         (SLOW, "kind: torus_2d, rows: 4", 2),  # to the next of its row, and of its column
-        (SLOW, "kind: hierarchical, groups: 4, inner: {kind: ring}, outer: {kind: ring}", 2),
-        (SLOW, "kind: hierarchical, groups: 4, inner: {kind: halving_doubling}, outer: {kind: ring}", 3),
+        (SLOW, "kind: hierarchical, group_size: 4, inner: {kind: ring}, outer: {kind: ring}", 2),
+        (SLOW, "kind: hierarchical, group_size: 4, inner: {kind: halving_doubling}, outer: {kind: ring}", 3),
         (SHARED, "kind: halving_doubling", 2 * 8 / 4),  # of 8 pairs, on a link that is four times as fast
     ],
 )

@@ -32,7 +32,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
 }
 ELSEWHERE = {"file", "topohub"}  # networks that are not generated: their own tests run them
 COLLECTIVE_KEYS: dict[str, dict[str, Any]] = {
-    "hierarchical": {"groups": 4, "inner": {"kind": "ring"}, "outer": {"kind": "halving_doubling"}},
+    "hierarchical": {"group_size": 4, "inner": {"kind": "ring"}, "outer": {"kind": "halving_doubling"}},
     "in_network": {"aggregators": "tree"},
     "parameter_server": {"servers": 2, "placement": "beside_workers"},
     "tree": {"chunk": "1KiB"},

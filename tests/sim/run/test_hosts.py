@@ -174,15 +174,15 @@ def test_best_times_know_hosts(tmp_path: Path) -> None:
     for hosts in ("none", "{kind: dpdk, cores: 1}"):
         path = write(tmp_path, TINY + f"hosts: {hosts}\n")
         (network,) = networks_of(path)
-        best[hosts] = measured(network, 4 * words, workers).best
+        best[hosts] = measured(network, 4 * words, workers).estimates
     ring = best["{kind: dpdk, cores: 1}"]["ring"]
     packet_s = 100e-9 + 213e-12 * 1024
 
     assert ring.busy_s == pytest.approx(2 * (workers - 1) / workers * words / 256 * packet_s, rel=1e-4)
-    assert ring.ways_s == pytest.approx(best["none"]["ring"].ways_s + 6 * 1e-6)
+    assert ring.latency_s == pytest.approx(best["none"]["ring"].latency_s + 6 * 1e-6)
     switch = best["{kind: dpdk, cores: 1}"]["in_network"]
     assert switch.busy_s == pytest.approx(words / 256 * packet_s, rel=1e-4)
-    assert switch.ways_s == pytest.approx(best["none"]["in_network"].ways_s + 1e-6)
+    assert switch.latency_s == pytest.approx(best["none"]["in_network"].latency_s + 1e-6)
     assert {ring.link, switch.link} <= {
         f"h{host} CPU, {way}" for host in range(4) for way in ("sending", "receiving")
     }

@@ -16,7 +16,7 @@ from tests.sim.scenes import plan
         "{kind: ring}",
         "{kind: halving_doubling}",
         "{kind: tree, chunk: 512B}",
-        "{kind: hierarchical, groups: 3, inner: {kind: ring}, outer: {kind: tree}}",
+        "{kind: hierarchical, group_size: 3, inner: {kind: ring}, outer: {kind: tree}}",
         "{kind: torus_2d}",
         "{kind: all_gather}",
         "{kind: parameter_server, placement: beside_workers}",

@@ -19,7 +19,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import (
@@ -29,10 +28,11 @@ from netfold.sim.collectives.between_hosts import (
     Steps,
 )
 from netfold.sim.collectives.codec_fit import fitted
+from netfold.sim.collectives.hierarchical.groups import key_of
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
@@ -48,6 +48,7 @@ class PartLocation(Location):
     """Where the keys of a part of a job's collective are."""
 
     part: str = ""
+    key: str = "groups"  # that divides the workers
 
     @property
     def name_in_errors(self) -> str:
@@ -63,7 +64,9 @@ class PartLocation(Location):
         if path.startswith("workers"):
             renamed = hint.replace("collective.", f"collective.{self.part}.")
             what = "smaller groups" if self.part == "inner" else "larger groups, and so fewer"
-            return super().job_error("collective.groups", f"{self.part}: {message}", f"use {what}; {renamed}")
+            return super().job_error(
+                f"collective.{self.key}", f"{self.part}: {message}", f"use {what}; {renamed}"
+            )
         own = f"collective.{self.part}."
         named = (text.replace("collective.", own) for text in (path, message, hint))
         return super().job_error(*named)
@@ -86,13 +89,10 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
     across: tuple[CollectivePlan | None, ...] = (None,) * len(lanes)
     if shape.inner_spec.composable is None:
         inside = tuple(
-            _part(shape.inner_spec, section.inner, job, ("inner", group, 1.0)) if len(group) > 1 else None
-            for group in groups
+            _part(shape, job, "inner", group, share=1.0) if len(group) > 1 else None for group in groups
         )
     if shape.outer_spec.composable is None and len(groups) > 1:
-        across = tuple(
-            _part(shape.outer_spec, section.outer, job, ("outer", lane.members, lane.share)) for lane in lanes
-        )
+        across = tuple(_part(shape, job, "outer", lane.members, share=lane.share) for lane in lanes)
     plans = [plan for plan in (*inside, *across) if plan is not None]
     _check_overflow(shape, plans, job.location)
     steps = shape.host_steps(job.elements)
@@ -143,11 +143,12 @@ def _with_switches(
 
 
 def _part(
-    spec: CollectiveSpec, section: Any, job: JobContext, of: tuple[str, Sequence[int], float]
+    shape: Shape, job: JobContext, name: str, workers: Sequence[int], *, share: float
 ) -> CollectivePlan:
     """What switches do for some of the workers, with a share of the words."""
-    name, workers, share = of
-    location = PartLocation(**vars(job.location), part=name)
+    spec = shape.inner_spec if name == "inner" else shape.outer_spec
+    section = getattr(shape.section, name)
+    location = PartLocation(**vars(job.location), part=name, key=key_of(shape.section))
     own = replace(
         job,
         location=location,

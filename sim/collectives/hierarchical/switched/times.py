@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from netfold.sim.collectives.best import Best, best_of
 from netfold.sim.collectives.between_hosts import Steps, host_route, pace_of
+from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext
 from netfold.sim.plan.collective import CollectivePlan
@@ -52,13 +52,15 @@ def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share
     return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
 
 
-def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
-    """The best possible time: the phases one after the other, of groups and of lanes at the same time.
+def estimate_switched(
+    shape: Shape, network: Network, nodes: Sequence[int], words: int, seed: int
+) -> Estimate:
+    """The estimated time: the phases one after the other, of groups and of lanes at the same time.
 
     A link that is the busiest of several groups or lanes is busy for all of them.
     """
-    phases = [best_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
-    many: list[list[Best]] = []
+    phases = [estimate_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
+    many: list[list[Estimate]] = []
     if shape.inner_spec.composable is None:
         groups = [group for group in shape.groups if len(group) > 1]
         many.append(
@@ -72,10 +74,10 @@ def best_switched(shape: Shape, network: Network, nodes: Sequence[int], words: i
         many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
     phases += [_together(bests) for bests in many if bests]
     if not phases:
-        return Best(0.0, "", 0.0, 0.0)
+        return Estimate(0.0, "", 0.0, 0.0)
     slowest = max(phases, key=lambda one: one.busy_s)
-    return Best(
-        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.ways_s for one in phases)
+    return Estimate(
+        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.latency_s for one in phases)
     )
 
 
@@ -85,17 +87,17 @@ def _part_best(
     network: Network,
     nodes: Sequence[int],
     of: tuple[Sequence[int], int, int],
-) -> Best:
+) -> Estimate:
     members, words, seed = of
-    assert spec.best is not None
-    return spec.best(section, network, [nodes[worker] for worker in members], words, seed)
+    assert spec.estimate is not None
+    return spec.estimate(section, network, [nodes[worker] for worker in members], words, seed)
 
 
-def _together(bests: Sequence[Best]) -> Best:
+def _together(bests: Sequence[Estimate]) -> Estimate:
     """The time of several at once."""
     busy: defaultdict[str, float] = defaultdict(float)
     for one in bests:
         busy[one.link] += one.busy_s
     link = max(busy, key=lambda name: busy[name])
-    ways_s = max(one.ways_s for one in bests)
-    return Best(max(busy[link] + ways_s, *(one.seconds for one in bests)), link, busy[link], ways_s)
+    latency_s = max(one.latency_s for one in bests)
+    return Estimate(max(busy[link] + latency_s, *(one.seconds for one in bests)), link, busy[link], latency_s)

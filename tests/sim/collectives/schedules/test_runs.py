@@ -24,8 +24,9 @@ COLLECTIVES = {
     "trees": "{kind: tree, chunk: 1KiB}",
     "one tree": "{kind: tree, trees: 1, chunk: 1KiB}",
     "racks": "{kind: hierarchical, chunk: 8KiB, inner: {kind: ring}, outer: {kind: halving_doubling}}",
-    "uneven": "{kind: hierarchical, groups: 4, inner: {kind: tree}, outer: {kind: ring, channels: 2}}",
-    "torus inside": "{kind: hierarchical, groups: 6, inner: {kind: torus_2d, rows: 2}, outer: {kind: tree}}",
+    "uneven": "{kind: hierarchical, group_size: 4, inner: {kind: tree}, outer: {kind: ring, channels: 2}}",
+    "torus inside": "{kind: hierarchical, group_size: 6, inner: {kind: torus_2d, rows: 2}, "
+    "outer: {kind: tree}}",
 }
 CODECS = ["none", "fixed_point", "lossless", "fp16", "majority", "cascaded_sign"]
 
@@ -93,20 +94,32 @@ def test_codecs_whose_workers_may_be_absent_run_too(tmp_path: Path) -> None:
         ),
         (
             "{kind: hierarchical, groups: island, inner: {kind: ring}, outer: {kind: ring}}",
-            "host h0 is in no island: the topology has none\n  use rack, or a number of workers a group",
+            "host h0 is in no island: the topology has none\n  use rack, or group_size",
         ),
         (
-            "{kind: hierarchical, groups: 1, inner: {kind: ring}, outer: {kind: ring}}",
+            "{kind: hierarchical, group_size: 1, inner: {kind: ring}, outer: {kind: ring}}",
             "every worker is in a group of its own: there is nothing to do inside groups",
         ),
         (
-            "{kind: hierarchical, groups: 10, inner: {kind: ring}, outer: {kind: ring}}",
-            "all workers are in one group: there is nothing to do across groups\n"
-            "  use a number of workers a group, such as 5",
+            "{kind: hierarchical, group_size: 10, inner: {kind: ring}, outer: {kind: ring}}",
+            "all workers are in one group: there is nothing to do across groups\n  use group_size, such as 5",
         ),
         (
-            "{kind: hierarchical, groups: 5, inner: {kind: torus_2d, rows: 7}, outer: {kind: ring}}",
+            "{kind: hierarchical, group_size: 5, inner: {kind: torus_2d, rows: 7}, outer: {kind: ring}}",
             "5 workers cannot stand in 7 rows",
+        ),
+        (
+            "{kind: hierarchical, groups: 4, inner: {kind: ring}, outer: {kind: ring}}",
+            "collective.groups: must be rack or island, found 4\n"
+            "  for groups of 4 workers use group_size: 4; for 4 groups, group_count: 4",
+        ),
+        (
+            "{kind: hierarchical, group_size: 2, group_count: 5, inner: {kind: ring}, outer: {kind: ring}}",
+            "has group_size and group_count, which contradict each other\n  use one of them",
+        ),
+        (
+            "{kind: hierarchical, group_count: 10, inner: {kind: ring}, outer: {kind: ring}}",
+            "collective.group_count: every worker is in a group of its own",
         ),
         ("{kind: tree, trees: 3}", "collective.trees"),
         ("{kind: ring, channels: 0}", "collective.channels: must be at least 1, found 0"),
@@ -131,6 +144,19 @@ def test_codecs_that_need_other_collectives_are_told_which(tmp_path: Path) -> No
 
     assert "codec 'topk' needs gather, which collective tree cannot carry" in told
     assert "use collective.kind: all_gather or parameter_server" in told
+
+
+@pytest.mark.parametrize(
+    ("keys", "sizes"),
+    [("group_size: 4", [4, 4, 2]), ("group_count: 4", [3, 2, 3, 2]), ("group_count: 2", [5, 5])],
+)
+def test_groups_in_rank_order_have_a_size_or_a_count(tmp_path: Path, keys: str, sizes: list[int]) -> None:
+    collective = f"{{kind: hierarchical, {keys}, inner: {{kind: ring}}, outer: {{kind: tree}}}}"
+    (variant,) = plan(tmp_path, f"collective={collective}", text=SCENE).variants
+    groups = variant.jobs[0].collective.groups  # type: ignore[attr-defined]
+
+    assert [len(group) for group in groups] == sizes
+    assert [rank for group in groups for rank in group] == list(range(10))
 
 
 def test_a_plan_says_what_was_settled(tmp_path: Path) -> None:

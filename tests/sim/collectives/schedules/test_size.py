@@ -25,7 +25,8 @@ from tests.sim.scenes import DENSE, TINY, write
         "{kind: tree, chunk: 512B}",
         "{kind: tree, trees: 1, chunk: 512B}",
         "{kind: torus_2d, rows: 2}",
-        "{kind: hierarchical, groups: 3, chunk: 512B, inner: {kind: ring}, outer: {kind: halving_doubling}}",
+        "{kind: hierarchical, group_size: 3, chunk: 512B, inner: {kind: ring}, "
+        "outer: {kind: halving_doubling}}",
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2, 6, 7])

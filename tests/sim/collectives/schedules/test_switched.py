@@ -50,7 +50,7 @@ PARTS = {
 }
 
 
-def hierarchy(inner: str, outer: str, more: str = "groups: 4") -> str:
+def hierarchy(inner: str, outer: str, more: str = "group_size: 4") -> str:
     return f"collective={{kind: hierarchical, {more}, inner: {inner}, outer: {outer}}}"
 
 
@@ -62,7 +62,7 @@ def verdicts(result: Any) -> set[str]:
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_sums_are_exact(tmp_path: Path, topology: str, parts: str) -> None:
     """Also in uneven groups, in blocks, and with loss, of which every phase has some."""
-    sets = hierarchy(*PARTS[parts], "groups: 4, chunk: 8KiB"), f"topology={TOPOLOGIES[topology]}"
+    sets = hierarchy(*PARTS[parts], "group_size: 4, chunk: 8KiB"), f"topology={TOPOLOGIES[topology]}"
     even = simulate(tmp_path, *sets, text=SCENE)
     uneven = simulate(tmp_path, *sets, "workers=9", "faults=[{kind: loss, rate: 1%}]", text=SCENE)
 
@@ -173,7 +173,7 @@ def test_phases_take_their_times(
     )
     pace = pace_of_phases(shape, job, plan.inside, plan.across)
     assert end_ps == pytest.approx(pace.time_ps(600_000), rel=0.01)
-    best = COLLECTIVES["hierarchical"].best
+    best = COLLECTIVES["hierarchical"].estimate
     assert best is not None
     assert best(section, variant.network, job_plan(variant).hosts, 600_000, 7).seconds < end_ps / 1e12
 
@@ -287,7 +287,7 @@ def test_what_cannot_be_carried_is_told(
 def test_a_group_is_no_larger_than_a_switch_can_tell(tmp_path: Path, size: int, told: str) -> None:
     inner = "{kind: in_network, aggregators: one}"
     sets = (
-        hierarchy(inner, "{kind: ring}", f"groups: {size}"),
+        hierarchy(inner, "{kind: ring}", f"group_size: {size}"),
         f"workers={2 * size}",
         f"topology={{kind: star, hosts: {2 * size}}}",
     )
@@ -295,5 +295,5 @@ def test_a_group_is_no_larger_than_a_switch_can_tell(tmp_path: Path, size: int, 
         assert len(job_plan(only(tmp_path, *sets, text=SCENE)).collective.aggregations) == 2
         return
     text = refused(tmp_path, *sets, text=SCENE)
-    assert f"collective.groups: inner: SwitchML {told}" in text
+    assert f"collective.group_size: inner: SwitchML {told}" in text
     assert "use smaller groups; use 16 workers at most" in text

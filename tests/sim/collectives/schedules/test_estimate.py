@@ -1,4 +1,4 @@
-"""The best possible times, against what each collective puts on the links of networks with a known bound."""
+"""Estimated times, against what each collective puts on the links of networks with a known bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.best import Best
+from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.errors import NetfoldError
 from netfold.sim.scenario.models import AnyCollectiveSection
@@ -26,9 +26,9 @@ RATE = LINK.rate_bps
 WAY_S = 2e-6  # a star's two links
 
 
-def best(network: Network, workers: int, **keys: Any) -> Best:
+def best(network: Network, workers: int, **keys: Any) -> Estimate:
     section = TypeAdapter(AnyCollectiveSection).validate_python(keys)
-    found = COLLECTIVES[section.kind].best
+    found = COLLECTIVES[section.kind].estimate
     assert found is not None
     return found(section, network, range(workers), WORDS, 0)
 
@@ -46,7 +46,7 @@ def best(network: Network, workers: int, **keys: Any) -> Best:
         ({"kind": "parameter_server", "servers": 8}, 2 * 7 / 8, 2),
         ({"kind": "in_network", "program": "switchml"}, 1, 1),  # up to the switch, and down
         (
-            {"kind": "hierarchical", "groups": 4, "inner": {"kind": "ring"}, "outer": {"kind": "ring"}},
+            {"kind": "hierarchical", "group_size": 4, "inner": {"kind": "ring"}, "outer": {"kind": "ring"}},
             2 * 7 / 8,
             8,
         ),
@@ -58,8 +58,8 @@ def test_on_a_star_it_is_the_closed_form(keys: dict[str, Any], shares: float, wa
     found = best(compile_network(star(8, LINK, "ideal")), 8, **keys)
 
     assert found.busy_s == pytest.approx(shares * 32 * WORDS / RATE)
-    assert found.ways_s == pytest.approx(ways * WAY_S)
-    assert found.seconds == pytest.approx(found.busy_s + found.ways_s)
+    assert found.latency_s == pytest.approx(ways * WAY_S)
+    assert found.seconds == pytest.approx(found.busy_s + found.latency_s)
     if keys == {"kind": "ring"}:
         assert found.seconds == pytest.approx(14.028e-3)
 
@@ -97,7 +97,7 @@ def test_plain_switches_aggregate_nothing() -> None:
 def test_no_run_is_faster(kind: str) -> None:
     case = flat(Kind(kind), 8, 8 * 50 * FRAME.elements)
     section = TypeAdapter(AnyCollectiveSection).validate_python({"kind": kind})
-    found = COLLECTIVES[kind].best
+    found = COLLECTIVES[kind].estimate
     assert found is not None
     bound = found(section, small_star(8), range(8), case.size, 0)
 

@@ -1,4 +1,4 @@
-"""The best possible time of aggregation in switches: a tree in which every switch that can adds up.
+"""An estimate of the time of aggregation in switches: a tree in which every switch that can adds up.
 
 Every link of the tree carries what the switches below it could not add up: one message of each worker or of
 each switch that adds up, and as many results back. On an idle network that is
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.collectives.best import WORD_BITS, Best, best_bps
+from netfold.sim.collectives.estimate import WORD_BITS, Estimate, usable_bps
 from netfold.sim.errors import NetfoldError
 from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
@@ -54,10 +54,12 @@ class _Workers(NamedTuple):
         return tuple(link for pair in self.pairs for link in pair)
 
 
-def best_in_network(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
+def estimate_in_network(
+    section: Any, network: Network, nodes: Sequence[int], words: int, seed: int
+) -> Estimate:
     """The least time over the nearest switches that can be the root of a tree.
 
-    It assumes what `sim/collectives/best.py` does. Of the keys, only the program counts; a switch whose
+    It assumes what `sim/collectives/estimate.py` does. Of the keys, only the program counts; a switch whose
     profile is not netfold's own adds nothing up.
 
     Raises
@@ -66,7 +68,7 @@ def best_in_network(section: Any, network: Network, nodes: Sequence[int], words:
         No switch can run the program.
     """
     if len(nodes) < 2:
-        return Best(0.0, "", 0.0, 0.0)
+        return Estimate(0.0, "", 0.0, 0.0)
     profiles = {*network.profiles}
     able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
     roots = [node for node, profile in enumerate(network.profiles) if profile in able]
@@ -74,18 +76,18 @@ def best_in_network(section: Any, network: Network, nodes: Sequence[int], words:
         found = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
     workers = _Workers.of(network, nodes, mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
-    slowest_bps = min(best_bps(network, link) for link in (*workers.own_links, *workers.inside))
-    fastest: Best | None = None
+    slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
+    fastest: Estimate | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
         streams, farthest = _streams(network, workers, root, set(roots))
-        link = max(streams, key=lambda one: streams[one] / best_bps(network, one))
-        stream_bps = best_bps(network, link) / streams[link]
+        link = max(streams, key=lambda one: streams[one] / usable_bps(network, one))
+        stream_bps = usable_bps(network, link) / streams[link]
         busy_s = words * WORD_BITS / stream_bps
         ways_ps = 2 * sum(int(network.delay_ps[one]) for one in farthest)
         ways_ps += max((int(network.delay_ps[[*pair]].sum()) for pair in workers.pairs), default=0)
-        ways_s = ways_ps / PS_PER_S
-        if fastest is None or busy_s + ways_s < fastest.seconds:
-            fastest = Best(busy_s + ways_s, network.link_names[link], busy_s, ways_s)
+        latency_s = ways_ps / PS_PER_S
+        if fastest is None or busy_s + latency_s < fastest.seconds:
+            fastest = Estimate(busy_s + latency_s, network.link_names[link], busy_s, latency_s)
         if stream_bps >= slowest_bps:
             break  # no tree is faster than the workers' own links, and this root is nearest
     assert fastest is not None

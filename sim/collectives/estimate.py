@@ -1,4 +1,6 @@
-"""The best possible time of an all-reduce on a network, by a collective's closed form, without simulation.
+"""An estimate of the time of an all-reduce on a network, by a collective's closed form, without simulation.
+
+It is no bound: the busiest link and all delays are added as if nothing overlapped, so a run can be faster.
 
 What it assumes: words travel without headers and acknowledgements; hosts that take time work on packets of
 1024 B; links are idle and full duplex; each pair
@@ -25,13 +27,13 @@ WORD_BITS = 32
 PACKET_BYTES = 1024
 
 
-class Best(NamedTuple):
-    """The best possible time of one all-reduce, and what bounds it for long messages."""
+class Estimate(NamedTuple):
+    """The estimated time of one all-reduce, and what bounds it for long messages."""
 
     seconds: float
     link: str  # that bounds it: the one that is busy longest; empty for one worker
     busy_s: float  # how long that link is busy
-    ways_s: float  # delays of paths that follow one another
+    latency_s: float  # delays of paths that follow one another
 
 
 def ways_in_turn_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
@@ -39,31 +41,31 @@ def ways_in_turn_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
     return longest_ways_ps(stage.pairs, delays_ps, stage.trips or stage.hops)
 
 
-def best_of(
+def estimate_of(
     network: Network,
     nodes: Sequence[int],
     steps: Steps,
     words: int,
     seed: int = 0,
     ways_of: Callable[[Steps, Sequence[int]], int] = ways_in_turn_ps,
-) -> Best:
-    """The best possible time of `words` words of 32 bits on the nodes that the pairs of `steps` index."""
+) -> Estimate:
+    """The estimated time of `words` words of 32 bits on the nodes that the pairs of `steps` index."""
     if len(nodes) < 2:
-        return Best(0.0, "", 0.0, 0.0)
+        return Estimate(0.0, "", 0.0, 0.0)
     ways_ps, wire_s = 0, list[float]()
     busy = dict[int, float]()  # seconds, by link
     for stage in steps.stages:
         delays_ps, load = _there(network, nodes, stage, seed)
         ways_ps += ways_of(stage, delays_ps)
         bits = words * WORD_BITS * stage.share
-        times = {link: bits * count / best_bps(network, link) for link, count in load.items()}
+        times = {link: bits * count / usable_bps(network, link) for link, count in load.items()}
         for link, time_s in times.items():
             busy[link] = busy.get(link, 0.0) + time_s
         wire_s.append(max(times.values(), default=0.0))
     link, busy_s = max(busy.items(), key=lambda item: item[1])
-    ways_s = ways_ps / PS_PER_S
+    latency_s = ways_ps / PS_PER_S
     wire = busy_s if steps.overlaps else sum(wire_s)
-    return Best(wire + ways_s, network.link_names[link], busy_s, ways_s)
+    return Estimate(wire + latency_s, network.link_names[link], busy_s, latency_s)
 
 
 def _there(
@@ -103,15 +105,17 @@ def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], 
     return max(sums_ps.values())
 
 
-def best_bps(network: Network, link: int) -> int:
+def usable_bps(network: Network, link: int) -> int:
     """The rate of a link, or at which a host works on packets."""
     return packet_rate_bps(network, link, PACKET_BYTES)
 
 
-def best_by(steps_of: Callable[[Any, int], Steps]) -> Callable[[Any, Network, Sequence[int], int, int], Best]:
+def estimate_by(
+    steps_of: Callable[[Any, int], Steps],
+) -> Callable[[Any, Network, Sequence[int], int, int], Estimate]:
     """The function of a collective's specification, of the closed form for its section and some workers."""
 
-    def best(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Best:
-        return best_of(network, nodes, steps_of(section, len(nodes)), words, seed)
+    def estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
+        return estimate_of(network, nodes, steps_of(section, len(nodes)), words, seed)
 
-    return best
+    return estimate
