@@ -38,7 +38,7 @@ bounds: .venv/installed-test
 nightly: .venv/installed-test bounds
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Deliberate faults, each with the tests that must notice it; fails below 97 % noticed. Half an hour on two cores.
+# Deliberate faults, each with the tests that must notice it; fails below 97 % noticed. Takes long.
 mutants: .venv/installed-test
 	$(BIN)/python -m tests.mutants --jobs 2
 
