@@ -161,7 +161,7 @@ def bitmap_words(demand: Demand) -> int:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Default retransmission timeouts; a full window's round trip may require longer ones."""
+    """Retransmission timeouts of the released client; a full window's round trip may require longer ones."""
 
     usual_ps: int
     first_ps: int = 0  # at least, for the first window of every exchange
@@ -211,7 +211,6 @@ class ProgramSpec:
     frame: str = ""  # the default
     more_words: tuple[int, ...] = ()  # packet sizes that are in no frame here
     message_packets: int = 1  # by default, with frames that have messages; 1: no messages
-    slots: int = 0  # packets that a worker may have outstanding, by default
     timeouts: Timeouts | None = None  # None: it sends everything once
 
     # slots

@@ -19,10 +19,10 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
-from netfold.sim.collectives.timeouts import check_timeout, default_timeout_ps
+from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.errors import shown
-from netfold.sim.keys.fields import Count, Size, Time
+from netfold.sim.keys.fields import AutoTime, Count, Size
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.frames import frame_of, with_members
@@ -67,8 +67,9 @@ class HostSection(CollectiveSection):
     """Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: 82B}."""
     window: Count = 512
     """Packets a host may have outstanding to another host."""
-    timeout: Time | None = None
-    """Retransmission timeout; by default 1ms, or twice the round trip of all windows at once if longer."""
+    timeout: AutoTime = "auto"
+    """Retransmission timeout. auto: 4 round trips of all windows at once on the idle network and at least
+    20us, and nothing is sent again while nothing was lost, whoever is late."""
     ack_every: Count = 16
     """Packets per acknowledgement."""
 
@@ -194,7 +195,9 @@ class Schedule:
         stages = [(one, traffic_of(network, nodes, one.pairs, route_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
         sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
-        timeout_ps = default_timeout_ps(network, sent, window) if section.timeout is None else section.timeout
+        timeout_ps = auto_timeout_ps(all_windows_trip_ps(network, sent, window))
+        if isinstance(section.timeout, int):
+            timeout_ps = section.timeout
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = make_plan(
             kind=self.kind,
@@ -202,7 +205,7 @@ class Schedule:
             window=section.window,
             timeout_ps=timeout_ps,
             timeout_max_ps=timeout_ps << BACKOFF_MAX,
-            is_timeout_default=section.timeout is None,
+            waits_for_loss=section.timeout == AUTO,
             held_bytes=_HELD_BYTES,
             tables_bytes=self._tables_bytes(len(job.hosts)),
             settled={"timeout": TIME.format(timeout_ps)},

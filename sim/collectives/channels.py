@@ -82,6 +82,7 @@ class Channels:
             route=host_route(context.seed, context.job, source),
             key=key,
             job=context.job,
+            waits_for_loss=plan.waits_for_loss,
         )
         return context.fabric.flow(flow), received
 

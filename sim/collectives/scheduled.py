@@ -115,6 +115,7 @@ class ScheduledCollective(HostCollective):
             lifted_words=message.merged_words,
             merge_ps=None if is_host else self._merge_ps(schedule, ends, message),
             asks=self._delayed,
+            waits_for_loss=plan.waits_for_loss,
         )
         request = exchange.request
         place = OperationPlace(request.step, request.bucket, request.operation)

@@ -59,6 +59,7 @@ class Site:
     profiles: dict[str, Profile]  # of switches, by their name
     profile_key: str  # the scenario key that names them
     occupied: HostAllocation
+    sharing: int = 1  # by how many jobs what a switch holds is divided, where jobs take what they need
     shared_state: dict[str, SharedState] = field(
         default_factory=dict
     )  # what a collective keeps of earlier jobs, by its kind

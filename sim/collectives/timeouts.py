@@ -1,4 +1,4 @@
-"""Timeouts, by default and as given: a timer that expires without loss floods the network with copies."""
+"""Timeouts from the round trip: a timer that expires without loss floods the network with copies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,22 @@ from netfold.sim.plan.idle_network import Traffic, Window, full_window_trip_ps
 from netfold.sim.units import TIME
 from netfold.topologies.routing import Network
 
-TIMEOUT_PS = TIME.parse("1ms")
+AUTO = "auto"
+AUTO_LEAST_PS = TIME.parse("20us")
+AUTO_TRIPS = 4  # a full window, twice as long because of another such job, and twice that to be sure
+AUTO_MEANING = (
+    f"{AUTO_TRIPS} round trips of a full window on the idle network and at least "
+    f"{TIME.format(AUTO_LEAST_PS)}, and nothing is sent again while nothing was lost, whoever is late"
+)
 
 
-def default_timeout_ps(network: Network, stages: Sequence[tuple[Traffic, int]], window: Window) -> int:
-    """The timeout of a collective between hosts, of whose stages each pair has so many windows under way.
+def auto_timeout_ps(trip_ps: int) -> int:
+    """The timeout for a full window's round trip on the idle network."""
+    return max(AUTO_LEAST_PS, AUTO_TRIPS * trip_ps)
+
+
+def all_windows_trip_ps(network: Network, stages: Sequence[tuple[Traffic, int]], window: Window) -> int:
+    """The round trip of a collective between hosts, of whose stages each pair has so many windows under way.
 
     A host goes on to its next partner before what it has sent is acknowledged. So the windows of all pairs
     whose paths share a link, in whatever stage, may wait there one behind the other.
@@ -24,7 +35,7 @@ def default_timeout_ps(network: Network, stages: Sequence[tuple[Traffic, int]], 
         for link, count in traffic.load.items():
             load[link] += windows * count
     paths = tuple(path for traffic, _ in stages for path in traffic.paths)
-    return max(TIMEOUT_PS, 2 * full_window_trip_ps(network, Traffic(paths, load), window))
+    return full_window_trip_ps(network, Traffic(paths, load), window)
 
 
 def check_timeout(

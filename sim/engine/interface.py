@@ -109,6 +109,7 @@ class Job:
     lanes: int = 1  # TABLE_ADD: result words per word sent; 8, 4 or 2 for lanes of 32, 16 or 8 bits
     server: Server | None = None  # of programs that have one
     splits: tuple[Split, ...] = ()  # multicast of results; without, a point sends a copy to each child
+    waits_for_loss: bool = False  # timers do nothing before something is lost, and back off unit by unit
 
     @property
     def switches(self) -> tuple[int, ...]:
@@ -278,6 +279,7 @@ class Flow:
     route: int
     key: int
     job: int = 0  # that its retransmissions are counted for
+    waits_for_loss: bool = False  # its timer does nothing before something is lost
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,16 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.errors import shown
-from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, format_fraction, parse_fraction
+from netfold.sim.units import (
+    FRACTION_PATTERN,
+    RATE,
+    SIZE,
+    TIME,
+    Quantity,
+    UnitError,
+    format_fraction,
+    parse_fraction,
+)
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 
@@ -36,8 +45,8 @@ def _json(quantity: Quantity) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]})
 
 
-def _up_to(quantity: Quantity, highest: int) -> AfterValidator:
-    """Refuse values above the limit, in the units of the quantity."""
+def _up_to(quantity: Quantity, highest: int) -> Callable[[int], int]:
+    """Refuses values above the limit, in the units of the quantity."""
 
     def check(value: int) -> int:
         if value > highest:
@@ -46,30 +55,63 @@ def _up_to(quantity: Quantity, highest: int) -> AfterValidator:
             )
         return value
 
-    return AfterValidator(check)
+    return check
 
 
 Rate = Annotated[
     int,
     BeforeValidator(RATE.parse),
     Field(gt=0),
-    _up_to(RATE, LINK_RANGES["rate_bps"][1]),
+    AfterValidator(_up_to(RATE, LINK_RANGES["rate_bps"][1])),
     PlainSerializer(RATE.format, return_type=str),
     _json(RATE),
 ]
+_check_time = _up_to(TIME, LINK_RANGES["delay_ps"][1])
 Time = Annotated[
     int,
     BeforeValidator(TIME.parse),
     Field(ge=0),
-    _up_to(TIME, LINK_RANGES["delay_ps"][1]),
+    AfterValidator(_check_time),
     PlainSerializer(TIME.format, return_type=str),
     _json(TIME),
 ]
+
+
+class _TimeOr:
+    """A time, or one of some words."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._read,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value if value in self._words else TIME.format(value)
+            ),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": list(self._words)}, TypeAdapter(Time).json_schema()]}
+
+    def _read(self, value: object) -> object:
+        if value in self._words:
+            return value
+        try:
+            return _check_time(TIME.parse(value))
+        except UnitError as error:
+            raise UnitError(error.message, f"{error.hint}, or {' or '.join(self._words)}") from None
+
+
+AutoTime = Annotated[int | Literal["auto"], _TimeOr("auto")]
+ReleasedTime = Annotated[int | Literal["auto", "released"], _TimeOr("auto", "released")]
 Size = Annotated[
     int,
     BeforeValidator(SIZE.parse),
     Field(gt=0),
-    _up_to(SIZE, LINK_RANGES["buffer_bytes"][1]),
+    AfterValidator(_up_to(SIZE, LINK_RANGES["buffer_bytes"][1])),
     PlainSerializer(SIZE.format, return_type=str),
     _json(SIZE),
 ]
@@ -102,6 +144,20 @@ def is_name(value: object) -> bool:
 def count_of(least: int) -> Any:
     """The type of whole numbers of at least this."""
     return Annotated[int, Field(ge=least), BeforeValidator(_whole)]
+
+
+def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:
+    """Refuse what is neither one of some names nor a whole number of at least 1, with one message."""
+
+    def check(value: object) -> object:
+        count = _whole(value)
+        if value not in names and not (type(count) is int and count >= 1):
+            raise ValueError(
+                f"must be {', '.join(names)} or a number of {noun}, at least 1; found {shown(value)}"
+            )
+        return count
+
+    return BeforeValidator(check)
 
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]

@@ -25,7 +25,6 @@ class CollectivePlan:
     window: int  # packets that a worker may have outstanding
     timeout_ps: int  # 0: nothing is ever sent again
     timeout_max_ps: int  # the longest timeout of its traffic
-    is_timeout_default: bool
     held_bytes: int  # of memory in a run, per element, for all workers together
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
@@ -33,6 +32,8 @@ class CollectivePlan:
     tables_bytes: int = 0  # of memory in a run, whatever the elements
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
+    is_timeout_released: bool = False  # the timeout is that of its protocol's own client
+    waits_for_loss: bool = False  # nothing is sent again while nothing was lost
 
     @property
     def aggregation(self) -> Job | None:

@@ -305,6 +305,22 @@ def job_pace(network: Network, job: Job, *others: Job) -> Pace:
     return Pace(min(on_the_wire, in_windows), trip_ps, busiest, in_windows < on_the_wire, start)
 
 
+def slots_needed(network: Network, job: Job, *others: Job) -> int:
+    """Slots of each tree with which no window limits a job on the idle network, whole units.
+
+    That is the bandwidth-delay product, in packets: the rate of a stream on the busiest link times the round
+    trip of a unit, whose slots are free again when its last result is back. One unit more covers what is
+    not even: packets of workers that share a link leave it in turns.
+    """
+    trees, frame, unit = (job, *others), job.frame, job.unit_packets
+    traffic = job_traffic(network, *trees)
+    stream_bps = busiest_link(network, traffic.load, frame, unit).stream_bps
+    answer_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
+    trip_ps = full_window_trip_ps(network, traffic, Window(frame, unit, answer_bytes))
+    unit_ps = unit * 8 * frame.wire_bytes(frame.elements, first=False, last=False) * PS_PER_S / stream_bps
+    return unit * (math.ceil(trip_ps / unit_ps) + 1)
+
+
 def _own_links(network: Network, links: Sequence[int]) -> Sequence[int]:
     """The first links of a way that begins at a host: its wire, and what is inside the host."""
     return links[: 1 + network.is_inside(links[0])]

@@ -37,13 +37,13 @@ def routing_warnings(policy: Policy, collective: CollectivePlan) -> tuple[str, .
     )
 
 
-def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> str:
-    """A warning if packets are lost and timeouts differ, some of them defaults; otherwise empty.
+def timer_warning(timeouts_ps: Mapping[str, int], released: Collection[str]) -> str:
+    """A warning if packets are lost and timeouts differ, some of them as released; otherwise empty.
 
-    `timeouts_ps` is by label of the job, of those that lose packets; `defaults` are the labels of those whose
-    scenario gives no timeout.
+    `timeouts_ps` is by label of the job, of those that lose packets; `released` are the labels of those that
+    have the timeout of their protocol's own client.
     """
-    if len(set(timeouts_ps.values())) < 2 or not defaults:
+    if len(set(timeouts_ps.values())) < 2 or not released:
         return ""
     by_time: dict[int, list[str]] = {}
     for label, timeout_ps in timeouts_ps.items():
@@ -53,8 +53,8 @@ def timer_warning(timeouts_ps: Mapping[str, int], defaults: Collection[str]) -> 
         for timeout_ps, labels in sorted(by_time.items())
     ]
     return (
-        f"packets are lost and timeouts differ, some by default: {', '.join(listed)}; timers decide such "
-        "comparisons; to exclude them, give all jobs the same collective.timeout"
+        f"packets are lost and timeouts differ, some as released: {', '.join(listed)}; timers decide such "
+        "comparisons; to exclude them, use collective.timeout: auto, or give all jobs the same"
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
-from netfold.sim.errors import Mistakes
+from netfold.sim.errors import Mistakes, ScenarioError
 from netfold.sim.hosts import HostProfile, with_work
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
@@ -46,6 +46,7 @@ from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.routing import POLICIES, Network, PolicyError, compile_network
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
+_SHARINGS = (1, 2, 4, 8, 16, 32, 64)  # by how many jobs a switch is divided if it is too small for all
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -72,17 +73,17 @@ def resolve(scenario: Scenario) -> Plan:
 
 
 def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
-    """Warn at the first job that loses packets if timeouts of such jobs differ by default."""
+    """Warn at the first job that loses packets if timeouts of such jobs differ, some as released."""
     timeouts_ps: dict[str, int] = {}
-    defaults = []
+    released = []
     for variant in variants:
         if not any(rule.fate in _LOSING and rule.probability > 0 for rule in variant.faults.rules):
             continue
         for job in variant.jobs:
             if timeout_ps := job.collective.timeout_ps:
                 timeouts_ps[job.label] = timeout_ps
-                defaults += [job.label] if job.collective.is_timeout_default else []
-    if not (sentence := timer_warning(timeouts_ps, defaults)):
+                released += [job.label] if job.collective.is_timeout_released else []
+    if not (sentence := timer_warning(timeouts_ps, released)):
         return variants
     first = next(iter(timeouts_ps))
     return tuple(
@@ -150,7 +151,7 @@ class _VariantResolver:
 
     def resolve(self) -> VariantPlan:
         """The plan; the network must have been compiled."""
-        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._reserved()
+        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._divided()
         refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
         network = site.network
         if any(job.collective.needs_lossless for job in jobs):
@@ -170,7 +171,19 @@ class _VariantResolver:
             self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
         )
 
-    def _reserved(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+    def _divided(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+        """Jobs on switches that may hold too few slots for what each needs: then in equal parts."""
+        network = self._network
+        for sharing in _SHARINGS[:-1]:
+            try:
+                return self._reserved(sharing)
+            except ScenarioError as error:
+                if not error.path.endswith(".slots"):
+                    raise
+                self._network = network
+        return self._reserved(_SHARINGS[-1])
+
+    def _reserved(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
         """Jobs that have hosts and slots of their own from the beginning to the end."""
         occupied = HostAllocation(self.graph)
         hosts = [
@@ -178,7 +191,7 @@ class _VariantResolver:
             for sections, location in self.jobs
         ]
         self._network = with_work(self._network, self._work(hosts))
-        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied, sharing)
         jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
         is_arriving = any(one.is_template for one in self.variant.jobs)
         return site, jobs, Admission(RESERVED) if is_arriving else None

@@ -154,7 +154,6 @@ ATP = register(
         only_overflow="keeps words at the limit, where its server sees them",
         frames=(Format("atp", 62, 14 + 20 + 14 + 12),),  # Ethernet, IPv4, ATP's header and trailer
         frame="atp",
-        slots=100,
         timeouts=Timeouts(usual_ps=200 * 10**6, first_ps=50 * 10**9, doubles=False),  # p4ml_manager.cc
         has_server=True,
         carries_absence=False,  # its parser takes the words of every packet; entries count packets alone

@@ -136,7 +136,6 @@ SWITCHML = register(
         frames=(UDP_256, UDP_1024, ROCE_1024),
         frame="roce-1024",
         message_packets=4,
-        slots=512,
         timeouts=Timeouts(usual_ps=10 * 10**9),  # of the released client
         may_be_tree=True,
         children_max=CHILDREN_MAX,

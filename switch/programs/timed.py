@@ -112,7 +112,6 @@ TIMED = register(
         merges=frozenset({Merge.ADD, Merge.FLOAT_ADD}),
         frames=(UDP_256, UDP_1024),
         frame="udp-1024",
-        slots=512,
         timeouts=Timeouts(usual_ps=10 * 10**9),
         is_waiting=_is_waiting,
         options=(

@@ -82,7 +82,6 @@ TREE = register(
         frames=(ROCE_1024, ROCE_2048),
         frame="roce-2048",
         more_words=(64,),
-        slots=16,
         may_be_tree=True,
         children_max=CHILDREN_MAX,
         versions=1,

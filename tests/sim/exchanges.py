@@ -120,7 +120,7 @@ def _options(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], int
     options: dict[str, Any] = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
     seed = options.pop("seed", 1)
     options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": frame}
-    return options | {"is_timeout_default": False, "held_bytes": 0, "settled": {}}, seed
+    return options | {"held_bytes": 0, "settled": {}}, seed
 
 
 def _context(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from netfold.sim.collectives.timeouts import AUTO_MEANING
 from netfold.sim.keys.section import described
 from netfold.sim.units import TIME
 from netfold.switch.program import Option, ProgramSpec
@@ -92,8 +93,8 @@ def meaning(key: str) -> str:
         "frame": "Packet format: protocol and payload bytes, or a custom one such as {words: 256, overhead: "
         f"82B}}; by default {_default_frames()}.",
         "slots": "Packets a worker may have outstanding, each with one accumulator of the switch (for "
-        f"{with_server}: the window); by default {default.slots}"
-        f"{_differing(default.slots, lambda spec: spec.slots)}.",
+        f"{with_server}: the window); auto is what keeps the job's busiest link busy on the idle network, "
+        "its rate times the round trip of a message and one message more, if the switches hold so many.",
         "message_packets": f"packets per RDMA message: by default {default.message_packets} with RoCE; 1 "
         "with UDP, which has no messages, and with a custom frame.",
         "aggregators": "which switches aggregate. one: only `switch`; tree: also every switch where workers' "
@@ -109,12 +110,13 @@ def meaning(key: str) -> str:
         "refused where that switch cannot.",
         "overflow": f"What happens to a sum that overflows int32; auto is {_default_overflows()}, and for "
         "other programs the first that the switch supports.",
-        "timeout": "retransmission timeout; by default "
+        "timeout": f"retransmission timeout. auto: {AUTO_MEANING}; released: as the protocol's own client, "
         f"{_usual(default)}{_differing(_usual(default), _usual)}, or twice the round trip of a full window "
         "if that is longer.",
         "first_timeout": "retransmission timeout of the first window of every exchange; by default the same"
-        f"{_differing(None, _first)}.",
-        "timeout_max": "the timeout doubles after every 100 timeouts of a worker, up to this value.",
+        f"{_differing(None, _first)} unless that is auto.",
+        "timeout_max": "the timeout doubles after every 100 timeouts of a worker, with timeout: auto after "
+        "every copy of a packet, up to this value; with auto by default 64 times the timeout.",
     }
     text = texts[key] if key in texts else options()[key].meaning
     return described(f"{', '.join(programs)}: {text}" if programs else text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, create_model, field_validator
+from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from netfold.sim.collectives.in_network.program_keys import (
     describe_programs,
@@ -15,7 +15,7 @@ from netfold.sim.collectives.in_network.program_keys import (
 )
 from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.errors import shown
-from netfold.sim.keys.fields import Count, OneOf, Size, Time
+from netfold.sim.keys.fields import Count, OneOf, ReleasedTime, Size, Time, named_or_count
 from netfold.sim.keys.frame import CustomFrame, SwitchFrame
 from netfold.sim.units import SIZE, TIME
 from netfold.spelling import names_hint
@@ -35,21 +35,11 @@ def _message_packets(read: dict[str, Any]) -> int:
 
 
 TREES_MAX = 64  # as many as a SHARP switch can be part of
-_NAMED = ("auto", "one", "tree", "tor", "core")
-
-
-def _check_aggregators(value: object) -> object:
-    is_count = type(value) is int and value >= 1
-    if not is_count and value not in _NAMED:
-        raise ValueError(
-            f"must be {', '.join(_NAMED)} or a number of switches, at least 1; found {shown(value)}"
-        )
-    return value
-
-
 Aggregators = Annotated[
-    Literal["auto", "one", "tree", "tor", "core"] | Count, BeforeValidator(_check_aggregators)
+    Literal["auto", "one", "tree", "tor", "core"] | Count,
+    named_or_count(("auto", "one", "tree", "tor", "core"), "switches"),
 ]
+Slots = Annotated[Literal["auto"] | Count, named_or_count(("auto",), "packets")]
 
 
 class SwitchKeys(CollectiveSection):
@@ -60,7 +50,7 @@ class SwitchKeys(CollectiveSection):
     kind: Literal["in_network"]
     program: Annotated[str, OneOf(runnable, describe_programs)] = default_program().name
     frame: SwitchFrame = Field(default_factory=lambda read: _spec(read).frame, description=meaning("frame"))
-    slots: Count = Field(default_factory=lambda read: _spec(read).slots, description=meaning("slots"))
+    slots: Slots = Field("auto", description=meaning("slots"))
     message_packets: Count = Field(default_factory=_message_packets, description=meaning("message_packets"))
     switch: str = "auto"
     """Name of the switch; auto selects, among those that can run the program and have room for it, the one
@@ -70,7 +60,7 @@ class SwitchKeys(CollectiveSection):
     trees: Annotated[int, Field(ge=1, le=TREES_MAX)] = Field(1, description=meaning("trees"))
     multicast: Literal["off", "auto", "on"] = Field("off", description=meaning("multicast"))
     overflow: Literal["auto", "wrap", "saturate", "sticky"] = Field("auto", description=meaning("overflow"))
-    timeout: Time | None = Field(None, description=meaning("timeout"))
+    timeout: ReleasedTime = Field("auto", description=meaning("timeout"))
     first_timeout: Time | None = Field(None, description=meaning("first_timeout"))
     timeout_max: Time = Field(TIME.parse("100ms"), description=meaning("timeout_max"))
 

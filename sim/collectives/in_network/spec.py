@@ -11,6 +11,7 @@ from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.program_keys import program_choices
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.units import TIME
@@ -27,7 +28,9 @@ SERVER_BYTES = 8  # of memory per element: a parameter server's state
 def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     """The plan of one job, which reserves its slots on the shared switches."""
     site = job.site
-    switches = site.shared_state.setdefault(KIND, Switches(site.network, site.profiles, site.profile_key))
+    switches = site.shared_state.setdefault(
+        KIND, Switches(site.network, site.profiles, site.profile_key, site.sharing)
+    )
     assert isinstance(switches, Switches)
     switches.network = site.network
     found = InNetworkResolver(
@@ -45,7 +48,7 @@ def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
     site.network = switches.network
     bounds = (wire_bound(site.network, *found.jobs), host_bound(site.network, *found.jobs))
     return Resolved(
-        _plan(found, section.timeout is None, site.network),
+        _plan(found, section, site.network),
         found.codec,
         tuple(one for one in bounds if one is not None),
         found.warnings,
@@ -72,19 +75,22 @@ def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
     return section.model_copy(update={"overflow": "wrap"}) if is_open else section
 
 
-def _plan(found: PlacedJob, is_timeout_default: bool, network: Network) -> CollectivePlan:
+def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
     job, program = found.jobs[0], found.jobs[0].program
+    window = sum(one.slots_count for one in found.jobs)
     roots = {network.nodes[one.switch] for one in found.jobs}  # of several, none has the key `switch`
     return CollectivePlan(
         kind=KIND,
         frame=job.frame,
-        window=sum(one.slots_count for one in found.jobs),
+        window=window,
         timeout_ps=job.timeout_ps,
         timeout_max_ps=job.timeout_max_ps,
-        is_timeout_default=is_timeout_default,
+        is_timeout_released=section.timeout == "released",
+        waits_for_loss=job.waits_for_loss,
         held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
         settled={
             **({"switch": min(roots)} if len(roots) == 1 else {}),
+            **({"slots": window} if section.slots == AUTO else {}),
             **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
         },
         aggregations=found.jobs,

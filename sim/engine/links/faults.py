@@ -37,6 +37,7 @@ def apply_faults(at: int, index: int, row: int) -> None:
         return
     rule = world.rules[number]
     rule.struck += 1
+    world.clock[0].lost_ps = world.clock[0].now_ps
     fate = rule.fate
     if fate == FLIP and not flip_bit(world, row):
         fate = LOSS

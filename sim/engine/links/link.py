@@ -160,6 +160,7 @@ def drop(world: World, index: int, row: int) -> bool:
     link = world.links[index]
     link.dropped_packets += 1
     link.dropped_bytes += world.packets[row].size_bytes
+    world.clock[0].lost_ps = world.clock[0].now_ps
     free_packet(world, row)
     return False
 

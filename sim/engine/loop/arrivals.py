@@ -100,6 +100,7 @@ def hold_or_drop_if_host_down(world: World, row: int) -> bool:
     if world.clock[0].now_ps >= away_until_ps:
         return False
     if away_until_ps == NEVER:
+        world.clock[0].lost_ps = world.clock[0].now_ps
         free_packet(world, row)
     else:
         schedule(world, row, HELD, away_until_ps)

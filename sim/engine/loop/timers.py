@@ -36,6 +36,8 @@ def on_single_event(at: int, what: int, order: int) -> None:
     world = world_at(at)
     kind, row = what & ~ROW, what & ROW
     if kind in (DELAYED, HELD):
+        if kind == DELAYED:  # what it does now may be to a unit that was sent since
+            world.clock[0].lost_ps = world.clock[0].now_ps
         on_arrival(world, row, kind)
     elif kind == STREAM_TIMER:
         on_stream_timer_event(at, row, order)

@@ -39,3 +39,4 @@ class Operation:
     lifted_words: int = 1  # TABLE_ADD of codes: merged words for each word of a worker
     merge_ps: NDArray[np.int64] | None = None  # (T, 2) time of each merge, of codes or words and of lanes
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
+    waits_for_loss: bool = False  # of its flows

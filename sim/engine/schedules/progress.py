@@ -159,7 +159,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
     flow.words_count, flow.packets_count = words, packets
-    flow.timeout_ps = schedule.timeout_ps
+    flow.timeout_ps, flow.waits_for_loss = schedule.timeout_ps, schedule.waits_for_loss
     flow.source, flow.target, flow.route = source.host, target.host, source.route
     flow.source_link = world.nodes[natural(source.host)].first_set
     flow.target_link = world.nodes[natural(target.host)].first_set

@@ -42,7 +42,7 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
     clock.packet_free = -1
     clock.links_count = len(network.link_names)
     clock.rare, clock.schedules = rare_handler(), schedules_handler()
-    clock.queue_head = clock.queue_tail = clock.flow_free = -1
+    clock.queue_head = clock.queue_tail = clock.flow_free = clock.lost_ps = -1
     return world
 
 
@@ -172,6 +172,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
         "window",
         "ack_every",
         "job",
+        "waits_for_loss",
     ):
         entry[name] = getattr(flow, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):

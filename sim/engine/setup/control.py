@@ -108,11 +108,13 @@ def lose(world: World, packet: int) -> None:
         row, size_bytes = world.links[world.packets[packet].link], world.packets[packet].size_bytes
         row.lost_packets += 1
         row.lost_bytes += size_bytes
+        world.clock[0].lost_ps = world.clock[0].now_ps
     free_packet(world, packet)
 
 
 def clear(world: World, switch: int) -> None:
     """Reset all registers of a switch, and the packet numbers it keeps for workers."""
+    world.clock[0].lost_ps = world.clock[0].now_ps
     for number, point in enumerate(world.points):
         if point.switch == switch:
             _clear_point(world, number)

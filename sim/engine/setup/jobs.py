@@ -37,7 +37,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
     first, workers = world.streams.size, len(job.hosts)
     jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
     row = jobs[-1]
-    for name in ("slot_base", "unit_packets", "lanes", "overflow"):
+    for name in ("slot_base", "unit_packets", "lanes", "overflow", "waits_for_loss"):
         row[name] = int(getattr(job, name))
     row.program = job.program.machine
     for name in ("timeout_ps", "first_timeout_ps", "timeout_max_ps", "slot_timer_ps"):

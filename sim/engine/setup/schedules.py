@@ -90,6 +90,7 @@ def _write(table: Table, opened: OpenSchedule, number: int) -> None:
     longest = int(np.diff(operation.ends).max(initial=0)) * operation.lifted_words
     row.scratch_bytes = max(8, 4 * longest + 4 * longest % 8)
     row.timeout_ps, row.window, row.ack_every = operation.timeout_ps, operation.window, operation.ack_every
+    row.waits_for_loss = operation.waits_for_loss
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         row[name] = getattr(operation.frame, name)
 

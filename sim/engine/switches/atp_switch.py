@@ -69,6 +69,7 @@ def aggregate(at: int, index: int) -> None:
         if not is_resend:
             packet.flags |= COLLIDED
             point.collisions += 1
+            world.clock[0].lost_ps = world.clock[0].now_ps  # only copies get others out of the entry
         point.forwarded += 1
         forward(world.clock[0].at, index)
         return

@@ -52,6 +52,7 @@ FLOW = in_lines(
         ("schedule", "i4"),  # row of the schedule that it is of, and the transfer that it carries; −1: none
         ("transfer", "i4"),
         ("next_free", "i4"),  # row, of one that is closed
+        ("waits_for_loss", "i4"),
         ("opened_ps", "i8"),
     ]
 )

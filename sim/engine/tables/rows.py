@@ -40,6 +40,7 @@ CLOCK = np.dtype(
         ("busy_until_ps", "i8"),  # when the last merge ends that has begun
         ("flows_count", "i8"),  # opened so far
         ("flow_free", "i8"),  # head of the list of rows of closed flows
+        ("lost_ps", "i8"),  # when a packet or a register was last lost, or a packet struck; −1: never
     ],
     align=True,
 )
@@ -234,7 +235,7 @@ JOB = np.dtype(
         ("first_bytes", "i4"),
         ("last_bytes", "i4"),
         ("server", "i4"),  # ATP: row, −1 without
-        ("pad", "i4"),
+        ("waits_for_loss", "i4"),
         ("timeout_ps", "i8"),
         ("first_timeout_ps", "i8"),
         ("timeout_max_ps", "i8"),

@@ -51,7 +51,7 @@ SCHEDULE = np.dtype(
         ("first_bytes", "i4"),
         ("last_bytes", "i4"),
         ("ack_bytes", "i4"),
-        ("pad", "i4"),
+        ("waits_for_loss", "i4"),
     ],
     align=True,
 )

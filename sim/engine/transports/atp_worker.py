@@ -18,7 +18,13 @@ from netfold.sim.engine.tables.world import (
     World,
 )
 from netfold.sim.engine.transports.payload import segment_of, write_result
-from netfold.sim.engine.transports.stream import JITTER_SHARE, end_stream, packet_key
+from netfold.sim.engine.transports.stream import (
+    JITTER_SHARE,
+    backed_off_ps,
+    end_stream,
+    is_in_vain,
+    packet_key,
+)
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
@@ -233,11 +239,15 @@ def on_atp_timer(at: int, row: int) -> None:
     """No result has arrived for a timeout: send the oldest units again."""
     world = world_at(at)
     stream, now_ps = world.streams[row], world.clock[0].now_ps
-    if stream.deadline_ps <= now_ps:
+    job = world.jobs[stream.job]
+    place = world.places[row, stream.base % world.servers[job.server].window_max]
+    if stream.deadline_ps <= now_ps and is_in_vain(world, job.waits_for_loss, place.attempt, place.sent_ps):
+        stream.deadline_ps = now_ps + job.timeout_ps
+    elif stream.deadline_ps <= now_ps:
         stream.timeouts += 1
         first = first_acknowledged(world, row)
         send_again(world.clock[0].at, row, first if first >= 0 else stream.base + 1)
-        timeout_ps = world.jobs[stream.job].timeout_ps
+        timeout_ps = job.timeout_ps
         draw = mix(
             world.clock[0].seed,
             purposes.JITTER,
@@ -248,5 +258,5 @@ def on_atp_timer(at: int, row: int) -> None:
             stream.timeouts,
         )
         jitter_ps = int(draw % np.uint64(max(timeout_ps // JITTER_SHARE, 1)))
-        stream.deadline_ps = now_ps + timeout_ps + jitter_ps
+        stream.deadline_ps = now_ps + backed_off_ps(job, timeout_ps, place.attempt) + jitter_ps
     arm(world, row)

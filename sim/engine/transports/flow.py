@@ -281,7 +281,9 @@ def on_flow_ack(world: World, index: int) -> None:
 def on_flow_timer(world: World, row: int) -> None:
     """Nothing was acknowledged for a timeout: send again all that is outstanding."""
     flow, now_ps = world.flows[row], world.clock[0].now_ps
-    if flow.deadline_ps <= now_ps:
+    if flow.deadline_ps <= now_ps and flow.waits_for_loss and world.clock[0].lost_ps < flow.opened_ps:
+        flow.deadline_ps = now_ps + flow.timeout_ps  # nothing was lost since it was opened
+    elif flow.deadline_ps <= now_ps:
         flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
         flow.timeouts += 1
         send_again(world.clock[0].at, row, flow.next, flow.transmissions)

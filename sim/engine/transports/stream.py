@@ -4,15 +4,21 @@ As in the released client (p4lang/p4app-switchML, `dpdk_worker_thread`, `rdma_wo
 the clock that releases the next unit of the same slot in the other version; one timer per outstanding unit
 sends it again. A retransmission's timeout is up to a quarter longer, or workers whose bursts collide would
 keep colliding. Timers here expire exactly; the released client checks them at most once per timeout.
+
+A job may wait for a loss: a unit that was sent once is not sent again while nothing was lost since, because
+a copy would change nothing, whoever is late. Then each further copy waits twice as long.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import mix
+from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links.forward import put
 from netfold.sim.engine.links.link import free_packet, take_packet
 from netfold.sim.engine.tables.addresses import bytes_at, natural
@@ -228,6 +234,20 @@ def jitter_ps(world: World, row: int, slot: int) -> int:
 
 
 @inlined
+def is_in_vain(world: World, waits_for_loss: int, attempt: int, sent_ps: int) -> bool:
+    """Whether a copy of a unit would change nothing: nothing was lost since it was sent, once."""
+    return bool(waits_for_loss and attempt == 0 and world.clock[0].lost_ps < sent_ps)
+
+
+@inlined
+def backed_off_ps(job: Any, timeout_ps: int, attempt: int) -> int:
+    """The timeout of a copy, the `attempt`-th of its unit."""
+    if not job.waits_for_loss:
+        return timeout_ps
+    return int(min(timeout_ps << min(attempt, BACKOFF_MAX), job.timeout_max_ps))
+
+
+@inlined
 def on_timer(world: World, row: int) -> None:
     """Send again every unit whose deadline has passed, then wait for the next deadline."""
     stream, now_ps = world.streams[row], world.clock[0].now_ps
@@ -240,10 +260,15 @@ def on_timer(world: World, row: int) -> None:
         if window.unit < 0:
             continue
         if window.deadline_ps <= now_ps:
+            if is_in_vain(world, job.waits_for_loss, window.attempt, window.sent_ps):
+                window.deadline_ps = now_ps + stream.timeout_ps
+                next_ps = min(next_ps, window.deadline_ps)
+                continue
             stream.timeouts += 1
             window.attempt += 1
-            send_unit(world, row, slot, stream.timeout_ps + jitter_ps(world, row, slot))
-            if stream.timeouts >= stream.timeouts_threshold:
+            timeout_ps = backed_off_ps(job, stream.timeout_ps, window.attempt)
+            send_unit(world, row, slot, timeout_ps + jitter_ps(world, row, slot))
+            if not job.waits_for_loss and stream.timeouts >= stream.timeouts_threshold:
                 stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD
         next_ps = min(next_ps, window.deadline_ps)

@@ -84,6 +84,8 @@ class AtpJob:
         )
         self._counters["overflowed_words"] += outcome.overflowed_words
         if outcome.verdict is Verdict.COLLIDED:
+            if not data.is_resend:
+                self.fabric.lost_ps = self.fabric.now_ps
             self._counters["collisions"] += not data.is_resend
             self._counters["forwarded"] += 1
             self._to_server(data._replace(has_collided=not data.is_resend), packet)

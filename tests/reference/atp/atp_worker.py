@@ -18,6 +18,7 @@ from tests.reference.atp.atp_packet import KEY_DATA, KEY_JITTER, NO_PROPOSAL, Co
 from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
+from tests.reference.engine.worker import backed_off_ps
 
 WINDOW_STEP_BYTES = 1500  # that a window grows by
 
@@ -41,6 +42,7 @@ class AtpStream:
             for index, start in enumerate(range(0, segment.words.size, elements))
         ]
         self.attempts = [0] * len(self.units)  # sent so often
+        self.sent_ps = [0] * len(self.units)  # last
         self.acknowledged = [False] * len(self.units)
         self.base = 0  # all units before it are acknowledged
         self.next = 0  # all units before it were sent
@@ -195,6 +197,7 @@ class AtpWorker:
         """Put a unit's packet on the way to the switch."""
         attempt = stream.attempts[unit]
         stream.attempts[unit] += 1
+        stream.sent_ps[unit] = self.fabric.now_ps
         self.counters["retransmitted_packets"] += attempt > 0
         contribution = Contribution(
             stream=self.stream_number,
@@ -222,8 +225,12 @@ class AtpWorker:
         """The timer: armed once, it looks whether the deadline has moved since."""
         stream = self.stream
         assert stream is not None, "the timer of an ended stream is void"
+        is_first = stream.attempts[stream.base] == 1
         if self.deadline_ps <= self.fabric.now_ps:
-            self._time_out(stream)
+            if self.job.waits_for_loss and is_first and self.fabric.lost_ps < stream.sent_ps[stream.base]:
+                self.deadline_ps = self.fabric.now_ps + self.job.timeout_ps
+            else:
+                self._time_out(stream)
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def _time_out(self, stream: AtpStream) -> None:
@@ -233,4 +240,5 @@ class AtpWorker:
         self._resend(stream, stream.base + 1 if gap_end is None else gap_end)
         identity = (self.number, self.rank, self.stream_number, stream.base, self.counters["timeouts"])
         jitter_ps = self.fabric.key(KEY_JITTER, *identity) % max(self.job.timeout_ps // 4, 1)
-        self.deadline_ps = self.fabric.now_ps + self.job.timeout_ps + jitter_ps
+        timeout_ps = backed_off_ps(self.job, self.job.timeout_ps, stream.attempts[stream.base] - 1)
+        self.deadline_ps = self.fabric.now_ps + timeout_ps + jitter_ps

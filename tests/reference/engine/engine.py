@@ -212,6 +212,7 @@ class ReferenceEngine:
 
     def clear(self, switch: int) -> None:
         """Set all registers of a switch as they were at the start."""
+        self.fabric.lost_ps = self.fabric.now_ps
         for job in self.jobs:
             job.clear(switch)
 

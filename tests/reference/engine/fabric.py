@@ -63,6 +63,7 @@ class Fabric:
         self.log: list[LogRow] = []
         self.faults = Faults(rules, seed)
         self.mark_bytes: int | None = None  # a packet that finds so much waiting at a switch's port is marked
+        self.lost_ps = -1  # when something was last lost or struck
         self.crashed: set[int] = set()  # hosts
         self.paused_until_ps = [0] * len(network.nodes)
         self.links = [make_link(network, index) for index in range(len(network.link_source))]
@@ -92,14 +93,17 @@ class Fabric:
         packet.hops += 1
         rule = self.faults.strike(link.index, packet.key, hop, self.now_ps)
         fate = rule.fate if rule else None
+        if rule:
+            self.lost_ps = self.now_ps
         is_lost = fate in LOSING or (fate is Fate.FLIP and not packet.words)
         if fate is Fate.FLIP and not is_lost:
             packet.words = flipped(packet.words, packet.key, hop)
         late_ps = rule.delay_ps if rule and fate is Fate.REORDER else 0
+        packet.is_late = late_ps > 0
         self._queue(link, packet, late_ps, is_lost=is_lost)
         if rule and fate is Fate.DUPLICATE:
             key = copy_key(packet.key, hop)
-            copy = replace(packet, key=key, copy=key % 2**32 | 1)
+            copy = replace(packet, key=key, copy=key % 2**32 | 1, is_late=rule.delay_ps > 0)
             if self._accept(copy, link):  # no fault strikes it on this link
                 self._queue(link, copy, rule.delay_ps)
 
@@ -132,6 +136,7 @@ class Fabric:
                 assert isinstance(event.item, Packet)
                 link.counters.count("in_flight", event.item.size_bytes, -1)
                 link.counters.count("lost", event.item.size_bytes)
+                self.lost_ps = self.now_ps
         self._events = [event for event in self._events if event.what != ARRIVAL or event.link is not link]
         heapq.heapify(self._events)
 
@@ -155,6 +160,7 @@ class Fabric:
         if not queued.is_lost:
             link.counters.count("in_flight", queued.packet.size_bytes, -1)
             link.counters.count("lost", queued.packet.size_bytes)
+            self.lost_ps = self.now_ps
 
     def crash(self, host: int) -> None:
         """Stop a host: it neither receives nor sends."""
@@ -190,6 +196,8 @@ class Fabric:
         if event.what == ARRIVAL:
             event.link.counters.count("in_flight", event.item.size_bytes, -1)
             event.link.counters.count("delivered", event.item.size_bytes)
+        if event.item.is_late:
+            event.item.is_late, self.lost_ps = False, self.now_ps
         self._arrive(event.item, event.link)
 
     def _ring(self, event: Event, timer: Timer) -> None:
@@ -207,6 +215,7 @@ class Fabric:
         if self._passes_card(packet, link):
             return
         if node in self.crashed:
+            self.lost_ps = self.now_ps
             return
         if self.now_ps < self.paused_until_ps[node]:
             self._schedule(self.paused_until_ps[node], HELD, packet, link)
@@ -235,6 +244,7 @@ class Fabric:
         """Whether a link takes a packet; it is marked if it finds a long queue."""
         if link.refuses(packet, self.now_ps):
             link.counters.count("dropped", packet.size_bytes)
+            self.lost_ps = self.now_ps
             return False
         if link.buffer_bytes is not None and self.mark_bytes is not None and not packet.has_priority:
             waits_ps = link.backlog_ps(self.now_ps)

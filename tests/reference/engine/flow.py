@@ -91,6 +91,7 @@ class Sender:
         self.deadline_ps = 0
         self.backoff = 0
         self.closed = False
+        self.opened_ps = fabric.now_ps
         self.timeouts = 0
         self.retransmitted_packets = 0
         is_sprayed = fabric.network.policy.is_sprayed
@@ -142,7 +143,10 @@ class Sender:
             self.next += 1
 
     def _time_out(self) -> None:
-        if self.deadline_ps <= self.fabric.now_ps:
+        is_vain = self.flow.waits_for_loss and self.fabric.lost_ps < self.opened_ps
+        if is_vain and self.deadline_ps <= self.fabric.now_ps:
+            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+        elif self.deadline_ps <= self.fabric.now_ps:
             self.backoff = min(self.backoff + 1, BACKOFF_MAX)
             self.timeouts += 1
             for packet in range(self.base, self.next):

@@ -39,6 +39,7 @@ class Packet:
     copy: int = 0  # which copy of a packet it is or follows from; 0: of none
     entropy: int | None = None  # of a sprayed packet
     via: int | None = None  # the switch that it goes to first
+    is_late: bool = False  # a fault has delayed its arrival
 
 
 @dataclass

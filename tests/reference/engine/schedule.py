@@ -168,6 +168,7 @@ class ScheduleRun:
             route=operation.routes[source],
             key=mix_plain(FLOW_SEED, operation.job, operation.number, step, source),
             job=operation.job,
+            waits_for_loss=operation.waits_for_loss,
         )
         self._open_flow(flow, partial(self._delivered, transfer, packets))
 

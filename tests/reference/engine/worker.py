@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from netfold.sim.engine.interface import MEMBERS_MAX
+from netfold.sim.engine.interface import MEMBERS_MAX, Job
 from netfold.switch.programs.tree import TREE
 from tests.reference.engine.chunk import Cause, Chunk, JobNumber, Way, packet_of
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
@@ -42,6 +42,7 @@ class Outstanding:
 
     unit: int
     deadline_ps: int
+    sent_ps: int = 0  # last
     attempt: int = 0
     parts: int = 0  # of its result, received in sequence
     expected: int = -1  # PSN of the next part
@@ -126,6 +127,7 @@ class Worker:
     def _send(self, stream: Stream, slot: int, outstanding: Outstanding) -> None:
         """Put all packets of a unit on the way to the switch."""
         unit, attempt = outstanding.unit, outstanding.attempt
+        outstanding.sent_ps = self.fabric.now_ps
         is_absent = stream.is_absent(unit)
         for part in range(self.job.unit_packets):
             cause = Cause(self.rank, self.stream_number, unit, part, attempt)
@@ -162,12 +164,17 @@ class Worker:
         for slot, outstanding in enumerate(self.outstanding):
             if outstanding is None or outstanding.deadline_ps > self.fabric.now_ps:
                 continue
+            is_first = outstanding.attempt == 0
+            if self.job.waits_for_loss and is_first and self.fabric.lost_ps < outstanding.sent_ps:
+                outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps
+                continue
             self.counters["timeouts"] += 1
             outstanding.attempt += 1
             self._send(self.stream, slot, outstanding)
             cause = Cause(self.rank, self.stream_number, outstanding.unit, 0, outstanding.attempt)
-            outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps + self._jitter_ps(cause)
-            if self.counters["timeouts"] >= self.threshold:
+            timeout_ps = backed_off_ps(self.job, self.timeout_ps, outstanding.attempt)
+            outstanding.deadline_ps = self.fabric.now_ps + timeout_ps + self._jitter_ps(cause)
+            if not self.job.waits_for_loss and self.counters["timeouts"] >= self.threshold:
                 self.timeout_ps = max(self.timeout_ps, min(2 * self.timeout_ps, self.job.timeout_max_ps))
                 self.threshold += 100
         self.fabric.arm(self.timer, min(o.deadline_ps for o in self.outstanding if o is not None))
@@ -181,6 +188,11 @@ class Worker:
         self.fabric.disarm(self.timer)
         self.stream = None
         self.finished()
+
+
+def backed_off_ps(job: Job, timeout_ps: int, attempt: int) -> int:
+    """The timeout after the `attempt`-th copy: twice as long each time, if the job waits for losses."""
+    return min(timeout_ps * 2 ** min(attempt, 6), job.timeout_max_ps) if job.waits_for_loss else timeout_ps
 
 
 def in_sequence(outstanding: Outstanding, result: Chunk) -> bool:

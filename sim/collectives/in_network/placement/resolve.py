@@ -14,12 +14,14 @@ from netfold.sim.collectives.codec_fit import check_absence, check_workers, fitt
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.placement.comparison import is_ring_faster, slower_than_ring
+from netfold.sim.collectives.in_network.placement.request import Request
 from netfold.sim.collectives.in_network.placement.server import resolve_server
-from netfold.sim.collectives.in_network.placement.switches import Request, Switches
+from netfold.sim.collectives.in_network.placement.switches import Switches
+from netfold.sim.collectives.in_network.placement.timers import with_timeouts
 from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
-from netfold.sim.collectives.timeouts import check_timeout
+from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
@@ -27,18 +29,17 @@ from netfold.sim.plan.collective import Passes
 from netfold.sim.plan.frames import custom_header_bytes, frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Pace,
-    Window,
-    full_window_trip_ps,
     job_pace,
-    job_traffic,
+    slots_needed,
 )
 from netfold.sim.plan.multicast import with_splits
 from netfold.sim.plan.placement import HostAllocation
-from netfold.sim.units import TIME
 from netfold.sim.workload.devices.device import Device
+from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
 
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
+_ENOUGH = 2**30  # slots, for any round trip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,32 +76,57 @@ class InNetworkResolver:
             No switch can run the program or has room for it, a merge is unsupported, a timeout is too
             short, or the codec does not support this number of workers.
         """
-        section = self.section
         self._check_codec()
-        if section.trees > 1 and section.slots < section.trees * section.message_packets:
-            raise self.location.job_error(
-                "collective.trees",
-                f"{section.slots} slots cannot be divided among {section.trees} trees in whole messages of "
-                f"{section.message_packets} packets",
-                f"use {section.slots // section.message_packets} trees at most, or more collective.slots",
-            )
-        if section.slots % section.message_packets:
-            raise self.location.job_error(
-                "collective.slots",
-                f"{section.slots} slots cannot be divided into messages of {section.message_packets} packets",
-                f"use a multiple of {section.message_packets}",
-            )
+        if isinstance(self.section.slots, int):
+            self._check_slots(self.section.slots)
         refused = []
         for candidate in self._candidates():
             switches = self.switches.copy()
             try:
-                found = dataclasses.replace(self, switches=switches)._placed(candidate)
+                found = dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
             except ScenarioError as error:
                 refused.append((candidate, error))
                 continue
             self.switches.adopt(switches)
             return dataclasses.replace(found, warnings=self._warnings(found.jobs))
         raise none_fits(refused)
+
+    def _check_slots(self, slots: int) -> None:
+        """Reject a number that messages and trees do not divide."""
+        section = self.section
+        if section.trees > 1 and slots < section.trees * section.message_packets:
+            raise self.location.job_error(
+                "collective.trees",
+                f"{slots} slots cannot be divided among {section.trees} trees in whole messages of "
+                f"{section.message_packets} packets",
+                f"use {slots // section.message_packets} trees at most, or more collective.slots",
+            )
+        if slots % section.message_packets:
+            raise self.location.job_error(
+                "collective.slots",
+                f"{slots} slots cannot be divided into messages of {section.message_packets} packets",
+                f"use a multiple of {section.message_packets}",
+            )
+
+    def _with_slots(self, candidate: Candidate) -> InNetworkResolver:
+        """With a number of slots: if the scenario leaves it open, what a place needs and its switches hold.
+
+        What is needed depends on further passes, which are known when a job has one unit.
+        """
+        section = self.section
+        if section.slots != AUTO:
+            return self
+        size = section.message_packets
+        trial = self._of_slots(section.trees * size)
+        trial = dataclasses.replace(trial, switches=self.switches.copy())
+        jobs = trial._reserved(candidate)[0]
+        needed = slots_needed(trial.switches.network, *jobs)
+        wanted = self._of_slots(section.trees * needed)
+        room = self.switches.room(wanted._request(candidate), candidate.trees)
+        return self._of_slots(section.trees * max(size, room // size * size))
+
+    def _of_slots(self, slots: int) -> InNetworkResolver:
+        return dataclasses.replace(self, section=self.section.model_copy(update={"slots": slots}))
 
     def _candidates(self) -> Candidates:
         return Candidates(
@@ -136,47 +162,59 @@ class InNetworkResolver:
             if best > max(ring.elements_per_s, own.elements_per_s):
                 changes = " and ".join(f"collective.{key}: auto" for key in keys)
                 return f"use {changes} ({best / 1e9:.3g} G)"
-        return "use more collective.slots" if own.is_windowed else "use collective: {kind: ring}"
+        if own.is_windowed and section.slots != AUTO:
+            return "use more collective.slots"
+        return "use collective: {kind: ring}"
 
     def _placed(self, candidate: Candidate) -> PlacedJob:
         """The job at one candidate place; raises like `resolve`."""
-        section = self.section
-        overflow = self._overflow(candidate.root)
+        jobs, fit = self._reserved(candidate)
+        jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
+        self._check_multicast(jobs)
+        codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
+        return PlacedJob(jobs, codec, Passes(fit.packet_passes, fit.read_passes))
+
+    def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
+        """The trees of the job with their slots and loopback links, and the fit at the first root."""
+        request = self._request(candidate)
+        places = [self.switches.reserve(request, tree) for tree in candidate.trees]
+        jobs = tuple(
+            dataclasses.replace(
+                self._job(tree, number, place.slot_base, place.loopback_links),
+                overflow=Overflow[request.overflow.upper()],
+            )
+            for number, (tree, place) in enumerate(zip(candidate.trees, places, strict=True))
+        )
+        return jobs, places[0].fit
+
+    def _request(self, candidate: Candidate) -> Request:
+        """What each tree asks of its switches; raises if the codec does not support so many workers."""
+        section, overflow = self.section, self._overflow(candidate.root)
         may_wrap = not section.spec.only_overflow
         check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
-        stream_bps = candidate.pace.busiest.stream_bps
-        request = Request(
+        return Request(
             self.location,
             section,
             frame_of(section.frame).elements,
             self.codec.merges,
             overflow,
-            stream_bps,
+            candidate.pace.busiest.stream_bps,
             self._slots,
             custom_header_bytes(section.frame),
             self.codec.lane_bits,
             self.codec.may_be_absent,
             self.codec.instead,
         )
-        places = [self.switches.reserve(request, tree) for tree in candidate.trees]
-        jobs = tuple(
-            dataclasses.replace(
-                self._job(tree, number, place.slot_base, place.loopback_links),
-                overflow=Overflow[overflow.upper()],
-            )
-            for number, (tree, place) in enumerate(zip(candidate.trees, places, strict=True))
-        )
-        jobs = self._with_timeouts(jobs)
-        self._check_multicast(jobs)
-        codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
-        fit = places[0].fit
-        return PlacedJob(jobs, codec, Passes(fit.packet_passes, fit.read_passes))
 
     @property
     def _slots(self) -> int:
-        """Slots of one tree, whole messages; what remains of a division is not used."""
+        """Slots of one tree, whole messages; what remains of a division is not used.
+
+        Places are compared as with as many as they need, where the scenario leaves the number open.
+        """
         size = self.section.message_packets
-        return self.section.slots // (self.section.trees * size) * size
+        slots = self.section.slots if isinstance(self.section.slots, int) else _ENOUGH
+        return slots // (self.section.trees * size) * size
 
     def _check_multicast(self, jobs: tuple[Job, ...]) -> None:
         """Reject `multicast: on` where a switch cannot copy packets at which results would split."""
@@ -279,46 +317,6 @@ class InNetworkResolver:
             mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33
         )
         return resolve_server(self.section, self.location, network, occupied, route)
-
-    def _with_timeouts(self, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-        """The trees with their timeouts, checked against the round trip of full windows."""
-        section, network, job = self.section, self.switches.network, jobs[0]
-        if job.program.timeouts is None:
-            return tuple(dataclasses.replace(one, timeout_max_ps=0) for one in jobs)
-        size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
-        window = Window(job.frame, job.slots_count, size_bytes)
-        trip_ps = full_window_trip_ps(network, job_traffic(network, *jobs), window)
-        timeout_ps = (
-            max(job.program.timeouts.usual_ps, 2 * trip_ps) if section.timeout is None else section.timeout
-        )
-        first_timeout_ps = section.first_timeout
-        if first_timeout_ps is None:
-            first_timeout_ps = max(timeout_ps, job.program.timeouts.first_ps)
-        check_timeout(self.location, "timeout", timeout_ps, trip_ps)
-        check_timeout(self.location, "first_timeout", first_timeout_ps, trip_ps)
-        self._check_timeout_max(timeout_ps)
-        return tuple(
-            dataclasses.replace(
-                one,
-                timeout_ps=timeout_ps,
-                first_timeout_ps=first_timeout_ps,
-                timeout_max_ps=max(timeout_ps, one.timeout_max_ps),
-            )
-            for one in jobs
-        )
-
-    def _check_timeout_max(self, timeout_ps: int) -> None:
-        """Reject an explicit timeout_max below the timeout; the default is raised instead."""
-        section = self.section
-        if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
-            return
-        found, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
-        origin = " (default)" if section.timeout is None else ""
-        raise self.location.job_error(
-            "collective.timeout_max",
-            f"{found} is less than timeout, {timeout}{origin}",
-            f"use {timeout} or more, or a timeout of {found} at most",
-        )
 
 
 def _other_programs(codec: Codec) -> str:

@@ -13,7 +13,7 @@ from netfold.topologies.routing import Network
 def resolve_server(
     section: InNetworkSection, location: Location, network: Network, occupied: HostAllocation, route: int
 ) -> Server:
-    """A job's server.
+    """A job's server; a window that is not known yet is one packet.
 
     Raises
     ------
@@ -21,11 +21,12 @@ def resolve_server(
         A window larger than the entries, or a host that is unknown or runs a worker.
     """
     entries, wanted = section.option("entries"), section.option("server")
-    if entries < section.slots:
+    window = section.slots if isinstance(section.slots, int) else 1
+    if entries < window:
         raise location.job_error(
             "collective.entries",
-            f"a window of {section.slots} packets needs at least {section.slots} entries, found {entries}",
-            f"use {section.slots} entries or more, or {entries} slots or fewer",
+            f"a window of {window} packets needs at least {window} entries, found {entries}",
+            f"use {window} entries or more, or {entries} slots or fewer",
         )
     name = occupied.first_free() if wanted == "auto" else wanted
     if name is None:
@@ -49,7 +50,7 @@ def resolve_server(
     return Server(
         network.nodes.index(name),
         entries,
-        section.slots,
+        window,
         section.option("ecn_threshold"),
         section.option("adaptive"),
         route,

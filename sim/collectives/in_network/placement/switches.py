@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from netfold.homomorphic.message import WORD_BITS, Merge
+from netfold.sim.collectives.in_network.placement.request import (
+    Request,
+    SlotAllocation,
+    entries,
+    of_lanes,
+    slot_bits,
+)
 from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.errors import ScenarioError
@@ -19,44 +25,6 @@ from netfold.switch.profiles import Profile
 from netfold.switch.program import Demand, ProgramSpec
 from netfold.switch.refusals import FOLDED_WORKERS_MAX, children_max, declare_on, loopback_streams
 from netfold.topologies.routing import Network
-
-
-@dataclass(frozen=True)
-class SlotAllocation:
-    """The allocation of a job: slots from `slot_base` on, and a loopback link or −1, at every point."""
-
-    slot_base: int
-    loopback_links: tuple[int, ...]
-    fit: Fit  # at the root
-
-
-class Lanes(NamedTuple):
-    """How a job's registers are divided: the fields of `Demand` of the same names."""
-
-    lane_bits: int
-    is_lifted: bool
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a job needs of every switch of its tree."""
-
-    location: Location
-    section: InNetworkSection
-    words: int  # of a packet
-    merges: Collection[Merge]
-    overflow: str  # one of `switch.limits.OVERFLOWS`
-    stream_bps: int  # of every worker's packets, limited by the job's busiest link
-    slots: int  # of one tree
-    header_bytes: int | None = None  # of a custom frame
-    lane_bits: int = WORD_BITS  # of sums
-    may_be_absent: bool = False  # workers, from messages that merge
-    instead: str = ""  # a codec for switches that cannot merge this one's words
-
-    @property
-    def lanes(self) -> Lanes:
-        """How its registers are divided."""
-        return Lanes(self.lane_bits, Merge.TABLE_ADD in self.merges)
 
 
 @dataclass(frozen=True)
@@ -76,10 +44,14 @@ class _JobOnSwitch:
 class Switches:
     """The allocations of a variant's switches; `network` gets the loopback links that programs need."""
 
-    def __init__(self, network: Network, profiles: dict[str, Profile], profile_key: str) -> None:
+    def __init__(
+        self, network: Network, profiles: dict[str, Profile], profile_key: str, sharing: int = 1
+    ) -> None:
         self.network = network
         self.profiles = profiles
         self.profile_key = profile_key  # the scenario key of the switches' profile
+        self.sharing = sharing  # by how many jobs a switch is divided, where they take what they need
+        self._chosen: dict[tuple[object, ...], int] = {}  # slots of jobs that took what they need
         self._jobs: dict[int, list[_JobOnSwitch]] = {}  # by node
         self._loopbacks: dict[int, int] = {}
         self._passes: dict[str, int] = {}  # further passes of packets, by profile
@@ -87,7 +59,8 @@ class Switches:
 
     def copy(self) -> Switches:
         """A copy for a reservation that may be refused."""
-        copied = Switches(self.network, self.profiles, self.profile_key)
+        copied = Switches(self.network, self.profiles, self.profile_key, self.sharing)
+        copied._chosen = self._chosen
         copied._jobs = {node: list(jobs) for node, jobs in self._jobs.items()}
         copied._loopbacks, copied._passes = dict(self._loopbacks), dict(self._passes)
         copied._has_gaps = self._has_gaps
@@ -156,6 +129,39 @@ class Switches:
         )
         return SlotAllocation(base, links, fits[0])
 
+    def room(self, request: Request, trees: Sequence[Tree]) -> int:
+        """How many of the slots of a request fit at every point of each tree, beside as many other jobs.
+
+        Slots that a job gave back are for one that needs as many: it waits until there are so many again.
+        """
+        location = request.location
+        key = (location.job, location.number, getattr(location, "part", ""), request.section.program)
+        if self._has_gaps and key in self._chosen:
+            return self._chosen[key]
+        most = min(request.slots, entries(request.section) or request.slots)
+        uses = Counter(node for tree in trees for node in tree.switches)
+        for tree in trees:
+            for point, node in enumerate(tree.switches):
+                job = self._job_on(request, node, tree.children_count(point), request.slots)
+                demand = self._demand(self.profile_of(node), job)
+                most = min(most, self._most(node, request.section, demand, request.slots) // uses[node])
+        self._chosen[key] = most // self.sharing
+        return self._chosen[key]
+
+    def _most(self, node: int, section: InNetworkSection, demand: Demand, most: int, base: int = 0) -> int:
+        """How many slots of a job fit on a switch behind `base` others, `most` at most; 0: none."""
+        left, too_many = 0, most + 1
+        middle = most
+        while too_many - left > 1:
+            slots = entries(section) or base + middle
+            try:
+                fit(self.profile_of(node), section.program, replace(demand, slots=slots))
+                left = middle
+            except FitError:
+                too_many = middle
+            middle = (left + too_many) // 2
+        return left
+
     def _slot_base(self, tree: Tree, slots: int) -> int:
         """First of a range of slots that is free at every point: behind all jobs, or the lowest gap."""
         taken = sorted(
@@ -189,23 +195,17 @@ class Switches:
         kind, section = self.profile_of(node), job.request.section
         self._check_same_program(node, job.request)
         own_bps, *others_bps = self._loopback_rates(kind, [job, *others])
-        alone = Demand(
-            workers=job.children,
-            slots=_entries(section) or job.request.slots,
-            words=job.request.words,
-            rate_bps=self._loopback_rates(kind, [job])[0],
-            header_bytes=job.request.header_bytes,
-            may_be_absent=any(one.request.may_be_absent for one in [job, *others]),
-            **job.request.lanes._asdict(),
+        alone = replace(
+            self._demand(kind, job), may_be_absent=any(one.request.may_be_absent for one in [job, *others])
         )
         found = fit(kind, section.program, alone, any_words=False)
         if not others:
             return found
-        widest = max((one.request.lanes for one in (job, *others)), key=_slot_bits)
+        widest = max((one.request.lanes for one in (job, *others)), key=slot_bits)
         together = replace(
             alone,
             **widest._asdict(),
-            slots=_entries(section) or max(one.slots_end for one in (job, *others)),
+            slots=entries(section) or max(one.slots_end for one in (job, *others)),
             jobs=len(others) + 1,
             rate_bps=own_bps,
             others_bps=sum(
@@ -218,6 +218,18 @@ class Switches:
             if error.about != "slots":
                 raise
         raise self._no_room(node, job, base, together)
+
+    def _demand(self, kind: Profile, job: _JobOnSwitch) -> Demand:
+        """What a job alone asks of a switch."""
+        return Demand(
+            workers=job.children,
+            slots=entries(job.request.section) or job.request.slots,
+            words=job.request.words,
+            rate_bps=self._loopback_rates(kind, [job])[0],
+            header_bytes=job.request.header_bytes,
+            may_be_absent=job.request.may_be_absent,
+            **job.request.lanes._asdict(),
+        )
 
     def _loopback_rates(self, kind: Profile, jobs: Sequence[_JobOnSwitch]) -> list[int]:
         """Rate of one worker's packets of each job, at which their joint load of loopback ports is highest.
@@ -277,29 +289,22 @@ class Switches:
             if self.profile_of(node).kind == PIPELINE and theirs.lanes != request.lanes:
                 raise location.job_error(
                     "codec",
-                    f"switch {name} has registers for {_of_lanes(theirs.lanes)} for {job.name_in_errors}, "
-                    f"not for {_of_lanes(request.lanes)}",
+                    f"switch {name} has registers for {of_lanes(theirs.lanes)} for {job.name_in_errors}, "
+                    f"not for {of_lanes(request.lanes)}",
                     "use codecs with the same lanes, or another switch",
                 )
-            entries = _entries(theirs.section)
-            if entries != _entries(section):
+            shared = entries(theirs.section)
+            if shared != entries(section):
                 raise location.job_error(
                     "collective.entries",
-                    f"switch {name} has {entries} entries for {job.name_in_errors}, which all jobs share",
-                    f"use {entries}",
+                    f"switch {name} has {shared} entries for {job.name_in_errors}, which all jobs share",
+                    f"use {shared}",
                 )
 
     def _no_room(self, node: int, job: _JobOnSwitch, base: int, together: Demand) -> ScenarioError:
         """The error for a job that needs more slots than are free."""
         section = job.request.section
-        left, too_many = 0, job.request.slots
-        while too_many - left > 1:
-            middle = (left + too_many) // 2
-            try:
-                fit(self.profile_of(node), section.program, replace(together, slots=base + middle))
-                left = middle
-            except FitError:
-                too_many = middle
+        left = self._most(node, section, together, job.request.slots, base)
         holders = " and ".join(
             f"{other.name_in_errors} (up to {other.slots_end})" for other in self._jobs.get(node, ())
         )
@@ -319,22 +324,6 @@ class Switches:
             self.network, link = with_loopback(self.network, name, self.profiles[name], passes)
             self._loopbacks[node] = link
         return self._loopbacks[node]
-
-
-def _slot_bits(lanes: Lanes) -> int:
-    """Bits of registers for each word of a packet."""
-    demand = Demand(workers=1, slots=1, words=1, **lanes._asdict())
-    return demand.values_per_word * demand.adder_bits
-
-
-def _of_lanes(lanes: Lanes) -> str:
-    """What errors call registers that are divided so."""
-    return f"{'codes lifted to ' if lanes.is_lifted else ''}lanes of {lanes.lane_bits} bits"
-
-
-def _entries(section: InNetworkSection) -> int | None:
-    """Entries of a switch, if all jobs share them; None if each job has its own slots."""
-    return int(section.option("entries")) if section.spec.has_server else None
 
 
 def _with_frame(hint: str, program: ProgramSpec) -> str:

@@ -55,7 +55,7 @@ class Case:
         options: dict[str, Any] = {"window": 512, "timeout_ps": 10**11, "ack_every": 16, **changes}
         seed = options.pop("seed", 1)
         options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": FRAME}
-        options |= {"is_timeout_default": False, "held_bytes": 0, "settled": {}}
+        options |= {"held_bytes": 0, "settled": {}}
         plan = self.plan(kind=self.name, **options)
         return lambda env, fabric: self.run(plan, _context(env, fabric, self.workers, device, seed))
 

@@ -136,6 +136,7 @@ def scheduled(draw: st.DrawFn, network: Network) -> Scheduled:
         frame=Frame("scheduled", 4, 30, first_bytes=extra, last_bytes=2 * extra, ack_bytes=20),
         window=window,
         timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
+        waits_for_loss=draw(st.booleans()),
         ack_every=draw(st.integers(1, window)),
         number=draw(st.integers(0, 1000)),
         seed=draw(SEEDS),
