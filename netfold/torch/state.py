@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,8 @@ class State:
     seed
         Of the codec's random draws, the same at all workers.
     process_group
-        That of the model; by default all workers. Messages have a new group of the same workers and backend.
+        That of the model; by default all workers. Messages have a new group of the same workers, backend and
+        timeout.
 
     Raises
     ------
@@ -106,10 +108,14 @@ class State:
         raises would leave it in a state that it does not expect.
         """
         handed = Handed(self._step, bucket)
+        is_in_backward = torch._C._current_graph_task_id() >= 0
         if handed.is_last:
             self._step += 1
-            _at_end_of_backward(partial(_at_end_of_backward, self._end_backward))  # after that of DDP
+            if is_in_backward:
+                _at_end_of_backward(partial(_at_end_of_backward, self._end_backward))  # after that of DDP
         self._fifo.submit(partial(self._take, handed))
+        if handed.is_last and not is_in_backward:  # `join`: zeros of a worker that has no more batches
+            self._end_backward()
         return handed.future
 
     def reduce(self, number: int, tensor: torch.Tensor, is_mean: bool) -> Gradient:
@@ -264,12 +270,21 @@ def _bucket_bytes(bucket: str | int) -> int:
 
 
 def _make_wire(group: dist.ProcessGroup | None) -> Wire:
-    """The wire over a new group of the same workers and backend."""
+    """The wire over a new group of the same workers, backend and timeout."""
     backend: str = dist.get_backend(group)
     if backend not in BACKENDS:  # such as one for each type of device
         backend = "gloo"
     ranks = None if group is None else dist.get_process_group_ranks(group)
-    return Wire(dist.new_group(ranks, backend=backend, use_local_synchronization=ranks is not None))
+    is_part = ranks is not None
+    return Wire(dist.new_group(ranks, _timeout_of(group), backend, use_local_synchronization=is_part))
+
+
+def _timeout_of(group: dist.ProcessGroup | None) -> timedelta | None:
+    """The longest that one of a group's backends waits; None, PyTorch's own, if they do not say."""
+    group = group or dist.group.WORLD
+    assert group is not None
+    options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
+    return max((one._timeout for one in options if one is not None), default=None)
 
 
 def _tensors(state: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:

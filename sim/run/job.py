@@ -12,9 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import simpy
 
+from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact
 from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
 from netfold.sim.checks.rounds import Findings, HostReplay, WrongWord, examine
@@ -117,7 +120,7 @@ class TrainingJob:
             return
         backward_end_ps = max(own.end_ps("backward") for own in self._computing)
         yield from self._update(step)
-        decoded = [log.decoded[0] for log in rounds]
+        decoded = [self._applied(log.decoded[0]) for log in rounds]
         workload.apply(step, [one.total for one in decoded], [one.is_update for one in decoded])
         score = workload.score(step, is_last)
         self.journal.steps.append(
@@ -138,6 +141,17 @@ class TrainingJob:
             )
         )
         self._record_passes(step)
+
+    def _applied(self, decoded: Decoded) -> Decoded:
+        """What the weights are moved by. A codec that makes updates has its sums applied as updates, too.
+
+        So it is in a real training: the optimizer subtracts what `netfold.torch` gives it.
+        """
+        parts = self._parts
+        if decoded.is_update or StepFact.LEARNING_RATE not in parts.codec.needs:
+            return decoded
+        scale = np.float32((parts.workload.learning_rate or 0) / parts.workers)
+        return replace(decoded, total=scale * decoded.total, is_update=True)
 
     def _begin(
         self, step: int, rounds: list[RoundLog], gradients: Sequence[Sequence[Gradient]]

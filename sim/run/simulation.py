@@ -108,10 +108,9 @@ class Simulation:
         nodes = self.variant.network.nodes
         return [nodes[switch] for tree in job.collective.aggregations for switch in tree.switches]
 
-    def facts(
-        self, job: JobPlan, collective: Collective, links: list[LinkRecord], ending: Ending
-    ) -> VariantFacts:
+    def facts(self, job: JobPlan, job_run: Running, links: list[LinkRecord], ending: Ending) -> VariantFacts:
         """Facts for the summary of a job, after the end of the simulation."""
+        collective, workload = job_run.collective, job_run.training.workload
         points = collective.switch_counters()
         trees = job.collective.aggregations
         roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]
@@ -127,6 +126,7 @@ class Simulation:
             variant=self.variant.name,
             warnings=(
                 *job.warnings,
+                *workload.notes,
                 *overflow_warnings(job, points),
                 *vain_warnings(job, sent, again, lost),
                 *leak_warnings(ending),

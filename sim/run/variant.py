@@ -174,7 +174,7 @@ def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
     own_counters = [own for own in counters if own is not None]
     checks = check_job(job, one.training.journal, links, ending, counters[index] or [])
     checks += check_network(replace(variant, jobs=there), links, faults, own_counters, job.label)
-    facts = end.simulation.facts(job, one.collective, links, ending)
+    facts = end.simulation.facts(job, one, links, ending)
     bound_by = _bounds(variant, index, one.training.journal, (links, samples))
     return JobResult(job.label, one.training.journal, checks, replace(facts, bounds=bound_by, stay=stay))
 

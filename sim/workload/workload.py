@@ -57,6 +57,11 @@ class Workload(Protocol):
         ...
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results should know of the steps so far."""
+        ...
+
+    @property
     def facts(self) -> frozenset[StepFact]:
         """What it knows of a step; a codec that needs more is refused."""
         ...
@@ -189,6 +194,11 @@ class Untrained:
     def loss(self) -> float | None:
         """None: nothing is trained."""
         return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """None: steps differ in nothing but their values."""
+        return ()
 
     @property
     def facts(self) -> frozenset[StepFact]:

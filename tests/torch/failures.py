@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -84,6 +86,36 @@ def uncaught(rank: int) -> None:
     """One worker's codec fails, and nobody catches it."""
     model, _ = _ddp(Faulty("late error"))
     train(model, rank, 3)
+
+
+def asleep(rank: int, timeout_s: int, is_default: bool) -> tuple[str, float]:
+    """One worker sleeps longer than the process group waits: what the others get, and after which time."""
+    timeout = timedelta(seconds=timeout_s)
+    if is_default:
+        dist.distributed_c10d._set_pg_timeout(timeout)
+    group = None if is_default else dist.new_group(timeout=timeout)
+    model = DistributedDataParallel(small_model(), process_group=group)
+    state = netfold.torch.State("exact", process_group=group)
+    model.register_comm_hook(state, netfold.torch.hook)
+    train(model, rank, 3)  # DDP itself sends messages in its first steps
+    dist.distributed_c10d._set_pg_timeout(timedelta(minutes=5))  # for the end of the test
+    if rank == 1:
+        time.sleep(timeout_s + 10)
+        return "", 0.0
+    start_s = time.monotonic()
+    error = _error_of(lambda: loss_of(model, rank, 3).backward())
+    return error, time.monotonic() - start_s
+
+
+def failing_in_join(rank: int) -> str:
+    """A codec fails at a worker that has no more batches: what all get."""
+
+    def joined() -> None:
+        model, _ = _ddp(Faulty("late error", at=1))  # in step 1, when worker 1 has joined
+        with model.join():
+            train(model, rank, 1 if rank == 1 else 3)
+
+    return _error_of(joined)
 
 
 def lost(rank: int) -> None:

@@ -72,6 +72,15 @@ def _unused(rank: int, codec: Codec) -> Weights:
     return weights_of(model)
 
 
+def _uneven(rank: int, codec: Codec) -> Weights:
+    """A worker with fewer batches, which adds zeros once it has none left."""
+    model = small_model()
+    ddp = wrapped(model, codec, bucket_cap_mb=0.0005)
+    with ddp.join():
+        train(ddp, rank, STEPS + 2 * rank)
+    return weights_of(model)
+
+
 def _accumulated(rank: int, codec: Codec) -> Weights:
     model = small_model()
     ddp = wrapped(model, codec)
@@ -144,6 +153,7 @@ MODES: dict[str, Callable[[int, Codec], Weights]] = {
     "static graph": lambda rank, codec: _default(rank, codec, static_graph=True),
     "unused parameters": _unused,
     "no_sync": _accumulated,
+    "uneven inputs": _uneven,
     "bfloat16": _half(torch.bfloat16),
     "float16": _half(torch.float16),
     "two models": _two_models,

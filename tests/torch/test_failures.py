@@ -73,6 +73,22 @@ def test_an_uncaught_error_ends_all_processes(tmp_path: Path) -> None:
     assert all("what the codec says" in one.error for one in ended)
 
 
+@pytest.mark.parametrize("is_default", [True, False])
+def test_a_sleeping_worker_ends_the_others_at_the_timeout_of_the_users_group(
+    tmp_path: Path, is_default: bool
+) -> None:
+    """Not at PyTorch's half an hour. Times are asserted, since the time is what the user gave."""
+    (error, waited_s), _ = returned(2, tmp_path, failures.asleep, 4, is_default)
+
+    assert error.startswith("RunError: netfold's messages did not get through")
+    assert 3.5 < waited_s < 4 + 5
+
+
+def test_an_error_at_a_worker_that_has_joined_reaches_all(tmp_path: Path) -> None:
+    for error in returned(2, tmp_path, failures.failing_in_join):
+        assert error.startswith("RunError: worker 1, step 1, bucket 0, operation 2, after 'again': KeyError")
+
+
 def test_a_lost_worker_ends_the_others(tmp_path: Path) -> None:
     first, second, third = run(3, tmp_path, failures.lost)
 

@@ -32,6 +32,7 @@ def test_the_modes_are_trainings(trained: list[dict[str, Any]]) -> None:
 
     assert not np.array_equal(modes["default"]["None"], modes["no_sync"]["None"])
     assert not np.array_equal(modes["default"]["None"], modes["bfloat16"]["None"])
+    assert not np.array_equal(modes["default"]["None"], modes["uneven inputs"]["None"])
     assert np.array_equal(modes["default"]["None"], modes["static graph"]["None"])
 
 

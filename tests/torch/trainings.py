@@ -32,7 +32,10 @@ def weights_of(model: nn.Module) -> Weights:
 def train_as_simulated(
     rank: int, spec: TrainingSpec, workers: int, seed: int, steps: int, codecs: list[tuple[str, int]]
 ) -> list[Trained]:
-    """Train a workload of the simulator with DDP, once with each codec and size of its buckets."""
+    """Train a workload of the simulator with DDP, once with each codec and size of its buckets.
+
+    As a user does: the optimizer has the learning rate, unless the codec needs it and makes updates.
+    """
     return [_as_simulated(rank, spec, workers, seed, steps, codec) for codec in codecs]
 
 
@@ -43,15 +46,16 @@ def _as_simulated(
     assert isinstance(workload, TrainingWorkload)
     model, task = workload.model, workload._task
     ddp = DistributedDataParallel(model)
+    makes_updates = codec[0].startswith(("marsit", "sasg"))
     state = netfold.torch.State(
         codec[0],
         parameters=model.named_parameters(),
         bucket=codec[1],
-        learning_rate=spec.learning_rate,
+        learning_rate=spec.learning_rate if makes_updates else None,
         seed=seed,
     )
     ddp.register_comm_hook(state, netfold.torch.hook)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0 if makes_updates else spec.learning_rate)
     for step in range(steps):
         inputs, targets = task.samples(step, rank)
         optimizer.zero_grad()

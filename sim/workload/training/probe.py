@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ _SGD_FLOATS = 3  # an element's weight and gradient are read, its weight is writ
 class ProbedStep(NamedTuple):
     """Results of the probed pass."""
 
-    order: tuple[str, ...]  # parameter names as their gradients became ready
+    order: tuple[str, ...]  # names of all trained parameters as their gradients became ready
     flops: tuple[int, ...]  # of the backward pass until each of them was ready
     layers: dict[str, str]  # the layer of each parameter
     cost: StepCost
@@ -66,6 +67,7 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
         value.backward()  # type: ignore[no-untyped-call]
     for hook in hooks:
         hook.remove()
+    _insert_unused(stages, flops, [name for name, one in model.named_parameters() if one.requires_grad])
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(size for _, size in gradients.values())
@@ -81,6 +83,17 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
     order = tuple(one.tensor for one in stages)
     return ProbedStep(order, tuple(flops), layers.found(), cost, sparse)
+
+
+def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) -> None:
+    """Insert parameters that the loss does not depend on, each after its neighbour, as in DDP's buckets."""
+    order = [stage.tensor for stage in stages]
+    for before, name in pairwise(["", *reversed(trained)]):
+        if name not in order:
+            place = order.index(before) + 1 if before else 0
+            order.insert(place, name)
+            stages.insert(place, Stage(name, ()))
+            flops.insert(place, flops[place - 1] if place else 0)
 
 
 def _is_rows(gradient: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -30,9 +30,8 @@ class Move(NamedTuple):
 
     names: Sequence[str]  # the parameters that it is of, one after another
     total: Gradient
-    rate: np.float32 | None = None  # weights −= rate · total; None: weights −= total
-    mean_of: int = 0  # not 0: the optimizer takes a step with total / mean_of, at this rate
-    step_rate: float = 0.0
+    mean_of: int = 0  # the optimizer takes a step with total / mean_of; 0: weights −= total
+    rate: float = 0.0  # of that step
 
 
 class Weights:
@@ -45,7 +44,7 @@ class Weights:
     names
         The parameters that are trained.
     memory
-        The optimizer of moves that ask for one, with its state.
+        The optimizer, with its state.
 
     Raises
     ------
@@ -53,7 +52,7 @@ class Weights:
         A trained parameter is not float32.
     """
 
-    def __init__(self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory | None = None) -> None:
+    def __init__(self, model: nn.Module, names: Sequence[str], memory: OptimizerMemory) -> None:
         self._model, self._memory = model, memory
         for name in names:
             _prepare(name, model.get_parameter(name))
@@ -65,8 +64,12 @@ class Weights:
         self._kept: dict[int, Copy] = {}  # by worker; those who keep the same share a copy
         self.update_norm: float | None = None  # of the last `move`: L2, in float64
 
-    def move(self, moves: Sequence[Move]) -> None:
-        """Subtract from the weights, in float32, or take the optimizer's steps."""
+    def move(self, moves: Sequence[Move], unused: Collection[str] = ()) -> None:
+        """Take the optimizer's steps, or subtract from the weights in float32.
+
+        What is `unused` stays as it is, and so does what the optimizer remembers of it: PyTorch's optimizers
+        pass over a parameter without a gradient.
+        """
         self._remember_start()
         self._now = None
         squares: list[float] = []
@@ -75,23 +78,29 @@ class Weights:
             for name in move.names:
                 weights = self.flat[name]
                 total = move.total[start : start + weights.size]
-                squares += (
-                    self._stepped(name, total, move) if move.mean_of else moved(weights, total, move.rate)
-                )
                 start += weights.size
+                if name not in unused:
+                    squares += self._moved(name, total, move)
         self.update_norm = math.sqrt(math.fsum(squares))  # exact, whatever the order of parameters
 
-    def _stepped(self, name: str, total: Gradient, move: Move) -> list[float]:
-        """A step of the optimizer; returns sums of squares of what it subtracted."""
-        assert self._memory is not None
-        weights = self.flat[name]
-        before = weights.copy()
-        with one_thread():
-            self._memory.step(name, weights, total / np.float32(move.mean_of), move.step_rate)
-        squares = []
-        for first in range(0, weights.size, _SLICE):
-            part = slice(first, first + _SLICE)
-            squares.append(float(np.square(before[part] - weights[part], dtype=np.float64).sum()))
+    def _moved(self, name: str, total: Gradient, move: Move) -> list[float]:
+        """Move a parameter; returns sums of squares of what was subtracted.
+
+        In slices, so that temporaries stay in the cache, unless the optimizer remembers something.
+        """
+        weights, squares = self.flat[name], []
+        size = max(1, weights.size) if move.mean_of and self._memory.has_state else _SLICE
+        for first in range(0, weights.size, size):
+            part = slice(first, first + size)
+            step = total[part]
+            if move.mean_of:
+                before = weights[part].copy()
+                with one_thread():
+                    self._memory.step(name, weights[part], step / np.float32(move.mean_of), move.rate)
+                step = np.subtract(before, weights[part], dtype=np.float64)
+            else:
+                weights[part] -= step
+            squares.append(float(np.square(step, dtype=np.float64).sum()))
         return squares
 
     @contextmanager
@@ -154,8 +163,7 @@ class Weights:
     def forget(self) -> None:
         """Forget what workers keep and what the optimizer remembers."""
         self._now, self._kept, self.update_norm = None, {}, None
-        if self._memory is not None:
-            self._memory.restart()
+        self._memory.restart()
 
     def state(self, workers: int) -> State:
         """A copy of the weights, those that workers keep, the update's norm, and the optimizer's state."""
@@ -171,7 +179,7 @@ class Weights:
         for prefix, weights in [("weights", self.flat), *((f"kept{i}", one) for i, one in enumerate(kept))]:
             for name, values in weights.items():
                 found[f"{prefix}.{name}"] = values.reshape(self.shapes[name]).copy()
-        return found if self._memory is None else {**found, **self._memory.state()}
+        return {**found, **self._memory.state()}
 
     def restore(self, state: Mapping[str, NDArray[Any]], workers: int) -> None:
         """Continue from a state.
@@ -187,13 +195,14 @@ class Weights:
         copies = int(places.max()) + 1
         prefixes = ["weights", *(f"kept{index}" for index in range(copies))]
         wanted = {f"{prefix}.{name}": shape for prefix in prefixes for name, shape in self.shapes.items()}
-        found = {name: one for name, one in state.items() if name not in _OWN and not self._is_memory(name)}
+        found = {
+            name: one for name, one in state.items() if name not in _OWN and not self._memory.is_own(name)
+        }
         for name in {**wanted, **found}:
             held, needed = (found[name].shape if name in found else None), wanted.get(name)
             if held != needed:
                 raise ValueError(f"the state is of another model: {name} has shape {held}, must be {needed}")
-        if self._memory is not None:
-            self._memory.restore(state)
+        self._memory.restore(state)
         self._remember_start()
         read = [
             {name: np.array(state[f"{prefix}.{name}"], np.float32).reshape(-1) for name in self.shapes}
@@ -204,9 +213,6 @@ class Weights:
         self._now = None
         self._kept = {rank: read[1 + place] for rank, place in enumerate(places.tolist()) if place >= 0}
         self.update_norm = float(state["update_norm"]) if "update_norm" in state else None
-
-    def _is_memory(self, name: str) -> bool:
-        return self._memory is not None and self._memory.is_own(name)
 
     def _remember_start(self) -> None:
         if self._start is None:
@@ -231,17 +237,3 @@ def _prepare(name: str, parameter: nn.Parameter) -> None:
         )
     if not parameter.is_contiguous():
         parameter.data = parameter.data.contiguous()
-
-
-def moved(weights: Gradient, total: Gradient, rate: np.float32 | None) -> list[float]:
-    """weights −= rate · total, in slices, so that temporaries stay in the cache; returns sums of squares.
-
-    Without a rate, weights −= total.
-    """
-    squares = []
-    for first in range(0, weights.size, _SLICE):
-        part = slice(first, first + _SLICE)
-        step = total[part] if rate is None else rate * total[part]
-        weights[part] -= step
-        squares.append(float(np.square(step, dtype=np.float64).sum()))
-    return squares

@@ -8,7 +8,8 @@ changes as it runs, such as the running statistics of batch norms, is worker 0's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from netfold.sim.workload.training.loop.memory import OptimizerMemory
 from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluating, one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import Rows
+from netfold.sim.workload.training.loop.usage import Usage
+from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.probe import ProbedStep, probe
 from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.timing import timed_passes
@@ -59,6 +62,8 @@ class TrainingWorkload:
     ) -> None:
         self._test_every = test_every
         self._task, self._seed = task, seed
+        # A task that runs a user's code tells what that raises, in backward passes too.
+        self._blaming: Callable[[], AbstractContextManager[None]] = getattr(task, "blaming", nullcontext)
         self._workers = workers
         self._base_rate, self._recipe = learning_rate, recipe
         self._model = _build(task, seed)
@@ -82,9 +87,9 @@ class TrainingWorkload:
         self._sparse = frozenset() if recipe.is_local else probed.sparse
         self._arena: Arena | None = None
         shapes = {tensor.name: tensor.shape for tensor in tensors}
-        is_shared = not recipe.is_local and not recipe.optimizer.is_plain
-        memory = OptimizerMemory(recipe.optimizer, shapes, "optimizer") if is_shared else None
-        self._weights = Weights(self._model, probed.order, memory)
+        self._usage = Usage(probed.order)
+        optimizer = Sgd() if recipe.is_local else recipe.optimizer  # of local steps the mean is taken
+        self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer, shapes, "optimizer"))
         self._passes = Passes(self._model, probed.order, self._loss_of, seed if draws else None)
         self._local: LocalSteps | None = None
         if recipe.is_local:
@@ -107,6 +112,11 @@ class TrainingWorkload:
 
     def recorded(self, step: int, worker: int) -> None:
         """None: a device says how long its passes take."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of parameters that were not used in every pass so far."""
+        return self._usage.notes(self._next_step * self._workers)
 
     @property
     def loss(self) -> float | None:
@@ -151,9 +161,12 @@ class TrainingWorkload:
         if self._step != step:
             self._step = None
             losses = []
+            self._usage.begin()
             for worker in range(self._workers):
                 with self._buffers.of(worker):
-                    losses.append(self._run(step, worker, self._arena, worker))
+                    loss, used = self._run(step, worker, self._arena, worker)
+                losses.append(loss)
+                self._usage.add(used)
             self._loss = sum(losses) / len(losses)
             self._step = step
         return self._arena.gradients
@@ -196,26 +209,24 @@ class TrainingWorkload:
         if self._local is not None:
             self._local.restart()
         self._next_step = 0
+        self._usage.restart()
         if self._step != 0 or self._has_memory:
             self._step = None
 
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """One step of the optimizer with total / workers; updates are subtracted as they are, past it.
 
-        Plain SGD: weights -= learning_rate / workers · total, in float32. With local steps, too, at rate 1:
-        all workers go on with the mean of their weights.
+        With local steps it is one of plain SGD at rate 1: all workers go on with the mean of their weights.
+        Else what no worker used in this step stays as it is, as with DDP's `find_unused_parameters`, whatever
+        the codec has decoded for it.
         """
-        rate = self._rate_of(step)
         updates = are_updates or [False] * len(totals)
-        moves = []
-        for names, total, is_update in zip(self._names, totals, updates, strict=True):
-            if is_update:
-                moves.append(Move(names, total))
-            elif self._recipe.is_plain:
-                moves.append(Move(names, total, np.float32(rate / self._workers)))
-            else:
-                moves.append(Move(names, total, mean_of=self._workers, step_rate=rate))
-        self._weights.move(moves)
+        moves = [
+            Move(names, total, 0 if is_update else self._workers, self._rate_of(step))
+            for names, total, is_update in zip(self._names, totals, updates, strict=True)
+        ]
+        unused = self._usage.close() if self._step == step else frozenset()
+        self._weights.move(moves, frozenset() if self._recipe.is_local else unused)
         self._next_step = step + 1
 
     def score(self, step: int, is_last: bool) -> Score | None:
@@ -236,7 +247,8 @@ class TrainingWorkload:
         """
         local = {} if self._local is None else self._local.state()
         weights = self._weights.state(self._workers)
-        return {**weights, **local, **self._buffers.state(), "step": np.array(self._next_step)}
+        step = {"step": np.array(self._next_step)}
+        return {**weights, **local, **self._buffers.state(), **self._usage.state(), **step}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from the state of a workload of the same task, recipe, workers and seed.
@@ -255,13 +267,14 @@ class TrainingWorkload:
         if self._local is not None:
             self._local.restore(state)
         self._buffers.restore(state)
+        self._usage.restore(state)
         self._next_step = int(state["step"])
         self._step = None
 
     def timed_passes(self) -> tuple[PassTimes, int]:
         """Wall times of passes of worker 0's first batch, in one thread, and of an update; measured once."""
         if self._timed is None:
-            with one_thread():
+            with one_thread(), self._blaming():
                 self._timed = timed_passes(self._model, self._first_loss)
         return self._timed
 
@@ -272,30 +285,31 @@ class TrainingWorkload:
 
     def _is_apart(self, name: str) -> bool:
         """Whether a name of a state is not one of the weights'."""
-        return self._buffers.is_own(name) or (self._local is not None and self._local.is_own(name))
+        is_apart = self._buffers.is_own(name) or self._usage.is_own(name)
+        return is_apart or (self._local is not None and self._local.is_own(name))
 
     def _rate_of(self, step: int) -> float:
         return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)
 
     def _run(
         self, step: int, worker: int, arena: Arena, place: int, start: Mapping[str, Gradient] | None = None
-    ) -> float:
-        """A worker's passes of a step, into a place of an arena; its loss."""
+    ) -> tuple[float, frozenset[str]]:
+        """A worker's passes of a step, into a place of an arena; its loss, and the parameters it used."""
 
         def put(name: str, gradient: torch.Tensor) -> None:
             arena.put(place, name, gradient)
 
         arena.begin(place)
-        if self._local is not None:
-            loss = self._local.run(step, worker, put, start)
-        else:
-            loss = self._passes.run(step, worker, put)
-        arena.end(place)
-        return loss
+        with self._blaming():
+            if self._local is not None:
+                loss = self._local.run(step, worker, put, start)
+            else:
+                loss = self._passes.run(step, worker, put)
+        return loss, arena.end(place)
 
     def _probed(self) -> tuple[ProbedStep, bool]:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
-        with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged():
+        with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
             before = torch.get_rng_state()
             found = probe(self._model, lambda: self._first_loss(self._model))
             return found, not torch.equal(before, torch.get_rng_state())

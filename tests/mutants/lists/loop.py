@@ -13,7 +13,7 @@ MUTANTS: list[Mutant] = [
         TRAINING + "weights.py",
         [OPTIMIZERS],
         [
-            ("the optimizer steps on the sum", "total / np.float32(move.mean_of)", "total / np.float32(1)"),
+            ("the optimizer steps on the sum", "step / np.float32(move.mean_of)", "step / np.float32(1)"),
             ("restarts keep momentum", "self._memory.restart()", "pass"),
         ],
     ),

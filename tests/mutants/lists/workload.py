@@ -119,8 +119,8 @@ MUTANTS: list[Mutant] = [
             ("weights are kept as the model changes them", "{name: weights.copy() for", "{name: weights for"),
             (
                 "updates are scaled",
-                "step = total[part] if rate is None else rate",
-                "step = 0.1 * total[part] if rate is None else rate",
+                "weights[part] -= step",
+                "weights[part] -= np.float32(0.1) * step",
             ),
             ("the norm is that of the last slice", "math.fsum(squares)", "squares[-1]"),
             (

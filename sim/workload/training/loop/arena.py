@@ -96,13 +96,14 @@ class Arena:
         else:
             own.add_(dense)
 
-    def end(self, worker: int) -> None:
-        """The gradient is complete: the loss does not depend on tensors that were not written."""
+    def end(self, worker: int) -> frozenset[str]:
+        """The gradient is complete; returns what was written: the loss does not depend on other tensors."""
         for name, own in self._values[worker].items():
             if name not in self._written:
                 own[:] = 0
         for name in self._sparse - self._written:
             self._rows[worker][name] = no_rows(self._row_elements[name])
+        return frozenset(self._written)
 
     def rows(self, worker: int) -> dict[str, Rows]:
         """The rows of a worker's tensors that are kept as rows, by name."""

@@ -19,7 +19,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.sim.workload.training.loop.memory import OptimizerMemory
 from netfold.sim.workload.training.loop.passes import Passes, Sink, one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.weights import Weights, moved
+from netfold.sim.workload.training.weights import Weights
 
 
 class LocalSteps:
@@ -47,20 +47,22 @@ class LocalSteps:
     def run(self, step: int, worker: int, sink: Sink, start: Mapping[str, Gradient] | None = None) -> float:
         """The worker's steps before the exchange of a step; its mean loss.
 
-        The differences of weights, before less after, go to the sink, by tensor. With `start` the worker
-        begins with these weights.
+        The differences of weights, before less after, go to the sink, by tensor, of those that the worker
+        used. With `start` the worker begins with these weights.
         """
         before = self._weights.flat if start is None else start
         own = {name: one.copy() for name, one in before.items()}
+        used: set[str] = set()
         with self._weights.replaced_by(own):
-            losses = [self._one(step, local, worker, own) for local in range(self._recipe.local_steps)]
+            losses = [self._one(step, local, worker, own, used) for local in range(self._recipe.local_steps)]
         for name, after in own.items():
-            np.subtract(before[name], after, out=after)
-            sink(name, self._weights.tensor_of(name, after))
+            if name in used:
+                np.subtract(before[name], after, out=after)
+                sink(name, self._weights.tensor_of(name, after))
         return sum(losses) / len(losses)
 
-    def _one(self, step: int, local: int, worker: int, own: Mapping[str, Gradient]) -> float:
-        """One optimizer step of a worker on its own weights; its loss."""
+    def _one(self, step: int, local: int, worker: int, own: Mapping[str, Gradient], used: set[str]) -> float:
+        """One optimizer step of a worker on its own weights, of which it tells those used; its loss."""
         recipe = self._recipe
         gradients: dict[str, Gradient] = {}
 
@@ -72,14 +74,9 @@ class LocalSteps:
         loss = self._passes.run(step * recipe.local_steps + local, worker, take)
         rate = self._learning_rate * recipe.factor(step, local)
         with one_thread():
-            for name in own:
-                gradient = gradients.pop(name, None)
-                if gradient is None:  # the loss does not depend on it
-                    gradient = np.zeros(own[name].size, np.float32)
-                if recipe.optimizer.is_plain:
-                    moved(own[name], gradient, np.float32(rate))
-                else:
-                    self._memories[worker].step(name, own[name], gradient, rate)
+            for name, gradient in gradients.items():
+                self._memories[worker].step(name, own[name], gradient, rate)
+        used.update(gradients)
         return loss
 
     def restart(self) -> None:

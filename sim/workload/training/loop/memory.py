@@ -42,6 +42,11 @@ class OptimizerMemory:
         # PyTorch adds in vectors, and the rest one by one with other roundings: in one piece, by one thread.
         self._optimizer.step(torch.from_numpy(weights), torch.from_numpy(gradient), rate, state)
 
+    @property
+    def has_state(self) -> bool:
+        """Whether the optimizer remembers anything."""
+        return self._optimizer.state_floats > 0
+
     def restart(self) -> None:
         """Forget everything."""
         self._states = {}

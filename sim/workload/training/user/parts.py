@@ -119,12 +119,19 @@ def _require_trainable(parts: Parts, make: str) -> None:
 
 
 def _require_plain(module: nn.Module, make: str) -> None:
-    """Refuse modules that cannot be watched, and those whose parameters are not there yet."""
+    """Refuse modules that cannot be watched, those that would train otherwise, and lazy ones."""
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
         what = "torch.jit" if isinstance(module, torch.jit.ScriptModule) else "torch.compile"
         raise UserModelError(
             f"{make}: the module was compiled with {what}", "return the module as it was before that"
         )
+    for name, part in module.named_modules():
+        if isinstance(part, nn.SyncBatchNorm):
+            raise UserModelError(
+                f"{make}: {name!r} is a SyncBatchNorm, which normalises by the batches of all workers; in "
+                "netfold each worker's batch is normalised by itself",
+                "leave out convert_sync_batchnorm, or use GroupNorm, which does not depend on the batch",
+            )
     for name, parameter in module.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise UserModelError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,10 @@ class UserTask:
             return (batch,), batch
         return tuple(batch[:-1]), batch[-1]
 
+    def blaming(self) -> AbstractContextManager[None]:
+        """Tell what the user's code raises in a pass, with the step, the worker and the line."""
+        return self._watch.blaming()
+
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, a scalar."""
         with self._watch.drawing(), self._watch.blaming():
@@ -116,7 +120,7 @@ class UserTask:
         require_same(self._parts, other, batches, self._model.make)
         del other
         module = self.build()
-        with one_thread():
+        with one_thread(), self.blaming():
             found = probe(module, lambda: self._first_loss(module))
         shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
         return placed(Described(name, shapes[name], found.layers[name]) for name in found.order)

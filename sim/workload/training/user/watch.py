@@ -15,8 +15,6 @@ from netfold.sim.errors import NetfoldError
 from netfold.sim.workload.training.user.errors import UserModelError, told
 from netfold.sim.workload.training.user.source import seeded
 
-_LISTED = 5  # names in a message
-
 
 class Watch:
     """What a task knows of the pass that is under way.
@@ -123,17 +121,14 @@ class Watch:
         queue(self._examine)
 
     def _examine(self) -> None:
-        """Require a finite gradient of the known shape for every parameter."""
+        """Require the known shapes, and gradients that are finite; a parameter that was not used has none."""
         module = self._running
         if module is None:
             raise self._error("the loss was computed without the module", "call the loss on its outputs")
         if (found := _shapes(module)) != self._shapes:
             raise self._changed(found)
-        trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-        if unused := [name for name in trained if name not in self._ready]:
-            raise self._unused(unused)
-        for name in trained:
-            if (error := self._ready[name]) is not None:
+        for name in self._shapes:
+            if (error := self._ready.get(name)) is not None:
                 raise error
 
     def _changed(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
@@ -147,15 +142,6 @@ class Watch:
         return self._error(
             f"the shape of the parameter {name!r} has changed: it was {before}, it is {now}",
             "create all parameters when the module is made, and do not replace them",
-        )
-
-    def _unused(self, unused: list[str]) -> UserModelError:
-        listed = ", ".join(map(repr, unused[:_LISTED]))
-        if len(unused) > _LISTED:
-            listed += f" and {len(unused) - _LISTED} more"
-        return self._error(
-            f"no gradient for {listed}: the loss does not depend on {'it' if len(unused) == 1 else 'them'}",
-            "use these parameters in every forward pass, remove them, or set requires_grad=False",
         )
 
     def _not_finite(self, name: str, gradient: Tensor) -> UserModelError:

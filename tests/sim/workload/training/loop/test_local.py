@@ -52,9 +52,7 @@ def test_what_is_sent_is_how_far_each_workers_own_steps_go() -> None:
             losses.append(one_pass(model, task, 2 * LOCAL + local, worker))
             for parameter in model.parameters():
                 assert parameter.grad is not None
-                parameter.data = torch.from_numpy(
-                    parameter.detach().numpy() - np.float32(RATE) * parameter.grad.numpy()
-                )
+                parameter.data.add_(parameter.grad, alpha=-RATE)
         for bucket, part in zip(workload.buckets, sent[worker], strict=True):
             for tensor in bucket.tensors:
                 moved = before[tensor.name] - model.get_parameter(tensor.name).detach().numpy()

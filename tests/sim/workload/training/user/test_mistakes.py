@@ -87,6 +87,10 @@ class Later(nn.Linear):
             "step 2, worker 0: mine.py: 8 of 8 elements of the gradient of 'weight' are not finite: the ",
         ),
         (
+            "self.extra = lambda: (self.weight.register_hook(lambda _: {}['late']), 0)[1]",
+            "step 2, worker 0: mine.py, line 17, in <lambda>: KeyError: 'late'\n  the line is: self.extra",
+        ),
+        (
             "raise KeyError('lost')",
             "step 2, worker 0: mine.py, line 17, in happen: KeyError: 'lost'\n"
             "  the line is: raise KeyError('lost')",
