@@ -89,6 +89,8 @@ def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Mes
 class Encoder(ABC):
     """One worker's side of a codec, with its state (error feedback, stale model, …)."""
 
+    memory: ClassVar[str] = ""  # what its contributions depend on besides gradients and `residual`, in words
+
     def begin(self, step: Step) -> None:
         """Look at a step before its first bucket; the facts that the codec `needs` are there."""
         return
@@ -212,6 +214,7 @@ class Codec(ABC):
     origin: ClassVar[Origin] = Origin("ours", "")
     settings: ClassVar[tuple[str, ...]] = ("",)
     """Options, as "OPTION=VALUE,…", whose networks differ: each is a row of the matrix; "": the default."""
+    remedy: ClassVar[str] = "a codec that promises exact sums, or scale the gradients"  # of sums far off
     instead: ClassVar[str] = ""  # the kind of a codec like it, for switches that cannot merge its words
 
     @property

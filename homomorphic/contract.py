@@ -46,7 +46,8 @@ def checked(exchange: Exchange, gradient: Gradient | None = None, codec: Codec |
     answers: tuple[Merged, ...] | None = None
     while True:
         try:
-            sent = next(exchange) if answers is None else exchange.send(answers)
+            with np.errstate(all="ignore"):  # values beyond float32 are refused or checked, in words
+                sent = next(exchange) if answers is None else exchange.send(answers)
         except StopIteration as stop:
             _require_decoded(stop.value, gradient)
             return stop.value  # type: ignore[no-any-return]

@@ -44,6 +44,7 @@ class Drift:
         """No errors yet, of a bucket of some elements."""
         return cls(*np.zeros((3, _STATISTICS, -(-elements // PART_ELEMENTS))))
 
+    @np.errstate(invalid="ignore")  # infinities that cancel are a bias
     def add(self, first: int, errors: Doubles, ideal: Doubles, variance: Doubles, largest: Doubles) -> None:
         """Add the errors of the stretch that begins with element `first`."""
         stretch = first // PART_ELEMENTS
@@ -51,6 +52,7 @@ class Drift:
         self.variances[:, stretch] += variance.sum()
         self.largest[:, stretch] = np.maximum(self.largest[:, stretch], largest.max(initial=0.0))
 
+    @np.errstate(invalid="ignore")
     def join(self, other: Drift) -> Drift:
         """The drift of this bucket and another of its rounds."""
         largest = np.maximum(self.largest, other.largest)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.gate import refusal_of
 from netfold.homomorphic.message import Gradient
 
 PATTERNS = ("iid", "rows", "columns")
@@ -54,7 +55,7 @@ def law_cases(codec: Codec, count: int, seed: int) -> Iterator[LawCase]:
     for number in range(count):
         random = np.random.default_rng([seed, number])
         workers, elements = int(random.choice(_WORKERS)), int(random.choice(_SIZES))
-        while codec.refusal(workers, "wrap") and workers > 1:
+        while refusal_of(codec, workers) and workers > 1:
             workers //= 2
         density = float(random.choice(_DENSITIES))
         pattern, kind = str(random.choice(PATTERNS)), str(random.choice(VALUES))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.gate import refusal_of
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.round import StepFact
 from netfold.sim.api.given import sets_of
@@ -71,7 +72,7 @@ def check_codec(codec: Codec, workers: int, has_rate: bool) -> None:
         if codec.needs == WITH_RATE:
             hint = "give State a learning_rate, and train with torch.optim.SGD(…, lr=1.0)"
         raise DataError(refusal.message, hint)
-    if refused := codec.refusal(workers, "wrap"):
+    if refused := refusal_of(codec, workers):
         raise DataError(refused.reason, f"use {refused.remedy}")
 
 

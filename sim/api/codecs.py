@@ -12,11 +12,13 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.fold import Folded
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
+from netfold.homomorphic.contract import ContractError
+from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
+from netfold.homomorphic.gate import CodecRefusedError, make_encoders
 from netfold.homomorphic.round import Round
-from netfold.sim.errors import DataError, NetfoldError
+from netfold.sim.errors import DataError, NetfoldError, RunError
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.tables import frame
 from netfold.sim.study.defaults import ROUNDS
@@ -183,18 +185,38 @@ def fold(
     Raises
     ------
     ScenarioError, DataError
-        A codec, gradients or shapes that cannot be used.
+        A codec, gradients or shapes that cannot be used: the codec has no room for the workers, or cannot
+        carry a value.
+    RunError
+        Merged messages cannot be decoded, or the codec does not keep its contract.
     """
     if isinstance(codec, str):
         codec = read_codec(codec).codec
     if refusal := refusal_of_needs(codec, frozenset(), "fold"):
         raise DataError(*refusal)
-    rows = [np.ascontiguousarray(row, np.float32) for row in gradients]
+    rows = _rows(gradients)
     lengths = {row.shape for row in rows}
     if len(lengths) != 1 or rows[0].ndim != 1:
         found = ", ".join(str(row.shape) for row in rows) or "none"
         raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
     tensors = () if shapes is None else read_shapes(shapes, elements=rows[0].size)
-    encoders = [codec.worker(rank, len(rows), seed) for rank in range(len(rows))]
-    server = codec.server(len(rows), seed)
-    return fold_encoders(encoders, rows, Round(0, 0, len(rows), seed, tensors=tensors), server=server)
+    round = Round(0, 0, len(rows), seed, tensors=tensors)
+    try:
+        encoders = make_encoders(codec, len(rows), seed)
+        return fold_encoders(encoders, rows, round, server=codec.server(len(rows), seed))
+    except CodecRefusedError as error:
+        raise DataError(error.refusal.reason, f"use {error.refusal.remedy}") from None
+    except EncodeError as error:
+        raise DataError(str(error), "use another codec, or other gradients") from None
+    except (DecodeError, LockStepError, ContractError) as error:
+        hint = "netfold.testing.check_codec says what a codec must do"
+        raise RunError(f"codec {codec.kind!r}: {error}", hint) from error
+
+
+def _rows(gradients: Sequence[ArrayLike] | NDArray[Any]) -> list[NDArray[np.float32]]:
+    """A float32 array for each worker; what is beyond float32 is infinite, as it would be in a training."""
+    try:
+        with np.errstate(over="ignore"):
+            return [np.ascontiguousarray(row, np.float32) for row in gradients]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the gradients are no numbers: {error}", "give each worker a row") from None

@@ -16,6 +16,7 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
 from netfold.homomorphic.fold import answered
+from netfold.homomorphic.gate import CodecRefusedError, make_encoders
 from netfold.homomorphic.merge import gathered, merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
 from netfold.homomorphic.numbers.stage import stage
@@ -74,7 +75,10 @@ def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: b
 def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> None:
     """Run one round and hold what a run holds: all messages to its end, merged words and sums once."""
     workers = len(gradients)
-    encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
+    try:
+        encoders = make_encoders(codec, workers, 0)
+    except CodecRefusedError:
+        return  # more workers than it has room for, and than a run will have
     for encoder, gradient in zip(encoders, gradients, strict=True):
         encoder.begin(Step(0, 0.01, None, [gradient], partial(_again, gradient)))
     exchanges = [

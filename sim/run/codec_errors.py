@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from netfold.homomorphic import gate
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.contract import ContractError, checked, named
 from netfold.homomorphic.fold import LockStepError
@@ -45,7 +46,7 @@ def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
         The codec's `worker` fails, or what it returns is no encoder.
     """
     with _placed(f"worker {rank}: `worker`", codec):
-        encoder = codec.worker(rank, workers, seed)
+        encoder = gate.make_encoder(codec, rank, workers, seed)
     if not callable(getattr(encoder, "exchange", None)):
         raise CodecError(f"worker {rank}: the codec's `worker` returns {named(encoder)}, must be an Encoder")
     return cast(Encoder, _Watched(encoder, rank, codec))

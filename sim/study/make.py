@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from netfold.homomorphic.gate import refusal_of
 from netfold.sim.errors import NetfoldError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.study.folder import FOLDER, write_study
@@ -32,7 +33,8 @@ def make_study(
     DataError
         The folder cannot be written.
     NetfoldError
-        It takes more memory than there is, or a codec needs facts of a training step.
+        It takes more memory than there is, or a codec needs facts of a training step or has no room for the
+        workers.
     RunError
         A codec cannot carry the gradients or cannot decode.
     """
@@ -41,6 +43,8 @@ def make_study(
     for named in codecs:
         if refusal := refusal_of_needs(named.codec, frozenset(), "a study"):
             raise NetfoldError(f"{named.name}: {refusal.message}", refusal.hint)
+        if refused := refusal_of(named.codec, source.workers):
+            raise NetfoldError(f"{named.name}: {refused.reason}", f"use {refused.remedy}")
     refuse_more_than_fits(codecs, source)
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     found = run_study(codecs, source, rounds, seed, progress)

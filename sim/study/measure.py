@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import sums_of_parts, whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Server
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.contract import ContractError
+from netfold.homomorphic.fold import Folded, LockStepError, fold
+from netfold.homomorphic.gate import make_encoders
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.sums import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
@@ -138,7 +140,7 @@ class _Case:
 
     def _encoders(self) -> list[MeasuredEncoder]:
         codec, workers = self._named.codec, self._workers
-        return [MeasuredEncoder(codec.worker(rank, workers, self._seed)) for rank in range(workers)]
+        return list(map(MeasuredEncoder, make_encoders(codec, workers, self._seed)))
 
     def add(self, step: int, gradients: Sequence[Gradient], sums: ExactSums) -> None:
         """Run one more round."""
@@ -169,7 +171,7 @@ class _Case:
         round = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
         try:
             return fold(encoders, gradients, round, server=server)
-        except (EncodeError, DecodeError) as error:
+        except (EncodeError, DecodeError, LockStepError, ContractError) as error:
             place = f"{self._named.name}, {self._cell.pattern}, {share(self._cell.density)}"
             raise RunError(f"{place}: {error}", "leave out this codec, or use other gradients") from None
 

@@ -90,8 +90,18 @@ class Digits:
 
     @classmethod
     def of(cls, number_bits: int, lane_bits: int, workers: int) -> Digits:
-        """The largest base whose digits have sums that fit."""
+        """The largest base whose digits have sums that fit.
+
+        Raises
+        ------
+        ValueError
+            Not even sums of bits fit.
+        """
         fields = number_fields(lane_bits)
+        if workers > fields.limit:
+            raise ValueError(
+                f"lanes of {lane_bits} bits have room for digits of {fields.limit} workers, found {workers}"
+            )
         base, count = min(2**number_bits, fields.limit // workers + 1), 1
         while base**count < 2**number_bits:
             count += 1

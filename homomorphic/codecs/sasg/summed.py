@@ -105,6 +105,8 @@ class SasgSummed(SasgOptions):
 class SummedEncoder(Encoder):
     """One worker's side."""
 
+    memory: ClassVar[str] = "uploads, and what they held back"
+
     def __init__(self, codec: SasgSummed, workers: int) -> None:
         self.rule = codec.rule(workers)
         self._codec, self._grid = codec, Grid(codec.fraction_bits, workers)

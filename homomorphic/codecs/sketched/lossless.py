@@ -96,6 +96,7 @@ class Lossless(Codec):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
     origin: ClassVar[Origin] = Origin("published", "Li et al., arXiv 2402.07529")
+    remedy: ClassVar[str] = "setting: repaired, or a lower ratio; for tiny gradients values: exact"
 
     setting: Setting = "repaired"
     schedule: Schedule = "staged"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class MomentumEncoder(Encoder):
     It names no residual: a worker owes more than its gradients, since a velocity counts again in every step.
     With feedback, contribution + residual of the encoder inside = velocity + its residual before.
     """
+
+    memory: ClassVar[str] = "velocities"
 
     encoder: Encoder  # its exchange returns `Selected`
     momentum: float
