@@ -18,6 +18,7 @@ from tests.soak.language import (
     form,
     is_repeated,
     kind_of,
+    language,
     pair,
     root,
     words_of,
@@ -75,6 +76,14 @@ def variants_of(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{}]
 
 
+def short_kind(path: str, value: Any) -> str:
+    """The kind that a text is short for: a model's name, a file of one's own, a device; "" if for none."""
+    kinds = language().kinds.get(path, ())
+    if not isinstance(value, str) or not kinds or value in kinds:
+        return str(value) if isinstance(value, str) and value in kinds else ""
+    return {"workload.model": "user", "device": "roofline"}.get(path, "")
+
+
 class _Seen:
     """Walks a value beside its schema."""
 
@@ -86,10 +95,12 @@ class _Seen:
         option = chosen(options, value)
         if option is None:
             return
-        if len(options) > 1:
+        if len(options) > 1 and value is not None:
             self.has.choices.add(f"{place.path}={form(option)}")
         if kind := kind_of(option):
             self.kinds.setdefault(place.path, set()).add(kind)
+        if short := short_kind(place.path, value):
+            self.kinds.setdefault(place.path, set()).add(short)
         if words_of(option):
             self.has.choices.add(f"{place.path}={value}")
             section = place.path.removesuffix(".kind")

@@ -108,6 +108,16 @@ def allowed(section: str, kind: str) -> dict[str, set[str]]:
 
 def alternatives(schema: Schema) -> list[Schema]:
     """What a value may be: references are followed, unions and lists of types are taken apart."""
+    held = _TAKEN_APART.get(id(schema))
+    if held is None or held[0] is not schema:
+        held = _TAKEN_APART[id(schema)] = (schema, _taken_apart(schema))
+    return list(held[1])
+
+
+_TAKEN_APART: dict[int, tuple[Schema, list[Schema]]] = {}  # by identity: those of the schema are read often
+
+
+def _taken_apart(schema: Schema) -> list[Schema]:
     if reference := schema.get("$ref"):
         return alternatives(root()["$defs"][reference.rsplit("/", 1)[-1]])
     if options := schema.get("anyOf", schema.get("oneOf")):
@@ -178,7 +188,7 @@ class _Reader:
 
     def option(self, option: Schema, place: Place, ancestors: Mapping[str, str], is_choice: bool) -> None:
         """Count one alternative of a value."""
-        if is_choice:
+        if is_choice and form(option) != "null":
             self.units.choices.add(f"{place.path}={form(option)}")
         if kind := kind_of(option):
             self.units.add_kind(place.path, kind, ancestors)

@@ -20,10 +20,10 @@ from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew
 WANTED = 5  # of each pair, and one more of those that are easy to place
-HARD = 250  # kinds of the one section times kinds of the other
-REFUSED = 0.25  # share of scenarios that begin with kinds that netfold refuses together
+HARD = 281  # kinds of the one section times kinds of the other
+REFUSED = 0.28  # share of scenarios that begin with kinds that netfold refuses together
 BROKEN = 0.1  # share of scenarios that break a rule
-SECOND = 0.9  # share of scenarios with another job or variant
+SECOND = 1.0  # share of scenarios with another job or variant
 NEEDED = ("topology", "workload", "codec", "collective")
 Kind = tuple[str, str]  # section, kind
 Choice = dict[str, str]  # kind by section
