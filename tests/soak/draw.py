@@ -19,7 +19,7 @@ from tests.soak.plan import SEVERAL, Choice, choice, is_broken
 from tests.soak.values import Scene, Section, Values
 
 TRANSFORMS = ["as drawn"] * 6 + ["denormal", "huge", "cancelling", "wide", "zero", "spike"]
-NAMES = ("b", "b_2", "second-job")  # of the second job or variant
+NAMES = ("b", "b", "b", "b", "b", "b", "b", "b_2", "second-job")  # of the second job or variant
 
 
 @dataclass
@@ -60,8 +60,10 @@ class _Drawing:
             any(key.startswith("jobs.") for key in (*self.first, *self.second)) or self.scene.maybe(0.3)
         )
         self.has_jobs |= self.second_is_job
+        self.comes = any(key.startswith("jobs.") for key in (*self.first, *(self.second or {})))
         self.scene.workers = self.scene.one(1, 2, 2, 2, 3, 3, 4, 4, 5)
         most = self.scene.workers * (2 if self.has_jobs else 1)
+        most += sum("parameter_server" in (one or {}).values() for one in (self.first, self.second))
         self.scene.hosts = most + self.scene.one(0, 0, 1, 2)
         self.scene.host_names = tuple(f"h{n}" for n in range(self.scene.hosts))
         self.scene.jobs = ("a", self.scene.one(*NAMES)) if self.has_jobs else ()
@@ -76,6 +78,8 @@ class _Drawing:
         if self.scene.maybe(0.16):
             scenario["profiles"] = self.profiles()
         scenario |= self.settings(self.first)
+        if self.comes and scenario.get("admission") is None:
+            scenario["admission"] = "fifo"
         if self.has_jobs:
             scenario["jobs"] = self.jobs()
         if self.chosen.faults:
@@ -119,6 +123,8 @@ class _Drawing:
         first, second = self.job("a", self.first), self.job(named, self.second or {})
         if self.second_is_job and self.second is not None:
             second |= self.own(self.second)
+            if self.comes and self.scene.maybe(0.9):
+                second.pop("hosts", None)  # all jobs that come and go have the same
         elif self.scene.maybe(0.4):
             second["workers"] = self.chance.randint(1, self.scene.workers)
         if self.scene.maybe(0.1):
@@ -134,7 +140,7 @@ class _Drawing:
                     section.pop(key, None)
         elif section.get("arrivals") is None or section["arrivals"]["kind"] == "fixed":
             section.pop("count", None)
-        elif self.scene.maybe(0.9):
+        elif self.scene.maybe(0.97):
             section["count"] = self.scene.one(1, 2)
         return {**section, "name": name}
 
@@ -149,7 +155,7 @@ class _Drawing:
 
     def variants(self, kinds: Mapping[str, str]) -> list[Section]:
         """The scenario as it is, and one that differs in much."""
-        other = {"name": self.scene.one("b", "b_2", "other"), **self.own(kinds)}
+        other = {"name": self.scene.one(*NAMES), **self.own(kinds)}
         shared = [key for key in root()["properties"] if key not in (*PARTS, *_job()["properties"])]
         for key in shared:
             if self.scene.maybe(0.06):
@@ -168,7 +174,7 @@ class _Drawing:
         keys = next(list(one["properties"]) for one in options if one.get("type") == "object")
         found: Section = {}
         for key in self.chance.sample(keys, self.scene.one(1, 2)):
-            named = self.scene.one(("x",), ("x", "y_2"))
+            named = self.scene.one(("x",), ("x", "y"), ("x", "y"), ("x", "y"), ("x", "y_2"))
             found[key] = {name: self.part(key) for name in named}
         return found
 

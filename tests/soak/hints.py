@@ -164,7 +164,7 @@ def all_workers(scene: Scene) -> Any:
 
 def synthetic(scene: Scene, found: Section) -> None:
     """Exactly one of the keys that say how large a gradient is."""
-    size = scene.one("elements", "elements", "tensors", "tensors", "profile")
+    size = "tensors" if scene.kinds.get("device") == "trace" else scene.one("elements", "elements", "tensors", "tensors", "profile")
     for key in ("elements", "tensors", "profile", "shrink"):
         if key != size:
             found.pop(key, None)
@@ -172,7 +172,7 @@ def synthetic(scene: Scene, found: Section) -> None:
         found[size] = scene.one(1, 2, 63, 64, 65, 256, 1000, scene.chance.randint(1, 3000))
     elif size == "tensors":
         three = ["t0=100", "t1=10x10", "t2=100"]
-        found[size] = scene.one(three, three, ["w=4x16", 5], [1, 700], ["30x20"])
+        found[size] = three if scene.kinds.get("device") == "trace" else scene.one(three, three, ["w=4x16", 5], [1, 700], ["30x20"])
     else:
         found |= {size: files.layer_profile(scene), **({"shrink": scene.one(1, 2, 10)} if scene.maybe(0.5) else {})}
     short(scene, found)
@@ -217,7 +217,7 @@ def training(scene: Scene, found: Section) -> None:
             found["data"] = DATA[kind]
         else:
             found.pop("data")
-    if kind != "ncf" and scene.maybe(0.9):
+    if kind != "ncf" and scene.maybe(0.95):
         found.pop("expand", None)
     if kind == "ncf" and isinstance(model, dict):
         found.pop("expand", None)
@@ -240,7 +240,7 @@ def heads(scene: Scene, found: Section) -> None:
 def lstm(scene: Scene, found: Section) -> None:
     found |= {"vocabulary": scene.one(10, 50), "embedding": 4, "hidden": 4, "bptt": 4}
     if found["kind"] == "lstm_1b":
-        found["samples"] = scene.one(4, 8)
+        found["samples"] = scene.one(2, 5)
 
 
 def roofline(scene: Scene, found: Section) -> None:
@@ -251,16 +251,47 @@ def roofline(scene: Scene, found: Section) -> None:
             found.pop(key, None)
     if which == "file" or found.get(which) is None:
         found[which] = files.device_file(scene) if which == "file" else scene.one("v100", "h100")
-    if which != "model":
-        for key in ("precision", "efficiency", "memory_efficiency"):
-            if scene.maybe(0.7):
+    if which != "name":
+        for key in ("precision", "efficiency", "memory_efficiency", "launch"):
+            if scene.maybe(0.95):
                 found.pop(key, None)
+    different(scene, found)
     if found.get("codec") != "host":
         for key in ("host", "link"):
             found.pop(key, None)
 
 
+def different(_: Scene, found: Section) -> None:
+    """A worker is slow once."""
+    if slow := found.get("slow"):
+        found["slow"] = list({one.get("worker"): one for one in slow}.values())
+
+
+def changed(scene: Scene, found: Section) -> None:
+    """An override changes something."""
+    if not set(found) & {"rate", "delay", "buffer"} and scene.maybe(0.95):
+        found[scene.one("rate", "delay", "buffer")] = None
+    for key, value in {"rate": "25Gbps", "delay": "2us", "buffer": "1MiB"}.items():
+        if key in found and (found[key] is None or not scene.maybe(0.1)):
+            found[key] = value
+
+
+def sgd(_: Scene, found: Section) -> None:
+    if found.get("nesterov"):
+        found["momentum"] = 0.9
+
+
+def sasg(_: Scene, found: Section) -> None:
+    if found.get("fraction_bits") is not None:
+        found["aggregation"] = "incremental"
+
+
+def link_rate(scene: Scene, found: Section) -> None:
+    found["rate"] = scene.one("100Mbps", "1Gbps")
+
+
 def device_trace(scene: Scene, found: Section) -> None:
+    different(scene, found)
     found["path"] = files.device_trace(scene)
 
 
@@ -295,6 +326,8 @@ def lossless(scene: Scene, found: Section) -> None:
     if "index_bits" in found and scene.maybe(0.5):
         found["setting"] = "published"
     if found.get("setting") == "published":
+        if "ratio" in found:
+            found["ratio"] = scene.one(1.5, 5.0, 10.0, 50.0)
         for key in ("schedule", "index", "load", "block_elements"):
             found.pop(key, None)
     else:
@@ -330,13 +363,17 @@ def grid(scene: Scene, found: Section) -> None:
 
 def in_network(scene: Scene, found: Section) -> None:
     program = found.get("program", "switchml")
-    if program == "atp" and scene.maybe(0.8):
+    if program == "atp" and not isinstance(found.get("frame"), dict):
         found["frame"] = "atp"
     elif found.get("frame") == "atp":
         found.pop("frame")
     if program in ("switchml", "timed", "atp") and scene.maybe(0.9):
-        found |= {"timeout": scene.one("300us", "2ms"), "first_timeout": "2ms", "timeout_max": "4ms"}
-    if program in PROGRAM_KEYS:
+        found |= {"timeout": scene.one("300us", "2ms"), "first_timeout": "2ms"}
+        if program != "atp":
+            found["timeout_max"] = "4ms"
+    if program == "timed":
+        found["slot_timer"] = scene.one("5us", "50us", "1ms")
+    if program in PROGRAM_KEYS and (scene.kinds.get("collective") != "hierarchical" or scene.maybe(0.5)):
         # Keys that a program does not have are refused; few of them remain.
         for key in set().union(*PROGRAM_KEYS.values()) - PROGRAM_KEYS[program]:
             if key in found and scene.maybe(0.85):
@@ -350,20 +387,20 @@ def in_network(scene: Scene, found: Section) -> None:
 
 
 PROGRAM_KEYS = {
-    "switchml": {"timeout", "first_timeout", "timeout_max", "aggregators", "tree", "multicast", "overflow", "message_packets", "trees", "switch"},
-    "tree": {"aggregators", "tree", "trees", "multicast", "message_packets", "switch"},
-    "timed": {"timeout", "first_timeout", "timeout_max", "slot_timer", "switch"},
-    "atp": {"timeout", "first_timeout", "timeout_max", "server", "entries", "ecn_threshold", "adaptive", "switch"},
+    "switchml": {"timeout", "first_timeout", "timeout_max", "aggregators", "tree", "multicast", "overflow", "message_packets", "trees"},
+    "tree": {"aggregators", "tree", "trees", "multicast"},
+    "timed": {"timeout", "first_timeout", "timeout_max", "slot_timer"},
+    "atp": {"timeout", "first_timeout", "server", "entries", "ecn_threshold", "adaptive"},
 }
 
 
 def frame(scene: Scene, found: Section) -> None:
-    found |= {"words": scene.one(1, 32, 64, 256), "overhead": scene.one("82B", "20B")}
+    found |= {"words": scene.one(1, 32, 64, 256), "overhead": scene.one("82B", "82B", "20B")}
     for key in ("first", "last"):
         if key in found:
             found[key] = scene.one("0B", "8B")
     if "ack" in found:
-        found["ack"] = scene.one("84B", "64B")
+        found["ack"] = scene.one("84B", "100B", "84B", "64B")
 
 
 # The profile of a switch: a known one, and little that differs.
@@ -457,7 +494,7 @@ HINTS: dict[str, Hint] = {
     "*.per_packet_receive": of("10ns", "100ns"),
     "overlap.buckets_in_flight": of(1, 2, 64),
     "codec.share": of(0.01, 0.1, 0.5, 1.0),
-    "codec.ratio": of(0.1, 0.5, 1.5, 5.0, 50.0),
+    "codec.ratio": of(0.1, 0.5, 1.0),
     "codec.gamma": of(0.0, 1.0, 2.0),
     "codec.alpha": of(0.5, 40.0),
     "codec.eta_s": of(0.001, 0.1),
@@ -512,6 +549,18 @@ HINTS: dict[str, Hint] = {
     "*.adder_bits": lambda scene: scene.some((8, 16, 32)),
     "*.port_rate": of("100Gbps", "200Gbps"),
     "*.stages": of(12, 20),
+    "*.salus_per_stage": of(4, 8),
+    "*.salu_lanes": of(1, 2, 4),
+    "*.words_out": of(1, 2),
+    "*.sram_blocks_per_stage": of(48, 80),
+    "*.map_rams_per_stage": of(48, 80),
+    "*.block_rows": of(1024, 2048),
+    "*.block_row_bits": of(64, 128),
+    "profiles.memory": of("1MiB", "16MiB"),
+    "profiles.operations": of(64, 1000),
+    "profiles.groups": of(1, 8),
+    "profiles.pipes": of(1, 4),
+    "profiles.parser_limit": of("200B", "1000B"),
     "*.phv_bits": of(4096, 6000),
     "*.bitmap_bits": of(32, 64),
 }
@@ -548,6 +597,12 @@ FIXES: dict[str, Fix] = {
     "codec[dense]": dense,
     "codec[marsit]": factor,
     "codec[lossless]": lossless,
+    "codec[sasg]": sasg,
+    "topology.links": changed,
+    "workload.optimizer[sgd]": sgd,
+    "faults[link_rate]": link_rate,
+    "device[fixed]": different,
+    "device[measured]": different,
     "codec[bird_plus]": bird_plus,
     "collective": windows,
     "collective[in_network]": in_network,

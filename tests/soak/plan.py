@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew
-WANTED = 5  # of each pair, and one more of those that are easy to place
-HARD = 281  # kinds of the one section times kinds of the other
+WANTED = 5  # of each pair, and some more
+HARD = 150  # kinds of the one section times kinds of the other
 REFUSED = 0.28  # share of scenarios that begin with kinds that netfold refuses together
 BROKEN = 0.1  # share of scenarios that break a rule
 SECOND = 1.0  # share of scenarios with another job or variant
@@ -83,8 +83,9 @@ class _Plan:
         self.meets, self.avoided = self._tables()
         sizes = np.array([len(self.of_section[section]) for section, _ in self.kinds], float)
         self.weights = (sizes[:, None] * sizes[None, :]) ** 2  # pairs of long lists are hard to place
-        spare = (self.weights < HARD**2).astype(int)
-        self.lacks = np.where(self.meets, WANTED + spare, 0)
+        self.lacks = np.where(self.meets, WANTED + 1 + (self.weights < HARD**2), 0)
+        shared = np.array([section not in self.own for section, _ in self.kinds])
+        self.weights *= np.where(shared[:, None] & shared[None, :], 4, 1)  # once in a scenario, not in a job
 
     def _tables(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         size = len(self.kinds)
@@ -250,12 +251,16 @@ class _Context:
 _GATHERED = ("bird", "bird_plus", "sasg", "topk")
 _HOSTS_ONLY = ("cascaded_sign", "fp16")
 _PARTIAL = ("fixed_point", "dense", "none")
+_OF_WORKERS = ("worker_crash", "worker_pause", "start_skew", "slow_host")
 AVOIDED: tuple[Callable[[Choice], bool], ...] = (
     lambda had: had.get("codec") in _GATHERED
     and not {had.get("collective", "all_gather"), had.get("jobs.fallback", "all_gather")}
     <= {"all_gather", "parameter_server"},
     lambda had: had.get("codec") in _HOSTS_ONLY and "in_network" in {had.get(key) for key in ("collective", "collective.inner", "collective.outer", "jobs.fallback")},
     lambda had: had.get("codec", "none") not in _PARTIAL and had.get("collective.program") in ("timed", "atp"),
+    lambda had: had.get("faults") in _OF_WORKERS and (had.get("admission") == "fifo" or "jobs.arrivals" in had or "jobs.fallback" in had),
+    lambda had: had.get("device") == "measured" and had.get("workload", "training") != "training",
+    lambda had: had.get("device") == "trace" and had.get("workload", "synthetic") != "synthetic",
     lambda had: "jobs.arrivals" in had and had.get("admission") == "reserved",
     lambda had: "jobs.fallback" in had and had.get("admission") == "reserved",
     lambda had: had.get("routing") == "dimension_order" and had.get("topology", "torus") not in ("torus", "hypercube"),

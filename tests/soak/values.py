@@ -13,7 +13,7 @@ from tests.soak.language import Place as At
 Section = dict[str, Any]
 
 TEXTS = {  # by a piece of the pattern
-    "|Gbps": ("1Gbps", "10Gbps", "25 Gbps", "100Gbps", "100Gbps", "1.5Tbps"),
+    "|Gbps": ("1Gbps", "10Gbps", "25 Gbps", "100Gbps", "100Gbps", "0.1Tbps"),
     "|ns|": ("0ps", "100ns", "1us", "20us", "0.3ms", "2ms"),
     "|KiB": ("64B", "1000B", "4KiB", "64KiB", "1MB", "16MiB"),
     "%$": ("0%", "1%", "12.5%", "50 %", "100%"),
@@ -134,7 +134,8 @@ class Values:
             inner = f"{at}.{name}" if at else name
             if name == "kind" or self.is_written(At(at, kind), name, child, inner):
                 found[name] = self.value(child, inner)
-        for name in (path, f"{path}[{kind}]"):
+        again = AGAIN.get(path, path)
+        for name in (again, f"{again}[{kind}]"):
             if fix := self.fixes.get(name):
                 fix(self.scene, found)
         return found
@@ -147,7 +148,12 @@ class Values:
             return True
         if inner in language().kinds and inner != "hosts":
             return inner in NEEDED
-        return self.scene.maybe(0.9 if "default" not in child else OPTIONAL)
+        return self.scene.maybe(OPTIONAL if "default" in child or name in DERIVED else 0.995)
 
 
+# Keys whose default is made of something else, so that the schema has none.
+DERIVED = {"frame", "slots", "message_packets", "fusion", "optimizer", "schedule", "expand", "links", "switch_profiles"}
+DERIVED |= {"uplink_rate", "core_rate", "fabric_rate", "local_rate", "global_rate", "bottleneck_rate", "slow", "like"}
+DERIVED |= {"merges", "overflows", "adder_bits", "group_size", "group_count", "timeout"}
+DERIVED |= {"seed", "description", "routing", "hosts", "device", "overlap", "published", "admission", "baseline"}
 NEEDED = ("topology", "workload", "codec", "collective", "workload.model", "collective.inner", "collective.outer")
