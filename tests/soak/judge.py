@@ -22,9 +22,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+BOUNDED = ("none", "fixed_point", "exact", "packed", "block_sparse", "lossless", "auto", "dense")
+NO_SUM = ("majority", "marsit", "cascaded_sign", "count_sketch")  # totals are signs, or of a sketch
 TINY = 2.0**-149
 LARGEST = float(np.finfo(np.float32).max)
 Doubles = NDArray[np.float64]
+
+
+def has_documented_bound(codec: Any) -> bool:
+    """Whether the codec sums gradients, and its documentation says how well."""
+    return codec.kind in BOUNDED
+
+
+def is_sum(codec: Any, decoded: Sequence[Any]) -> bool:
+    """Whether a total is the sum of contributions."""
+    return codec.kind not in NO_SUM and not decoded[0].is_update
+
+
+def broken_promise(codec: Any, gradients: Sequence[NDArray[Any]], totals: Sequence[NDArray[Any]]) -> str:
+    """What every total has to be, whatever the codec: of the gradient's shape, and finite if that is."""
+    largest = max(float(np.abs(np.asarray(one, np.float64)).max(initial=0.0)) for one in gradients)
+    for worker, own in enumerate(totals):
+        if own.shape != gradients[0].shape:
+            return f"worker {worker}: a total of shape {own.shape} for gradients of {gradients[0].shape}"
+        if largest * len(gradients) < math.sqrt(LARGEST) and not np.isfinite(own).all():
+            return f"worker {worker}: a total that is not finite, of gradients up to {largest:.3g}"
+    return ""
 
 
 def wrong_elements(
