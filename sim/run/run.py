@@ -258,7 +258,7 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
         As `run_scenario`; no variant is kept.
     """
     plan = resolve(load(path))
-    return summary_of(list(_simulated(plan, lambda *_: None)))
+    return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)
 
 
 def _draw(run: Run) -> None:

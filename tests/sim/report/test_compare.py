@@ -149,12 +149,12 @@ def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
         [
             *(
                 "aggregation",
-                "bound by",
+                "bottleneck",
                 "elements/s",
                 "× base",
                 "iteration",
                 "× base",
-                "wire/worker",
+                "bytes/worker",
                 "× base",
             ),
             "verdict",

@@ -50,26 +50,29 @@ def all_headings(lines: list[str]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("width", "tables"),
     [
-        (100, [["aggregation", "elements/s", "× first", "wire/worker", "compression", "exact", "verdict"]]),
+        (
+            100,
+            [["aggregation", "elements/s", "× baseline", "bytes/worker", "compression", "exact", "verdict"]],
+        ),
         (
             80,
             [
-                ["aggregation", "elements/s", "× first", "wire/worker", "verdict"],
+                ["aggregation", "elements/s", "× baseline", "bytes/worker", "verdict"],
                 ["compression", "exact"],
             ],
         ),
         (
             61,
             [
-                ["aggregation", "elements/s", "× first", "verdict"],
-                ["wire/worker", "compression", "exact"],
+                ["aggregation", "elements/s", "× baseline", "verdict"],
+                ["bytes/worker", "compression", "exact"],
             ],
         ),
         (
             60,
             [
                 ["aggregation", "verdict"],
-                ["elements/s", "× first", "wire/worker"],
+                ["elements/s", "× baseline", "bytes/worker"],
                 ["compression", "exact"],
             ],
         ),
@@ -77,8 +80,8 @@ def all_headings(lines: list[str]) -> list[list[str]]:
             40,
             [
                 ["aggregation", "verdict"],
-                ["elements/s", "× first"],
-                ["wire/worker"],
+                ["elements/s", "× baseline"],
+                ["bytes/worker"],
                 ["compression", "exact"],
             ],
         ),
@@ -117,8 +120,8 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
 
 def test_the_table_says_what_it_divides_by() -> None:
     assert (
-        "aggregation: mean per step; iteration: whole steps; × first: elements/s over that of ring; "
-        "wire/worker: sent by one worker, mean per step; compression: dense float32 bytes over the "
+        "aggregation: mean per step; iteration: whole steps; × baseline: elements/s over that of ring; "
+        "bytes/worker: sent by one worker, mean per step; compression: dense float32 bytes over the "
         "payload of one worker"
     ) in printed(300, RING, LOSSLESS)
 
@@ -146,9 +149,7 @@ def test_time_is_broken_down_in_the_order_of_a_round() -> None:
     with console.capture() as capture:
         console.print(results_table({"scenario": "quick", "seed": 7, **found}))
 
-    assert (
-        "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, later start 2 %" in capture.get()
-    )
+    assert "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, rank skew 2 %" in capture.get()
 
 
 def test_published_figures_stand_below_the_table() -> None:

@@ -48,7 +48,7 @@ def test_metrics_by_hand() -> None:
             part("encode", "", 44 - 41),
             part("network", "values", (144 - 44) + (164 - 148), 4000.0),
             part("decode", "", (148 - 144) + (168 - 164)),
-            part("later start", "", 41 - 40),
+            part("rank skew", "", 41 - 40),
         ],
         "payload_bytes_up": 8000,
         "wire_bytes_up": 16400,
