@@ -226,4 +226,4 @@ def test_heavy_hitters_of_a_sketch_train_if_the_rest_is_held_back() -> None:
     assert metrics["two-rounds"]["loss"] < 1.7 * metrics["dense"]["loss"]
     assert metrics["forgets"]["loss"] > 2.5 * metrics["two-rounds"]["loss"]
     assert metrics["two-rounds"]["compression_ratio"] > 5.5
-    assert metrics["two-rounds"]["exact"]
+    assert metrics["two-rounds"]["merges_verified"]

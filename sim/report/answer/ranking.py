@@ -1,7 +1,7 @@
 """Which variants may be compared, by what, and with which of them as the baseline.
 
-Variants are compared within a group: of equal workload, with as many workers, and of the same job. Outside of
-it a ratio says nothing. The order of the variants changes nothing.
+Variants are compared within a group: of equal workload, and of the same job. Outside of it a ratio says
+nothing. The order of the variants changes nothing.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _traits(one: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
     workload = one.get("setup", {}).get("workload", {})
     own = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
-    return {"job": one["name"].partition("/")[2], **own, "workers": str(one["metrics"]["workers"])}
+    return {"job": one["name"].partition("/")[2], **own}
 
 
 def _key(one: Entry) -> Hashable:
@@ -217,6 +217,8 @@ def _answer(group: Group) -> str:
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
         why = because(best[0].get("bounds", ()), (other["name"], other.get("bounds", ())))
         text += f"; {why}" if why else ""
+    if len(workers := {one["metrics"]["workers"] for one in group.members}) > 1:
+        text += f"; variants have {words.span(workers)} workers"
     if is_target and missing:
         text += f"; {', '.join(sorted(missing))} {'misses' if len(missing) == 1 else 'miss'} it"
     return text

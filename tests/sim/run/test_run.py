@@ -28,7 +28,8 @@ METRICS = {
     "packets": int,
     "packets_lost": int,
     "packets_retransmitted": int,
-    "exact": bool,
+    "bit_exact": bool,
+    "merges_verified": bool,
     "max_abs_error": float,
     "union_density": float,
 }
