@@ -248,6 +248,11 @@ class Codec(ABC):
         return self.merges <= ORDER_FREE | {Merge.GATHER}
 
     @property
+    def is_uncompressed(self) -> bool:
+        """Whether its words are the gradient's float32 values: what compression is compared with."""
+        return False
+
+    @property
     def is_linear(self) -> bool:
         """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
         return False

@@ -1,7 +1,7 @@
 """Topologies without a run: what there are, what they measure, how they look, and files of them.
 
     netfold.topology.measure("fat_tree", set={"k": 8})          # all measures; print shows the tables
-    netfold.topology.draw("mine.yaml", variant="ring")          # SVG, as bytes
+    netfold.topology.draw("mine.yaml", variant="ring")          # SVG; .save("mine.svg")
     netfold.topology.export("torus", "graphml", set={"dimensions": [4, 4]})
 
 Each function takes what the command line takes: the name of a kind, the path of a graph (.json, .graphml,
@@ -19,7 +19,7 @@ from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.errors import NetfoldError
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.topology.drawn import drawing
 from netfold.sim.topology.export import export as export_text
 from netfold.sim.topology.given import NamedNetwork, networks_of
@@ -94,8 +94,8 @@ def measure(
     return Measurements(all_measured(_all(given, set, variants), size_bytes, workers))
 
 
-def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> bytes:
-    """SVG of a network.
+def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:
+    """SVG of a network: bytes that a notebook draws, and that `save(path)` writes.
 
     Raises
     ------

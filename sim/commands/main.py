@@ -219,15 +219,15 @@ def compare(
         typer.Option(
             metavar="RUN",
             help="Baseline of the ratios: a run folder, its number in the table, or a variant; by default "
-            "the first run or, of a single run, its first variant.",
+            "the first run or, of a single run, its own baseline.",
         ),
     ] = None,
     sort: Annotated[
         str,
         typer.Option(
             metavar="METRIC",
-            help="Rank by aggregation, iteration, elements, wire, compression, nmse, error, loss, score or "
-            "target (time to it); or given, the order of the runs.",
+            help="Rank by aggregation, iteration, elements, wire, compression, nmse, cosine, error, loss, "
+            "score or target (time to it); or given, the order of the runs.",
         ),
     ] = "aggregation",
     draw: Annotated[
@@ -235,11 +235,12 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Rank the variants of one or more runs, and say what bounds each.
+    """Rank the variants of one or more runs, and name the bottleneck of each.
 
-    The ratios divide by the baseline's variant of the same name. What bounds a variant is the largest part
-    of its aggregation time: a link or loopback port that is always busy, slots or windows that are full,
-    retransmission timers, latency, the workers' devices, a straggler, or merging on hosts.
+    Variants of equal workload are ranked and divided, by the baseline's variant of the same name. The
+    bottleneck is the largest part of the aggregation time: a link or loopback port that is always busy, slots
+    or windows that are full, retransmission timers, latency, the workers' devices, a straggler, or merging on
+    hosts.
     """
     from netfold.sim.report.compare import compare as compare_runs
 

@@ -1,4 +1,4 @@
-"""Variants side by side, of one run or of several: ranked, with ratios to a baseline and what bounds each.
+"""Variants side by side, of one run or of several: ranked, divided by a baseline, with their bottlenecks.
 
 comparison = compare([Path("runs/a/…"), Path("runs/latest")], sort="aggregation")
 comparison.table(); comparison.as_dict(); comparison.draw()
@@ -18,24 +18,40 @@ from rich.text import Text
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on
-from netfold.sim.report.answer.bounds import parts_of, sentence, short
-from netfold.sim.report.answer.ranking import AS_GIVEN, RANKED_BY, check_sort, order_key
+from netfold.sim.report.answer.bounds import sentence, short
+from netfold.sim.report.answer.ranking import (
+    AS_GIVEN,
+    BY,
+    Group,
+    check_sort,
+    groups_of,
+    order_key,
+    rank,
+)
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.jobs.lines import JOBS_LEGEND, lines
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.report.table import verdict_text
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.tables import plain_frame
 from netfold.sim.results.verdicts import GOOD, kind
 
 _LEGEND = (
-    "aggregation, iteration: mean per step; bound by: the largest part of the aggregation time, and how many "
-    "further links were as busy (+); wire/worker: sent by one worker, mean per step; × base: the figure to "
-    "its left over the baseline's, so that of elements/s is the speedup of the aggregation"
+    "aggregation, iteration: mean per step; bottleneck: the largest part of the aggregation time, and how "
+    "many further links were as busy (+); bytes/worker: sent by a worker, mean per step; × baseline: the "
+    "figure to its left over the baseline's, so that of elements/s is the speedup of the aggregation"
 )
 _KEYS_COUNT = 3  # of the table: rank, run and variant
 _RATIO_COLUMNS = (6, 8, 10)  # each belongs to the column left of it
-_COLUMNS = ("rank", "run", "variant", "verdict", "against", "bound")  # of the frame, before the metrics
+_COLUMNS = (
+    "rank",
+    "run",
+    "variant",
+    "group",
+    "verdict",
+    "against",
+    "bottleneck",
+)  # of the frame, before the metrics
 RATIO_METRICS = (
     "aggregation_elements_per_s",
     "aggregation_time_us",  # per step, as all that follows
@@ -54,11 +70,12 @@ class Row:
     run: str  # "<scenario>/<folder>"
     variant: str
     verdict: str
-    against: str  # "<scenario>/<folder> <variant>": what the ratios divide by
+    group: str  # what it has in common with the variants that it is compared with; empty if that is all
+    against: str  # "<scenario>/<folder> <variant>": what the ratios divide by; empty: nothing
     metrics: dict[str, Any]
-    ratios: dict[str, float | None]  # this over the baseline's; None where either is missing or 0
-    rank: int | None  # from 1, by the order's metric; None if a check failed, or without the metric
-    bound: str  # the largest part of the aggregation time, in short
+    ratios: dict[str, float | None]  # this over the baseline's; None where either failed, is missing or 0
+    rank: int | None  # in its group, from 1, equal ones alike; None if a check failed, or without the metric
+    bottleneck: str  # the largest part of the aggregation time, in short
     parts: tuple[Mapping[str, Any], ...]  # all parts, the largest first; see `sim/bounds`
 
 
@@ -72,7 +89,8 @@ class Comparison(Shown):
         The run that the ratios divide by; of a single run, "<run> <variant>".
     sort
         The order of the rows, and the metric of their ranks: one of `ranking.SORTS`. "given": the rows are in
-        the order of the runs, and ranked by their aggregation time.
+        the order of the runs, and ranked by what their group is: the time to the target, of whole steps where
+        buckets differ, or of the aggregation.
     """
 
     baseline: str
@@ -80,16 +98,18 @@ class Comparison(Shown):
     notes: tuple[str, ...]
     runs: tuple[str, ...]  # names, by number
     sort: str = AS_GIVEN
+    groups: tuple[Group, ...] = ()  # of variants that are compared with each other
     jobs: tuple[Mapping[str, Any], ...] = ()  # of each variant with jobs that come and go, and its run
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; `jobs` only if there are any."""
-        found = asdict(self)
-        return found if self.jobs else {name: value for name, value in found.items() if name != "jobs"}
+        found = asdict(replace(self, groups=()))
+        left_out = {"groups"} if self.jobs else {"groups", "jobs"}
+        return {name: value for name, value in found.items() if name not in left_out}
 
     @property
     def frame(self) -> pl.DataFrame:
-        """A row each: rank, run, variant, verdict, against, bound, metrics, and "<metric>_ratio"."""
+        """A row each: rank, run, variant, group, verdict, against, bottleneck, metrics, "<metric>_ratio"."""
         return plain_frame(
             [
                 {
@@ -108,15 +128,27 @@ class Comparison(Shown):
         tested = any(words.is_tested(row.metrics) for row in self.rows)
         aimed = any(words.has_target(row.metrics) for row in self.rows)
         staying = any("completion_time_us" in row.metrics for row in self.rows)
-        table = FittingTable("", self._legend(), _KEYS_COUNT, _RATIO_COLUMNS)
+        grouped = len({row.group for row in self.rows}) > 1
+        lossy = any(words.is_lossy(row.metrics) for row in self.rows)
+        skewed = any(group.has_skew for group in self.groups)
+        pairs = [column + grouped + skewed for column in _RATIO_COLUMNS]
+        table = FittingTable("", self._legend(), _KEYS_COUNT + grouped, pairs)
         table.add_column("#", justify="right")
         table.add_column("run", justify="right")
         table.add_column("variant")
-        table.add_column("aggregation", justify="right")
-        table.add_column("bound by")
-        for heading in ("elements/s", "× base", "iteration", "× base", "wire/worker", "× base"):
+        for heading in [
+            *(["group"] if grouped else []),
+            *(["after last rank"] if skewed else []),
+            "aggregation",
+        ]:
+            table.add_column(heading, justify="left" if heading == "group" else "right")
+        table.add_column("bottleneck")
+        for heading in ("elements/s", "iteration", "bytes/worker"):
             table.add_column(heading, justify="right")
+            table.add_column("× baseline", justify="right")
         for heading in (
+            "bit-exact",
+            *(["nmse", "cosine"] if lossy else []),
             *(["training loss"] if trained else []),
             *(["held-out data"] if tested else []),
             *(["target"] if aimed else []),
@@ -127,17 +159,21 @@ class Comparison(Shown):
         for row in self.rows:
             metrics, ratios = row.metrics, row.ratios
             table.add_row(
-                words.NOTHING if row.rank is None else str(row.rank),
+                self._ranked(row),
                 str(1 + names.index(row.run)),
                 Text(row.variant),
+                *([Text(row.group)] if grouped else []),
+                *([words.time(metrics["since_last_rank_us"])] if skewed else []),
                 words.time(metrics["aggregation_time_us"]),
-                Text(row.bound),
+                Text(row.bottleneck),
                 words.scaled(metrics["aggregation_elements_per_s"], ""),
                 words.times(ratios["aggregation_elements_per_s"]),
                 words.iteration(metrics),
                 words.times(ratios["iteration_time_us"]),
                 words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
                 words.times(ratios["wire_bytes_up_per_worker"]),
+                words.bit_exact(metrics),
+                *([words.nmse(metrics), words.cosine(metrics)] if lossy else []),
                 *([words.training_loss(metrics)] if trained else []),
                 *([words.held_out_score(metrics)] if tested else []),
                 *([words.to_target(metrics)] if aimed else []),
@@ -147,7 +183,7 @@ class Comparison(Shown):
             )
         return table
 
-    def draw(self) -> bytes | None:
+    def draw(self) -> Svg | None:
         """SVG of the aggregation times, the best rank first, split by what bounds them.
 
         None if no variant took time.
@@ -160,21 +196,28 @@ class Comparison(Shown):
             figure.Bar(
                 name=f"{1 + self.runs.index(row.run)} {row.variant}" if several else row.variant,
                 time_us=row.metrics["aggregation_time_us"] or 0.0,
-                note=words.times(row.ratios["aggregation_time_us"]),
+                note=words.times(row.ratios["aggregation_elements_per_s"]),
                 parts=row.parts,
                 is_sound=kind(row.verdict) in GOOD,
             )
-            for row in sorted(self.rows, key=lambda row: (row.rank is None, row.rank or 0))
+            for row in sorted(self.rows, key=lambda row: (row.group, row.rank is None, row.rank or 0))
         ]
         with house_style():
-            drawn = figure.ranked_bars(bars, f"Aggregation time and its bounds, × of {self.baseline}")
+            drawn = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
             return None if drawn is None else to_svg(drawn)
+
+    def _ranked(self, row: Row) -> str:
+        """The rank of a row in its group, and whether others share it."""
+        if row.rank is None:
+            return words.NOTHING
+        alike = sum((other.group, other.rank) == (row.group, row.rank) for other in self.rows)
+        return f"{row.rank}, tie" if alike > 1 else str(row.rank)
 
     def _legend(self) -> list[str]:
         several = len(self.runs) > 1
         runs = [f"{number}  {name}{self._marked(name)}" for number, name in enumerate(self.runs, start=1)]
         told = [
-            f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''} is {text}"
+            f"{row.variant}{f' of run {1 + self.runs.index(row.run)}' if several else ''}: {text}"
             for row in self.rows
             if (text := sentence(row.parts))
         ]
@@ -184,12 +227,21 @@ class Comparison(Shown):
         ]
         if coming:
             coming.insert(0, JOBS_LEGEND)
-        return [_LEGEND, *runs, *told, *coming, *(f"note: {note}" for note in self.notes)]
+        by = [f"ranked by {what}" for what in dict.fromkeys(BY[group.by] for group in self.groups)]
+        return [
+            _LEGEND,
+            *(by if self.sort == AS_GIVEN else ()),
+            *runs,
+            *told,
+            *coming,
+            *(f"note: {note}" for note in self.notes),
+        ]
 
     def _marked(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
         if self.baseline == name:
-            return "  (baseline)"
+            own = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)
+            return "  (baseline)" if len(self.runs) > 1 or not own else f"  (baseline: {', '.join(own)})"
         variant = self.baseline.removeprefix(f"{name} ")
         return "" if variant == self.baseline else f"  (baseline: {variant})"
 
@@ -197,8 +249,9 @@ class Comparison(Shown):
 def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_GIVEN) -> Comparison:
     """Compare runs, or the variants of one run, with a baseline.
 
-    A run that is given twice counts once. Each variant is compared with the baseline's variant of the same
-    name, or with the baseline's first if there is none. Of a single run, all are compared with its first.
+    A run that is given twice counts once. Variants of equal workload are compared: each with the baseline's
+    of the same name, or with its own baseline (`ranking.Group`) if there is none. Of a single run, all are
+    compared with that.
 
     Parameters
     ----------
@@ -221,39 +274,54 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     base = baseline_of(baseline, loaded)
     if base.run.path not in [run.path for run in loaded]:
         loaded.insert(0, base.run)
-    rows = [_row(run, variant, base) for run in loaded for variant in run.summary["variants"]]
-    notes = tuple(note for run in loaded for note in notes_on(run, base))
+    groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
+    rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
+    notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))
     names = tuple(dict.fromkeys(row.run for row in rows))
     jobs = tuple({"run": name_of(run), **one} for run in loaded for one in run.summary.get("jobs", []))
-    return Comparison(base.name, tuple(_ranked(rows, sort)), notes, names, sort, jobs)
+    against = {row.against for row in rows if row.against}
+    name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
+    return Comparison(name, tuple(_ranked(rows, sort, groups)), notes, names, sort, groups, jobs)
 
 
-def _row(run: Run, variant: dict[str, Any], base: Baseline) -> Row:
-    against = base.against(variant)
-    parts = tuple(parts_of(run, variant))
+def _row(run: Run, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> Row:
+    group = next(group for group in groups if any(one is variant for one in group.members))
+    against = base.against(variant, group)
+    parts = tuple(variant["bounds"])
+    is_sound = against is not None and {kind(variant["verdict"]), kind(against["verdict"])} <= {*GOOD}
     return Row(
         run=name_of(run),
         variant=variant["name"],
         verdict=variant["verdict"],
-        against=f"{name_of(base.run)} {against['name']}",
+        group=group.label,
+        against="" if against is None else f"{name_of(base.run)} {against['name']}",
         metrics=variant["metrics"],
         ratios={
             metric: words.ratio(variant["metrics"][metric], against["metrics"][metric])
+            if is_sound and against is not None
+            else None
             for metric in RATIO_METRICS
         },
         rank=None,
-        bound=short(parts),
+        bottleneck=short(parts),
         parts=parts,
     )
 
 
-def _ranked(rows: list[Row], sort: str) -> list[Row]:
-    """The rows in their order, with their ranks."""
-    key = order_key(RANKED_BY if sort == AS_GIVEN else sort)
-    order = sorted(range(len(rows)), key=lambda index: key(rows[index].verdict, rows[index].metrics))
-    keys = {index: key(rows[index].verdict, rows[index].metrics) for index in order}
-    ranked = {
-        index: replace(rows[index], rank=1 + place if keys[index][:2] == (False, False) else None)
-        for place, index in enumerate(order)
-    }
+def _undivided(rows: Sequence[Row], run: str) -> list[str]:
+    """One note on all variants of a run whose workload no variant of the baseline has."""
+    names = ", ".join(f"'{row.variant}'" for row in rows if row.run == run and not row.against)
+    return [f"{run}: the baseline has no variant with the workload of {names}: not divided"] if names else []
+
+
+def _ranked(rows: list[Row], sort: str, groups: Sequence[Group]) -> list[Row]:
+    """The rows in their order, with their ranks: by group, and there by the metric."""
+    by = {group.label: group.by for group in groups}
+    keys = [order_key(sort if sort != AS_GIVEN else by[row.group])(row.verdict, row.metrics) for row in rows]
+    order = sorted(range(len(rows)), key=lambda index: (rows[index].group, keys[index]))
+    ranked = {}
+    for index in order:
+        alike = [keys[other][2] for other in order if rows[other].group == rows[index].group]
+        is_ranked = keys[index][:2] == (False, False)
+        ranked[index] = replace(rows[index], rank=rank(keys[index][2], alike) if is_ranked else None)
     return [ranked[index] for index in (range(len(rows)) if sort == AS_GIVEN else order)]

@@ -14,12 +14,12 @@ from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer.figure import Bar, ranked_bars
-from netfold.sim.report.answer.ranking import order_key
+from netfold.sim.report.answer.ranking import groups_of, order_key, times_baseline
 from netfold.sim.report.jobs.chart import job_chart
 from netfold.sim.report.learning import learning
 from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
-from netfold.sim.results.breakdown import LATER_START
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.results.reader import Run
 from netfold.sim.results.verdicts import GOOD, kind
 
@@ -39,7 +39,7 @@ def figures(run: Run) -> dict[str, bytes]:
         "utilisation.svg": utilisation,
         "training.svg": learning,
     }
-    drawn = {}
+    drawn: dict[str, bytes] = {}
     with style.house_style():
         for name, function in draw.items():
             figure = function(run)
@@ -52,6 +52,9 @@ def throughput(run: Run) -> Figure:
     """Bars: dense gradient elements aggregated per second, with published rates and bounds beside them."""
     variants = run.summary["variants"]
     rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
+    groups = groups_of(variants, run.summary.get("baseline"))
+    times = times_baseline(groups)
+    baselines = [group.baseline["name"] for group in groups if group.baseline is not None]
     references = [entry for variant in variants for entry in variant["references"]]
     factor, prefix = words.prefix(max([*rates, *(entry["elements_per_s"] for entry in references)]))
     figure = style.new_figure(0.85 + 0.42 * len(variants) + 0.3 * bool(references))
@@ -63,7 +66,8 @@ def throughput(run: Run) -> Figure:
         verdict = kind(variant["verdict"])
         failed = verdict not in GOOD
         axes.barh(row, rate / factor, height=0.62, color=style.LIGHT_GREY if failed else style.BLUE)
-        compared = f" · {words.times(words.ratio(rate, rates[0]))}" if row > 0 else ""
+        name = variant["name"]
+        compared = "" if failed or name in baselines else f" · {times[name]}"
         estimated = " · approximate" if verdict == "approximate" else ""
         style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}{estimated}")
         if failed:
@@ -98,22 +102,26 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
 
 
 def bound_times(run: Run) -> Figure | None:
-    """Bars: aggregation time by what bounds it, the fastest variant first; None if it is not recorded."""
-    variants = [variant for variant in run.summary["variants"] if variant.get("bounds")]
-    first = run.summary["variants"][0]["metrics"]["aggregation_time_us"]
-    key = order_key("aggregation")
-    ranked = sorted(variants, key=lambda one: key(one["verdict"], one["metrics"]))
+    """Bars: aggregation time by what takes it, by group, the fastest first; None if it is not recorded."""
+    groups = groups_of(run.summary["variants"], run.summary.get("baseline"))
+    times, key = times_baseline(groups), order_key("aggregation")
+    ranked = [
+        variant
+        for group in groups
+        for variant in sorted(group.members, key=lambda one: key(one["verdict"], one["metrics"]))
+        if variant["bounds"]
+    ]
     bars = [
         Bar(
             name=variant["name"],
             time_us=variant["metrics"]["aggregation_time_us"],
-            note=words.times(words.ratio(variant["metrics"]["aggregation_time_us"], first)),
+            note=times[variant["name"]],
             parts=variant["bounds"],
             is_sound=kind(variant["verdict"]) in GOOD,
         )
         for variant in ranked
     ]
-    return ranked_bars(bars, "What bounds the aggregation") if bars else None
+    return ranked_bars(bars, "What the aggregation waits for") if bars else None
 
 
 def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:
@@ -127,7 +135,7 @@ def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:
     rows = [words.parts(variant["metrics"]) for variant in variants]
     fullest_first = sorted(rows, key=len, reverse=True)  # it has most of the order in which a round goes
     names = [words.phase_name(part) for parts in fullest_first for part in parts if part["time_us"]]
-    colours = style.phase_colours(names, labels) | ({LATER_START: None} if LATER_START in names else {})
+    colours = style.phase_colours(names, labels) | ({RANK_SKEW: None} if RANK_SKEW in names else {})
     totals_us = [sum(part["time_us"] for part in parts) for parts in rows]
     factor_us, unit = words.time_unit(max(totals_us))
     figure = style.new_figure(1.25 + 0.42 * len(variants))

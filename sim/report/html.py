@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import polars as pl
 
-from netfold.sim.files import durable as files
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import sentence
-from netfold.sim.report.answer.ranking import fastest_of
+from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_baseline
 from netfold.sim.report.figures import figures
 from netfold.sim.report.jobs.lines import fairness
 from netfold.sim.report.networks.busy import busy_links
+from netfold.sim.report.pages import write_pages
 from netfold.sim.report.setup import setup
 from netfold.sim.report.warnings import warnings
 from netfold.sim.results.reader import Run, load
@@ -31,20 +32,21 @@ _CAPTIONS = {
     "throughput.svg": "Dense gradient elements summed at every worker, per second of simulated aggregation. "
     "The wire bound is that of dense sums: a codec that sends less can exceed it. The time in which "
     "some bucket is aggregated counts, so these rates favour variants that send late; iteration is the whole "
-    "step.",
-    "bounds.svg": "Mean aggregation time of a step, the fastest variant first, split by what bounds it: the "
-    "critical path of its rounds, and what the network did while that waited for it. Beside it: its time "
-    "over that of the first variant, the largest part, and how many further links were as busy (+).",
+    "step. Beside it: × baseline, as in the table of variants.",
+    "bounds.svg": "Mean aggregation time of a step, split by what the critical path of its rounds waits for, "
+    "and what the network did meanwhile; variants of equal workload are side by side, the fastest first. "
+    "Beside it: × baseline, the bottleneck, and how many further links were as busy (+).",
     "breakdown.svg": "Mean aggregation time of a step, each round measured at the worker that finished last: "
-    "encoding, messages in flight, waits for the device or the network, and decoding. Hatched: how much "
-    "later it began than the first worker.",
+    "encoding, messages in flight, waits for the device or the network, and decoding. Hatched: the rank "
+    "skew, how much later it began than the first worker.",
     "bytes.svg": "Bytes that one worker sends in a step: its messages, and hatched everything else on its "
     "link, such as headers, padding and the exponents that SwitchML sends a window ahead.",
     "jobs.svg": "Jobs in the order of arrival, at most 60 of a variant. A job waits from its arrival until "
     "it has hosts and slots. Fairness: Jain's index of the share of its own speed that each job had while "
     "it ran.",
-    "timeline.svg": "The last step. The upper track of a worker is its device, with encoding and decoding on "
-    "one of their own where they run beside it; the network is below, a track for each bucket under way.",
+    "timeline.svg": "The last step, of at most 60 variants or jobs. The upper track of a worker is its "
+    "device, with encoding and decoding on one of their own where they run beside it; the network is "
+    "below, a track for each bucket under way.",
     "utilisation.svg": "The topology of each variant. Colour: the share of the time from the start of the "
     "first step to the end of the last in which a link was busy, of its two directions the busier one. "
     "Width: its rate. Black edge: the busiest link. Large topologies are drawn in tiers, with the least "
@@ -62,25 +64,21 @@ def build_report(path: Path) -> Path:
     Raises
     ------
     DataError
-        This is not a finished run, or one of its files is missing or damaged.
+        This is not a finished run, one of its files is missing or damaged, or something else has the place of
+        one that is to be written.
+    UnwrittenError
+        Its folder cannot be written.
     """
     return write_report(load(path))
 
 
 def write_report(run: Run) -> Path:
     """Write `figures/*.svg` and `report.html` into a run's folder from its tables."""
-    folder = run.path
     drawn = figures(run)
-    (folder / "figures").mkdir(exist_ok=True)
-    for name, svg in drawn.items():
-        files.write_file(folder / "figures" / name, svg)
-    files.sync_folder(folder / "figures")
-    report = folder / "report.html"
-    files.write_file(report, render(run, drawn).encode())
-    return report
+    return write_pages(run.path, drawn, render(run, drawn))
 
 
-def render(run: Run, drawn: dict[str, bytes]) -> str:
+def render(run: Run, drawn: Mapping[str, bytes]) -> str:
     """HTML text of a run's report, with its figures embedded."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -92,6 +90,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
     environment.globals["words"] = words
     template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
     variants = run.summary["variants"]
+    groups = groups_of(variants, run.summary.get("baseline"))
     return template.render(
         summary=run.summary,
         warnings=warnings(run.summary),
@@ -103,13 +102,16 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
         kind=kind,
         notes=_notes(run),
         notes_max=NOTES_MAX,
-        first=variants[0]["metrics"],
+        times=times_baseline(groups),
+        divided=legend(groups),
+        answers=answers(groups),
+        skewed=any(group.has_skew for group in groups),
+        lossy=any(words.is_lossy(variant["metrics"]) for variant in variants),
         trained=any(words.has_trained(variant["metrics"]) for variant in variants),
         tested=any(words.is_tested(variant["metrics"]) for variant in variants),
         aimed=any(words.has_target(variant["metrics"]) for variant in variants),
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
-        fastest=fastest_of(variants),
         bound=sentence,
         jobs=run.summary.get("jobs", []),
         staying=[variant for variant in variants if variant.get("stay") is not None],

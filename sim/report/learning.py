@@ -28,6 +28,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKS = "os^Dv"
 _MARKS_COUNT = 5  # on a line
 _THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
+TASKS_MAX = 10  # jobs whose training is drawn
 _ROW_INCHES = 1.95
 _SMOOTHED_SHARE = 25  # a loss is the mean over so great a part of the steps
 _FAR = 4.0  # ratio of values that need a logarithmic axis
@@ -144,12 +145,14 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
         if not own.is_empty():
             job = entry["name"].partition("/")[2]
             tasks.setdefault((job, _task(entry)), []).append(entry["name"])
-    rows = []
-    for (job, task), labels in tasks.items():
+    rows: list[_Row] = []
+    for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
         own = found.filter(pl.col("variant").is_in(labels))
         is_only = [one for _, one in tasks].count(task) == 1
         name = task if task and is_only else ", ".join(part for part in (job, task) if part)
         which = f"{name}: " if len(tasks) > 1 else ""
+        if not rows and len(tasks) > TASKS_MAX:
+            which = f"The first {TASKS_MAX} of {len(tasks)} jobs. {which}"
         smoothed = _smoothed_steps(own)
         mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
         metrics = own["test_metric"].drop_nulls()

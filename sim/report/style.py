@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 import textwrap
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
+
+from netfold.sim.report.shown import Svg
 
 # M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -68,11 +71,16 @@ _SETTINGS: Any = {
     "legend.fontsize": 9.0,
 }
 
+_DRAWING = threading.RLock()
+
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Matplotlib's defaults plus our settings, regardless of the user's configuration."""
-    with matplotlib.rc_context():
+    """Matplotlib's defaults plus our settings, regardless of the user's configuration.
+
+    The settings are the whole process's, so one thread draws at a time, and leaves them as they were.
+    """
+    with _DRAWING, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         yield
@@ -83,11 +91,11 @@ def new_figure(height_inches: float) -> Figure:
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
-def to_svg(figure: Figure) -> bytes:
+def to_svg(figure: Figure) -> Svg:
     """SVG without a date or a program version."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    return Svg(buffer.getvalue())
 
 
 def label_colours(labels: Iterable[str]) -> dict[str, str]:

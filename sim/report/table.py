@@ -10,7 +10,7 @@ from rich.text import Text
 
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import short
-from netfold.sim.report.answer.ranking import fastest_line
+from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_baseline
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.jobs.lines import lines
 from netfold.sim.report.warnings import warnings
@@ -20,23 +20,28 @@ from netfold.sim.results.verdicts import kind
 SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 _RATIO_COLUMN = 3  # belongs to the column left of it
+_LOSS = "; nmse: ‖decoded − true sum‖² over ‖true sum‖²; cosine: of the angle between them"
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
-    """Table of a run's `summary.json`; ratios are to its first variant."""
+    """Table of a run's `summary.json`; ratios are within variants of equal workload."""
     variants = summary["variants"]
-    first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
-    bounded = any(variant.get("bounds") for variant in variants)
+    groups = groups_of(variants, summary.get("baseline"))
+    times = times_baseline(groups)
+    bounded = any(variant["bounds"] for variant in variants)
+    skewed = any(group.has_skew for group in groups)
+    lossy = any(words.is_lossy(variant["metrics"]) for variant in variants)
     trained = any(words.has_trained(variant["metrics"]) for variant in variants)
     tested = any(words.is_tested(variant["metrics"]) for variant in variants)
     aimed = any(words.has_target(variant["metrics"]) for variant in variants)
     computed = any(variant["metrics"].get("compute_time_us") for variant in variants)
     notes = [
         *_without_compute(variants),
-        f"aggregation: mean per step; {'iteration: whole steps; ' if computed else ''}× first: elements/s "
-        f"over that of {variants[0]['name']}; wire/worker: sent by one worker, mean per step; compression: "
-        "dense float32 bytes over the payload of one worker",
-        *([line] if (line := fastest_line(variants)) else []),
+        f"aggregation: mean per step; {'after last rank: of it, since all ranks arrived; ' if skewed else ''}"
+        f"{'iteration: whole steps; ' if computed else ''}{legend(groups)}; bytes/worker: sent by a worker, "
+        "mean per step; compression: dense float32 bytes over the payload, of all workers; bit-exact: the "
+        f"decoded sum is the exact one, bit for bit (n/a: added as float32){_LOSS if lossy else ''}",
+        *answers(groups),
         *_time_shares(variants),
         *_codec_events(variants),
         *lines(summary.get("jobs", [])),
@@ -47,50 +52,54 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *(f"note: {text}" for text in warnings(summary)),
     ]
     title = f"{summary['scenario']}, seed {summary['seed']}"
-    table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed,))
+    table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed + skewed,))
     table.add_column("variant")
-    iteration = ["iteration"] if computed else []
-    for heading in ("aggregation", *iteration, "elements/s", "× first", "wire/worker", "compression"):
+    more = [*(["after last rank"] if skewed else []), *(["iteration"] if computed else [])]
+    for heading in ("aggregation", *more, "elements/s", "× baseline", "bytes/worker", "compression"):
         table.add_column(heading, justify="right")
     for heading in (
-        "exact",
+        "bit-exact",
+        *(["nmse", "cosine"] if lossy else []),
         *(["training loss"] if trained else []),
         *(["held-out data"] if tested else []),
         *(["target"] if aimed else []),
-        *(["bound by"] if bounded else []),
+        *(["bottleneck"] if bounded else []),
         "verdict",
     ):
         table.add_column(heading)
     for variant in variants:
         metrics = variant["metrics"]
-        rate = metrics["aggregation_elements_per_s"]
         table.add_row(
             Text(variant["name"]),  # not str: brackets in a name are no markup
             words.time(metrics["aggregation_time_us"]),
+            *([words.time(metrics["since_last_rank_us"])] if skewed else []),
             *([words.time(metrics["iteration_time_us"])] if computed else []),
-            words.scaled(rate, ""),
-            words.times(words.ratio(rate, first_rate)),
+            words.scaled(metrics["aggregation_elements_per_s"], ""),
+            times[variant["name"]],
             words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
             words.times(metrics["compression_ratio"]),
-            words.exact(metrics),
+            words.bit_exact(metrics),
+            *([words.nmse(metrics), words.cosine(metrics)] if lossy else []),
             *([words.training_loss(metrics)] if trained else []),
             *([words.held_out_score(metrics)] if tested else []),
             *([words.to_target(metrics)] if aimed else []),
-            *([Text(short(variant.get("bounds", ())))] if bounded else []),
+            *([Text(short(variant["bounds"]))] if bounded else []),
             verdict_text(variant["verdict"]),
         )
     return table
 
 
 def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
-    """A line that names the variants whose times are the network's alone."""
-    names = [variant["name"] for variant in variants if variant["metrics"].get("compute_time_us") == 0]
-    if not names:
-        return []
-    which = "" if len(names) == len(variants) else f" in {', '.join(names)}"
+    """Lines that name the variants whose steps are their aggregation alone."""
+    named: dict[str, list[str]] = {}
+    for variant in variants:
+        if compute := variant.get("compute"):
+            named.setdefault(compute, []).append(variant["name"])
+    hints = {NO_COMPUTE: "; with a device, such as device: a100, a model's compute takes time"}
     return [
-        f"{NO_COMPUTE}{which}: a step takes as long as its aggregation; with a device, such as "
-        "device: a100, compute takes time"
+        f"{text}{'' if len(names) == len(variants) else ' in ' + ', '.join(names)}: a step takes as long as "
+        f"its aggregation{hints.get(text, '')}"
+        for text, names in named.items()
     ]
 
 

@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from netfold.sim.report import style, words
+from netfold.sim.report.jobs.chart import ROWS_MAX
 from netfold.sim.results.reader import Run
 
 LANES_MAX = 8
+PANELS_MAX = ROWS_MAX  # variants and jobs
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 _LANE_FILL = 0.84  # of a lane's height; the rest separates workers
 _TRACK_INCHES = 0.135
@@ -49,9 +51,8 @@ def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
 
     `labels` are the colours of the messages.
     """
-    panels = [
-        _panel(run, variant["name"]) for variant in run.summary["variants"] if variant["metrics"]["steps"]
-    ]
+    names = [variant["name"] for variant in run.summary["variants"] if variant["metrics"]["steps"]]
+    panels = [_panel(run, name) for name in names[:PANELS_MAX]]
     colours = style.phase_colours((bar.name for panel in panels for bar in panel.bars), labels)
     if not colours:
         return None
@@ -74,7 +75,8 @@ def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
             inset.set_ylim(bottom, top - (bottom - top) * _INSET_TITLE_INCHES / panel_inches)
     grid[-1].set_xlabel(f"{unit} since the step began")
     same = len({panel.step for panel in panels}) == 1
-    title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}"
+    more = f", in the first {len(panels)} of {len(names)}" if len(panels) < len(names) else ""
+    title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}{more}"
     figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
     style.legend_below(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
     return figure

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from netfold.sim.results.breakdown import LATER_START
-from netfold.sim.results.summary import NO_COMPUTE
+from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket
 NETWORK = "network: "  # before a label
-_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", LATER_START))}
+_PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", RANK_SKEW))}
 REDONE = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 _LOSS_LARGE = 1e6  # a model that diverges reaches any number of digits
@@ -58,9 +57,9 @@ def time_unit(value_us: float) -> tuple[float, str]:
 
 
 def iteration(metrics: Mapping[str, Any]) -> str:
-    """The time of a step; "1.24 ms (compute takes no time)" if only the network takes any."""
+    """The time of a step; "1.24 ms (aggregation alone)" if no model is computed."""
     text = time(metrics["iteration_time_us"])
-    return f"{text} ({NO_COMPUTE})" if metrics.get("compute_time_us") == 0 else text
+    return f"{text} (aggregation alone)" if metrics.get("compute_time_us") == 0 else text
 
 
 def times(value: float | None) -> str:
@@ -116,14 +115,35 @@ def error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.2e}"
 
 
-def exact(metrics: Mapping[str, Any]) -> str:
-    """Whether every merged word of a variant is right: "yes" or "no"; a dash if no word was merged."""
-    return NOTHING if metrics["exact"] is None else "yes" if metrics["exact"] else "no"
+def bit_exact(metrics: Mapping[str, Any]) -> str:
+    """Whether decoded totals are the exact sums: "yes", "no", or "n/a" of float32 additions."""
+    text = {True: "yes", False: "no", None: "n/a"}[metrics["bit_exact"]]
+    return NOTHING if metrics["merges_verified"] is None else text
+
+
+def verified(metrics: Mapping[str, Any]) -> str:
+    """Whether every merged word is the merge of the words sent; a dash if no word was merged."""
+    return NOTHING if metrics["merges_verified"] is None else "yes" if metrics["merges_verified"] else "no"
+
+
+def is_lossy(metrics: Mapping[str, Any]) -> bool:
+    """Whether some decoded total is not the exact sum, by more than float32 additions explain."""
+    return metrics["bit_exact"] is False
+
+
+def nmse(metrics: Mapping[str, Any]) -> str:
+    """A variant's mean NMSE; a dash if there is none."""
+    return NOTHING if metrics["nmse"] is None else error(metrics["nmse"])
+
+
+def cosine(metrics: Mapping[str, Any]) -> str:
+    """The mean cosine of decoded totals and the true sums: "0.9987"; a dash if there is none."""
+    return NOTHING if metrics["cosine"] is None else f"{metrics['cosine']:.4f}"
 
 
 def max_error(metrics: Mapping[str, Any]) -> str:
     """A variant's largest error; a dash if nothing was decoded."""
-    return NOTHING if metrics["exact"] is None else error(metrics["max_abs_error"])
+    return NOTHING if metrics["merges_verified"] is None else error(metrics["max_abs_error"])
 
 
 def codec_events(metrics: Mapping[str, Any]) -> str:

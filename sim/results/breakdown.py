@@ -1,4 +1,4 @@
-"""The aggregation time by phase and message, and how much later than others the last worker began."""
+"""The aggregation time by phase and message, the skew between ranks, and the time after the last of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from netfold.sim.results.records import PhaseRecord, RoundRecord
 from netfold.sim.units import PS_PER_US
 
-LATER_START = "later start"  # than the first worker of a round
+RANK_SKEW = "rank skew"  # how much later than the first worker of a round
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
 
 
@@ -46,7 +46,7 @@ def breakdown(
             start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
             times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
             payload_bytes[phase.phase, phase.label] += phase.payload_bytes
-    times_ps[LATER_START, ""] = aggregation_ps - sum(times_ps.values())
+    times_ps[RANK_SKEW, ""] = aggregation_ps - sum(times_ps.values())
     return [
         {
             "phase": phase,
@@ -57,6 +57,21 @@ def breakdown(
         }
         for (phase, label), time_ps in times_ps.items()
     ]
+
+
+def since_last_rank_ps(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) -> int:
+    """The part of the aggregation time of some rounds in which every worker had begun its round."""
+    first_ps: dict[tuple[int, int, int], int] = {}
+    for phase in phases:
+        key = phase.step, phase.bucket, phase.worker
+        first_ps[key] = min(phase.start_ps, first_ps.get(key, phase.start_ps))
+    last_ps: dict[tuple[int, int], int] = {}
+    for (step, bucket, _), start_ps in first_ps.items():
+        last_ps[step, bucket] = max(start_ps, last_ps.get((step, bucket), 0))
+    return sum(
+        max(0, one.end_ps - max(one.start_ps, last_ps.get((one.step, one.bucket), 0)))
+        for one in counted_rounds(rounds)
+    )
 
 
 def counted_rounds(rounds: Sequence[RoundRecord]) -> Iterator[Counted]:

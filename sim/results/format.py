@@ -1,4 +1,4 @@
-"""The format of a run folder's JSON files, version 1: what readers can rely on, and errors in words.
+"""The format of a run folder's JSON files, version 2: what readers can rely on, and errors in words.
 
 `FORMAT` is in every `summary.json`. It goes up when something that readers rely on is renamed, is removed or
 changes its meaning. An addition does not change it.
@@ -16,7 +16,8 @@ from netfold.sim.errors import DataError, shown
 from netfold.sim.results.forms import Count, Finite, Form, Fusion, Input, Jobs, JobTimes, Number, Stay
 from netfold.sim.results.verdicts import PATTERN
 
-FORMAT = 1
+FORMAT = 2
+_RENAMED = "since format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'"
 _FOUND_CHARACTERS = 60  # of a wrong value, in an error
 _DEPTH_MAX = 64  # of nested mappings and lists; netfold writes about ten
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
@@ -43,6 +44,7 @@ class _Metrics(JobTimes):
     aggregation_time_us: Number | None
     aggregation_elements_per_s: Number | None
     iteration_time_us: Number | None
+    since_last_rank_us: Number | None
     predicted_iteration_time_us: Number | None = None
     compute_time_us: Number | None = None
     buckets: Count | None = None
@@ -68,7 +70,8 @@ class _Metrics(JobTimes):
     passes_per_result: Number | None
     overflowed_words: Count
     loopback_busy: Number | None
-    exact: bool | None
+    bit_exact: bool | None
+    merges_verified: bool | None
     max_abs_error: Number | None
     nmse: Number | None = None
     cosine: Finite | None = None
@@ -176,7 +179,9 @@ class _Variant(Form):
     metrics: _Metrics
     references: list[_Reference]
     switches: list[dict[str, Any]]
-    bounds: list[_Bound] = Field(default_factory=list)  # left out: an older netfold did not find them
+    bounds: list[_Bound]
+    is_uncompressed: bool
+    replays_times: bool
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     compute: str = ""  # left out: compute takes time, or an older netfold did not say
@@ -202,6 +207,7 @@ class _Summary(Form):
     """summary.json."""
 
     scenario: str
+    baseline: str | None = None  # the variant that the scenario names
     description: str = ""
     chosen: list[str] = Field(default_factory=list)
     unfinished: list[str] = Field(default_factory=list)  # variants that were not run to their end
@@ -314,6 +320,12 @@ def _require_format(path: str, found: object) -> None:
         )
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise DataError(f"{path}: format: must be {FORMAT}, found {_shown(version)}", _DAMAGED)
+    if version < FORMAT:
+        raise DataError(
+            f"{path}: has format {version}, an older netfold wrote it: this one reads format {FORMAT}; "
+            f"{_RENAMED}",
+            "run the scenario again, or use the version in run.json",
+        )
     if version > FORMAT:
         raise DataError(
             f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",

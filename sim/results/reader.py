@@ -19,7 +19,7 @@ from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.files.process import require_threads
 from netfold.sim.results import format
 from netfold.sim.results.records import PHASES
-from netfold.sim.results.tables import ADDED, TABLES, frame, nullable, schema
+from netfold.sim.results.tables import TABLES, nullable, schema
 
 TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
 TABLE_BYTES_MAX = 2**31
@@ -43,7 +43,7 @@ class Run:
     phases: pl.DataFrame
     links: pl.DataFrame
     faults: pl.DataFrame
-    nodes: pl.DataFrame  # empty in a folder of an older netfold
+    nodes: pl.DataFrame
 
 
 def load(path: Path) -> Run:
@@ -87,9 +87,7 @@ def read(folder: Path) -> Run:
         checks=_json(folder / "checks.json"),
         circumstances=_json(folder / "run.json"),
         **{
-            name: frame(record, ())
-            if name in ADDED and f"{name}.parquet" not in summary["tables"]
-            else _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+            name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
             for name, record in TABLES.items()
         },
     )

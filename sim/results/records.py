@@ -59,7 +59,8 @@ class RoundRecord:
     wire_bytes_down: int  # all workers, all links into hosts
     nonzeros: int  # of worker 0's gradient
     union_nonzeros: int  # elements that are non-zero at any worker
-    exact: bool  # every merged word at every worker is the integer sum, and no decoded sum is an estimate
+    merges_verified: bool  # every merged word at every worker is the merge of the words that were sent
+    bit_exact: bool | None  # the decoded total is the exact sum of the gradients; None: added as float32
     replicas_agree: bool  # all workers decoded the same bits
     workers_held_min: int  # fewest workers that one result, at any worker, holds
     workers_held_mean: float  # mean over results; below the number of workers only if slots have timers

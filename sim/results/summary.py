@@ -10,7 +10,7 @@ from typing import Any
 
 from netfold.sim.errors import InvariantError
 from netfold.sim.plan.reference import Reference
-from netfold.sim.results.breakdown import breakdown
+from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
 from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.stays import Stay, overview
 from netfold.sim.results.verdicts import of_checks, worst
@@ -18,7 +18,8 @@ from netfold.sim.units import PS_PER_S, PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
 
 DENSE_ELEMENT_BYTES = 4  # float32
-NO_COMPUTE = "compute takes no time"  # of a variant whose device is none, or has nothing to compute
+NO_COMPUTE = "compute takes no time"  # of a variant whose device is none
+ONLY_CODECS = "devices only encode and decode, as no model is computed"  # of one with nothing to compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class VariantFacts:
         None  # packets that later ones overtook, and those sent again in vain
     )
     target: float | None = None  # score on held-out data that it is to reach
+    is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
+    replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
     stay: Stay | None = None  # when it was there, if it is one of several jobs that come and go
 
@@ -104,6 +107,7 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "steps": len(steps),
         "workers": fact.workers,
         **_time_metrics(steps),
+        "since_last_rank_us": _mean_us(since_last_rank_ps(finished, own.phases), len(steps)),
         "compute_time_us": _compute_time_us(own, fact.workers, done),
         "predicted_iteration_time_us": fact.fusion["predicted_iteration_time_us"] if fact.fusion else None,
         "buckets": _mean(len(finished), len(steps)),
@@ -134,6 +138,8 @@ def _summarize_variant(name: str, fact: VariantFacts, own: Records) -> dict[str,
         "references": [asdict(reference) for reference in fact.references],
         "switches": [dict(switch) for switch in fact.switches],
         "bounds": [dict(part) for part in fact.bounds],
+        "is_uncompressed": fact.is_uncompressed,
+        "replays_times": fact.replays_times,
     }
     if metrics["compute_time_us"] == 0:
         entry["compute"] = NO_COMPUTE
@@ -196,10 +202,11 @@ def _switch_metrics(fact: VariantFacts, links: Sequence[LinkRecord]) -> dict[str
 
 
 def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
-    """Quality of the sums: exactness, error, and density before and after the union."""
+    """Quality of the sums: whether they are exact, error, and density before and after the union."""
     elements = sum(record.elements for record in rounds)
     return {
-        "exact": all(record.exact for record in rounds) if rounds else None,
+        "bit_exact": _all_of([record.bit_exact for record in rounds]),
+        "merges_verified": all(record.merges_verified for record in rounds) if rounds else None,
         "max_abs_error": _largest(record.max_abs_error for record in rounds),
         "nmse": _mean_of(record.nmse for record in rounds),
         "cosine": _mean_of(record.cosine for record in rounds),
@@ -287,6 +294,11 @@ def _ratio(numerator: float, denominator: float) -> float | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _all_of(values: Sequence[bool | None]) -> bool | None:
+    """False if some value is, otherwise None if some is or there is none."""
+    return False if False in values else None if None in values or not values else True
 
 
 def _largest(values: Iterable[float]) -> float | None:

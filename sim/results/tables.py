@@ -28,7 +28,6 @@ TABLES: dict[str, type] = {
     "faults": FaultRecord,
     "nodes": NodeRecord,
 }
-ADDED = {"nodes"}  # tables that older folders of this format do not have
 
 _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
     str: pl.String,
@@ -36,6 +35,7 @@ _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
     int: pl.Int64,
     int | None: pl.Int64,
     bool: pl.Boolean,
+    bool | None: pl.Boolean,
     float: pl.Float64,
     float | None: pl.Float64,
 }

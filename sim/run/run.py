@@ -273,7 +273,7 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
     """
     with one_run():
         plan = resolve(load(path))
-        return summary_of(list(_simulated(plan, lambda *_: None)))
+        return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)
 
 
 def _draw(run: Run) -> None:

@@ -10,7 +10,9 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.hosts import HostsSection
 from netfold.sim.keys.section import Section
 from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.report.answer.ranking import with_ranking
 from netfold.sim.resolve.plan import Plan
+from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import models
 from netfold.sim.units import TIME
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
@@ -21,9 +23,10 @@ _WORKLOAD = ("model", "elements", "density", "steps")
 
 
 def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """A run's summary with the scenario's description, with `setup` in every variant, and with `chosen`.
+    """A run's summary with the scenario's description and baseline, and with `chosen`.
 
-    `chosen` are the variants that `--variant` named, none where all were to run.
+    Every variant gets its `setup` and its `ranking`. `chosen` are the variants that `--variant` named, none
+    where all were to run.
 
     A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `hosts` and `overlap` (if they
     are not the default), `codec`, `collective` and `faults` (a list), each with what differs from its default
@@ -32,11 +35,23 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """
     found = setups(plan)
     variants = [
-        entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))} for entry in summary["variants"]
+        _with_compute(entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))})
+        for entry in summary["variants"]
     ]
     chosen = [variant.name for variant in plan.variants]
-    shown = {"description": plan.scenario.description, "variants": variants}
+    baseline = plan.scenario.baseline
+    shown = {
+        "description": plan.scenario.description,
+        "baseline": baseline,
+        "variants": with_ranking(variants, baseline),
+    }
     return {**summary, **shown, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
+
+
+def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:
+    """A variant, which says what its device does where that computes no model."""
+    has_device = entry["setup"]["device"] != _section(models.JobSections.model_fields["device"].default)
+    return entry | {"compute": ONLY_CODECS} if "compute" in entry and has_device else entry
 
 
 def _as_run(setup: dict[str, Any], stay: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from netfold.sim.run.costs.facts import fusion_facts
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
-from netfold.sim.workload import TrainingSpec, Workload
+from netfold.sim.workload import FileSpec, TrainingSpec, Workload
 from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.pool import Workloads
 
@@ -141,6 +141,8 @@ class Simulation:
             diagnosis=ending.diagnosis,
             trace=ending.trace,
             target=job.workload.recipe.target if isinstance(job.workload, TrainingSpec) else None,
+            is_uncompressed=job.codec.is_uncompressed and job.collective.aggregation is None,
+            replays_times=isinstance(job.workload, FileSpec) and job.workload.longest_ps > 0,
             fusion=fusion_facts(job),
         )
 

@@ -34,6 +34,7 @@ from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
 from netfold.sim.scenario.source import ScenarioText, read_source
 from netfold.sim.scenario.sweep import SWEEP, Change, Sweep, change, read_sweep
+from netfold.spelling import names_hint
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -67,6 +68,7 @@ class Scenario:
     name: str
     description: str
     seed: int
+    baseline: str | None  # the name of a variant
     profiles: Mapping[str, Profile]  # its custom profiles, by name
     variants: tuple[Variant, ...]
     file: str
@@ -149,6 +151,10 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
+    if header is not None and header.baseline is not None and trees and header.baseline not in trees:
+        where, _ = document.nearest(["baseline"])
+        what = f"there is no variant {shown(header.baseline)}"
+        mistakes.add(where.error(what, names_hint(header.baseline, trees, "variants", 8)))
     variants = _variants(trees, mistakes)
     if mistakes.found or header is None:
         raise as_one_error(without_consequences(mistakes.found))
@@ -156,6 +162,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
         header.name,
         header.description,
         header.seed,
+        header.baseline,
         profiles,
         variants,
         given.file,

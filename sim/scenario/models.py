@@ -194,5 +194,8 @@ class Header(Section):
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of all random draws; the same seed gives the same results."""
+    baseline: str | None = None
+    """Variant that variants of equal workload are compared with; by default the slowest uncompressed one
+    whose hosts add the gradients, else the slowest."""
     profiles: tuple[SwitchProfile, ...] = ()
     """Custom switch profiles, each a mapping or the path of a YAML file with one."""

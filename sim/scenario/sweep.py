@@ -23,7 +23,7 @@ from netfold.sim.scenario.node import Node
 
 SWEEP = "sweep"  # the key
 POINTS_MAX = 10_000
-_NOT_SWEPT = ("name", "description", SWEEP)
+_NOT_SWEPT = ("name", "description", "baseline", SWEEP)
 _FORM = "a sweep is a mapping such as {workers: [4, 16], seeds: 3}"
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

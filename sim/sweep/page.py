@@ -22,6 +22,7 @@ from netfold.sim.files import durable as files
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.files.process import require_threads
 from netfold.sim.report import words
+from netfold.sim.report.pages import write_pages
 from netfold.sim.results.reader import TABLE_BYTES_MAX, TEXT_BYTES_MAX
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.results.writer import to_json
@@ -30,10 +31,10 @@ from netfold.sim.sweep.figures import HEADLINES, Grid, metric_title, sweep_figur
 if TYPE_CHECKING:
     from rich.table import Table
 
-FORMAT = 1
+FORMAT = 2
 NAME, TABLE = "sweep.json", "points.parquet"
 ROWS_MAX = 100  # of a table of the report
-_TIMES = ("iteration_time_us", "aggregation_time_us")
+HEADINGS = ("fastest", "time", "which time", "baseline", "× baseline")
 _DAMAGED = "the folder is damaged or was changed: run the sweep again, its finished points are kept"
 
 
@@ -99,13 +100,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
 def write_report(sweep: Sweep) -> Path:
     """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
     drawn = sweep_figures(sweep.grid)
-    (sweep.path / "figures").mkdir(exist_ok=True)
-    for name, svg in drawn.items():
-        files.write_file(sweep.path / "figures" / name, svg)
-    files.sync_folder(sweep.path / "figures")
-    report = sweep.path / "report.html"
-    files.write_file(report, _render(sweep, drawn).encode())
-    return report
+    return write_pages(sweep.path, drawn, _render(sweep, drawn))
 
 
 def _render(sweep: Sweep, drawn: Mapping[str, bytes]) -> str:
@@ -135,7 +130,7 @@ def _render(sweep: Sweep, drawn: Mapping[str, bytes]) -> str:
         ],
         without=[point for point in sweep.content["points"] if point["status"] != "done"],
         fastest=list(fastest(grid)),
-        fastest_by=metric_title(_time_metric(grid)),
+        headings=HEADINGS,
         headlines=[figure for figure in shown if figure["name"] in HEADLINES],
         others=[figure for figure in shown if figure["name"] not in HEADLINES],
         rows_max=ROWS_MAX,
@@ -162,34 +157,33 @@ def counts(content: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _time_metric(grid: Grid) -> str:
-    """The time that variants are compared by: of a whole step, or of its aggregation where that is all."""
-    whole, aggregation = _TIMES
-    return aggregation if grid.done[whole].null_count() == grid.done.height else whole
-
-
 def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
-    """For every point, over its seeds: the fastest variant whose checks hold, and its lead over the first."""
+    """For every point and group of equal workload, over the seeds: the best variants, and × baseline."""
     columns = [column for _, column in grid.keys]
-    names = grid.values("variant")
-    if len(names) < 2 or not columns:
+    if len(grid.values("variant")) < 2 or not columns:
         return
-    metric = _time_metric(grid)
     good = grid.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
-    means = (
-        good.filter(pl.col(metric).is_not_null())
-        .group_by(*columns, "variant", maintain_order=True)
-        .agg(pl.col(metric).mean())
-    )
-    for group in means.partition_by(columns, maintain_order=True):
-        best = group.sort(metric, maintain_order=True).row(0, named=True)
-        first = group.filter(pl.col("variant") == names[0])
-        base = first[metric][0] if first.height else None
+    for group in good.partition_by([*columns, "group"], maintain_order=True):
+        first = group.row(0, named=True)
+        means = (
+            group.group_by("variant")
+            .agg(pl.col(first["by"]).mean())
+            .drop_nulls()
+            .sort(first["by"], "variant")
+        )
+        if means.is_empty():
+            continue
+        times = dict(means.rows())
+        best, *others = [words.time(time) for time in times.values()]
+        tied = list(times)[: 1 + others.count(best)]
         yield {
-            "key": [value_text(column, best[column]) for column in columns],
-            "variant": best["variant"],
-            "time": words.time(best[metric]),
-            "times": words.times(words.ratio(base, best[metric])),
+            "key": [value_text(column, first[column]) for column in columns],
+            "group": first["group"],
+            "variant": " and ".join(tied) + (", a tie" if len(tied) > 1 else ""),
+            "time": best,
+            "by": metric_title(first["by"]),
+            "baseline": first["baseline"] or words.NOTHING,
+            "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }
 
 
@@ -198,10 +192,12 @@ def sweep_table(sweep: Sweep) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    first = sweep.content["variants"][0]
-    keys = [path for path, _ in sweep.grid.keys]
-    table = Table(*keys, "fastest", metric_title(_time_metric(sweep.grid)), f"× {first}")
-    for row in itertools.islice(fastest(sweep.grid), ROWS_MAX):
-        cells = (*row["key"], row["variant"], row["time"], row["times"])
-        table.add_row(*map(Text, cells))  # Text: brackets in a name are not markup
+    rows = list(itertools.islice(fastest(sweep.grid), ROWS_MAX))
+    shown = [name for name in ("group",) if any(row[name] for row in rows)]
+    cells = [*shown, "variant", "time", "by", "baseline", "times"]
+    table = Table(*(path for path, _ in sweep.grid.keys), *shown, *HEADINGS)
+    for row in rows:
+        table.add_row(
+            *map(Text, (*row["key"], *(row[name] for name in cells)))
+        )  # Text: brackets are no markup
     return table

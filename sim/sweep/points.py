@@ -188,6 +188,8 @@ def _refuse_same(scenario: Scenario, points: Sequence[Point]) -> None:
 def resolved_text(scenario: Scenario) -> str:
     """A scenario as JSON, which is YAML: everything merged into its variants, and no files for profiles."""
     content: dict[str, object] = {"name": scenario.name, "seed": scenario.seed}
+    if scenario.baseline is not None:
+        content["baseline"] = scenario.baseline
     profiles = scenario.document.children.get("profiles")
     if profiles is not None:
         content["profiles"] = profiles.plain

@@ -83,6 +83,7 @@ def points_frame(keys: Sequence[Key], results: Sequence[PointResult]) -> pl.Data
         "point": int,
         **{name: key.type for name, key in swept.items()},
         **{"seed": int, "variant": str, "status": str, "verdict": str, "error": str},
+        **{"group": str, "by": str, "baseline": str, "times_baseline": float},
         **metrics,
     }
     rows = [

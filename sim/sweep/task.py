@@ -23,6 +23,7 @@ from typing import Any
 from netfold.sim.errors import NetfoldError
 from netfold.sim.files.packages import package_versions
 
+RANKING = ("group", "by", "baseline", "times_baseline")  # of a row, from the summary
 _FOLDERS = ("homomorphic", "switch", "topologies", "sim")  # of the package, besides single files
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
 
@@ -140,6 +141,7 @@ def _run(task: Task, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
         {
             "variant": one["name"],
             "verdict": one["verdict"],
+            **{name: one["ranking"][name] for name in RANKING},
             **{name: value for name, value in one["metrics"].items() if name in names},
         }
         for one in summary["variants"]

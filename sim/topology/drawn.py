@@ -8,12 +8,13 @@ from pathlib import Path
 
 from netfold.sim.errors import NetfoldError, UnwrittenError
 from netfold.sim.files.durable import write_file
+from netfold.sim.report.shown import Svg
 from netfold.sim.topology.given import NamedNetwork
 
 SUFFIX = ".svg"
 
 
-def drawing(network: NamedNetwork) -> bytes:
+def drawing(network: NamedNetwork) -> Svg:
     """SVG of a network; the same network gives the same bytes."""
     from netfold.sim.report.networks import Look, draw_svg  # late: matplotlib is slow to import
 

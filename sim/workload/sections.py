@@ -86,6 +86,13 @@ Target = Annotated[
 ]
 
 
+# Keys that leave a workload the same: how it is trained, tested, and cut into buckets.
+CHOICES = (
+    *("steps", "learning_rate", "optimizer", "schedule", "local_steps", "evaluate"),
+    *("fusion", "bucket"),
+)
+
+
 class Evaluate(Section):
     """Tests of a trained model on data that no worker is trained on."""
 

@@ -52,6 +52,11 @@ class Family(Codec):
         return self.setting.encoder.merges
 
     @property
+    def is_uncompressed(self) -> bool:
+        """True of float32 values."""
+        return self.setting.values == "float32"
+
+    @property
     def is_linear(self) -> bool:
         """True if the words depend on this worker only."""
         return self.setting.encoder.is_linear

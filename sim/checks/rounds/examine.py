@@ -51,7 +51,7 @@ def examine(
     contributions = [one.contribution for one in decoded]
     distinct = _to_compare(totals, operations, differs)
     judge = codec.judged_by(decoded[0].is_update)
-    found = compare(judge, Totals(gradients, contributions, distinct), exempt)
+    found = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
     errors, loss = found.errors, found.loss
     held = _held(operations, len(gradients))
     return Findings(

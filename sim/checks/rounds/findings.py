@@ -111,7 +111,18 @@ class Findings:
         )
 
     @property
-    def is_exact(self) -> bool:
-        """Every merged word, at every worker, is the integer sum."""
-        has_wrong = self.wrong_words or self.clipped_words or self.at_hosts.wrong
-        return self.is_integer and not has_wrong
+    def bit_exact(self) -> bool | None:
+        """Whether the total of all workers is the exact sum of the gradients, rounded once to float32.
+
+        None if words were added as float32, in some order, and the total is within the errors of that.
+        """
+        is_exact = self.loss.is_exact and self.replicas_agree
+        return None if is_exact and self.float_words else is_exact
+
+    def merges_verified(self, was_resent: bool = False) -> bool:
+        """Whether every merged word, at every worker, is the merge of the words that were sent.
+
+        Adders may have clipped words of a round of which parts were sent again.
+        """
+        clipped = 0 if was_resent else self.clipped_words
+        return not (self.wrong_words or clipped or self.wrong_floats or self.at_hosts.wrong)

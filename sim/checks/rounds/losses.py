@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Sums
+from netfold.homomorphic.bounds import TINY, Sums
 from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.oracle.promises import count_inexact
+from netfold.homomorphic.oracle.sums import rounded_sum
 from netfold.sim.checks.rounds import kernels
+
+_ADDITION = 2.0**-24 * (1 + 2.0**-20)  # largest error of a float32 addition, of Σ|x|
 
 
 @dataclass
@@ -40,12 +45,31 @@ class Loss(Likeness):
     nonzeros: int = 0  # at worker 0
     union_nonzeros: int = 0  # at any worker
     largest: float = 0.0  # |total − Σ gradients|; infinite if either is not finite
+    is_exact: bool = True  # the total is Σ gradients, rounded once; of float32 additions: within their errors
 
-    def add(self, total: Gradient, gradient: Gradient, sums: Sums) -> None:
-        """Add a part of worker 0's total and gradient, and the sums of all gradients there."""
-        self.nonzeros += kernels.count_nonzeros(gradient)
+    def add(self, total: Gradient, gradients: Sequence[Gradient], sums: Sums) -> None:
+        """Add a part of worker 0's total, the workers' gradients there, and their sums."""
+        self.nonzeros += kernels.count_nonzeros(gradients[0])
         self.union_nonzeros += kernels.count_nonzeros(sums.magnitude)
         self.largest = max(self.largest, kernels.add_likeness(total, sums.total, self.sums))
+
+    def judge(self, total: Gradient, gradients: Sequence[Gradient], sums: Sums, is_float: bool) -> None:
+        """Find out whether a part of the total is exact, unless an earlier part was not.
+
+        A codec that rounds is found out by its first element that differs from the float64 sum.
+        """
+        if not self.is_exact:
+            return
+        if is_float:
+            count = len(gradients) - 1
+            limits = count * _ADDITION, count * TINY
+            self.is_exact = kernels.is_within(total, sums.total, sums.magnitude, *limits)
+            return
+        unlike = kernels.first_unlike(total, sums.total)
+        if unlike >= 0:
+            parts = [float(own[unlike]) for own in gradients]
+            self.is_exact = bool(np.isfinite(parts).all() and total[unlike] == rounded_sum(parts))
+        self.is_exact = self.is_exact and not count_inexact(total, gradients)
 
 
 def _finite(value: float) -> float | None:

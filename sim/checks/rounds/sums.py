@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
+from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
 from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.oracle.promises import Drift, count_inexact
@@ -48,6 +48,7 @@ class Totals(NamedTuple):
     gradients: Sequence[Gradient]
     contributions: Sequence[Gradient]
     decoded: Sequence[tuple[Gradient, Holders | None]]  # worker 0's total and those that differ; None: of all
+    is_float: bool = False  # some words were added as float32
 
 
 def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
@@ -62,10 +63,11 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
     drift = None if variance is None else Drift.empty(first.size)
     buffers = np.empty((2, min(PART_ELEMENTS, first.size)))
     is_all = all(a is b for a, b in zip(totals.contributions, totals.gradients, strict=True))
+    is_judged = is_all and codec.promise is Promise.EXACT and totals.decoded[0][1] is None
     for sums in sums_of_parts(totals.contributions):
         place = slice(sums.first, sums.first + sums.total.size)
         if is_all:
-            loss.add(first[place], totals.gradients[0][place], sums)
+            _add_loss(loss, totals, place, sums, is_judged)
         if not whole:
             continue
         ideal, allowed = codec.ideal(sums), bound.of(sums)
@@ -84,8 +86,17 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
     if not is_all:
         for sums in sums_of_parts(totals.gradients):
             place = slice(sums.first, sums.first + sums.total.size)
-            loss.add(first[place], totals.gradients[0][place], sums)
+            _add_loss(loss, totals, place, sums)
+    loss.is_exact = loss.is_exact and not (is_judged and inexact)
     return Compared(errors, loss, inexact, drift)
+
+
+def _add_loss(loss: Loss, totals: Totals, place: slice, sums: Sums, is_judged: bool = False) -> None:
+    """Add a part of worker 0's total; one that is judged by its codec's promise is not judged again."""
+    total, gradients = totals.decoded[0][0][place], [own[place] for own in totals.gradients]
+    loss.add(total, gradients, sums)
+    if not is_judged:
+        loss.judge(total, gradients, sums, totals.is_float)
 
 
 class _Part(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from netfold.sim.errors import DataError
+from netfold.sim.report.answer.ranking import Entry, Group
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.spelling import names_hint
@@ -16,43 +16,50 @@ from netfold.spelling import names_hint
 
 @dataclass(frozen=True)
 class Baseline:
-    """A run; with `variant`, only that variant of it."""
+    """A run; with `variant`, that variant of it for all of its group."""
 
     run: Run
     variant: str = ""
+    is_only: bool = False  # there is no other run
 
     @property
     def name(self) -> str:
-        """The run, and the variant if there is only one."""
+        """The run, and the variant if one is wanted."""
         return f"{name_of(self.run)} {self.variant}".rstrip()
 
-    def against(self, variant: dict[str, Any]) -> dict[str, Any]:
-        """The variant to divide by: that of the same name, or the first if there is none."""
-        candidates: list[dict[str, Any]] = self.run.summary["variants"]
-        wanted = self.variant or variant["name"]
-        return next((entry for entry in candidates if entry["name"] == wanted), candidates[0])
+    def against(self, variant: Entry, group: Group) -> Entry | None:
+        """The variant of this run to divide a group's variant by; None if this run has none of the group.
+
+        It is the wanted one, or without a wanted one that of the same name, or else the group's baseline
+        among those of this run.
+        """
+        mine = [one for one in self.run.summary["variants"] if any(one is other for other in group.members)]
+        wanted = self.variant or ("" if self.is_only else variant["name"])
+        same = next((one for one in mine if one["name"] == wanted), None)
+        named = self.run.summary.get("baseline")
+        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
 
 
 def baseline_of(given: Path | None, loaded: Sequence[Run]) -> Baseline:
     """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
 
-    Of a single run it is a variant, the first by default.
+    Of a single run it is the baseline of each group, by default.
 
     Raises
     ------
     DataError
         There is no such folder, number or variant.
     """
-    only = str(loaded[0].summary["variants"][0]["name"]) if len(loaded) == 1 else ""
+    only = Baseline(loaded[0], is_only=len(loaded) == 1)
     if given is None:
-        return Baseline(loaded[0], only)
+        return only
     text = str(given)
     if not given.exists():
         for run in loaded:
             if text in _variants(run):
                 return Baseline(run, text)
         if text.isdecimal():
-            return Baseline(_numbered(text, loaded), only)
+            return replace(only, run=_numbered(text, loaded))
     if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
         names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
         raise DataError(
@@ -60,7 +67,7 @@ def baseline_of(given: Path | None, loaded: Sequence[Run]) -> Baseline:
             names_hint(text, names, "variants"),
         )
     run = load(given)
-    return Baseline(run, only if run.path == loaded[0].path else "")
+    return only if run.path == loaded[0].path else Baseline(run)
 
 
 def _variants(run: Run) -> list[str]:
@@ -91,10 +98,9 @@ def notes_on(run: Run, base: Baseline) -> list[str]:
         if mine[what] != theirs[what]
     ]
     if mine["scenario"] != theirs["scenario"]:
-        first = base.run.summary["variants"][0]["name"]
         notes = [
-            f"{name_of(run)}: another scenario; "
-            f"variants that the baseline lacks are compared with its '{first}'"
+            f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
+            "baseline, if that has an equal workload"
         ]
     else:
         notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
@@ -132,16 +138,16 @@ def _unmatched(run: Run, base: Run) -> list[str]:
     if not missing:
         return []
     what = f"variant{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-    return [f"{name_of(run)}: the baseline has no {what}, compared with '{names[0]}'"]
+    return [f"{name_of(run)}: the baseline has no {what}, compared with its own baseline"]
 
 
 def _other_workers(run: Run, base: Baseline) -> list[str]:
-    """One note on all variants whose number of workers differs from the baseline's."""
+    """One note on all variants that have other workers than the baseline's of the same name."""
+    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
     differing = [
-        f"'{entry['name']}' has {mine}, '{against['name']}' of the baseline {theirs}"
+        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
         for entry in run.summary["variants"]
-        if (mine := entry["metrics"]["workers"])
-        != (theirs := (against := base.against(entry))["metrics"]["workers"])
+        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
     ]
     return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
 

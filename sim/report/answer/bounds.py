@@ -6,10 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from netfold.sim.report import words
-from netfold.sim.results.reader import Run
 
 Parts = Sequence[Mapping[str, Any]]
 
@@ -28,6 +25,18 @@ _NAMES = {
     "merging": "merging on hosts",
     "unexplained": "something that was not recorded",
 }
+_COSTS = {  # what a cause costs a variant, and that it costs it nothing
+    "link": ("its links are the bottleneck", "its links are never the bottleneck"),
+    "loopback": ("its loopback ports are the bottleneck", "its loopback ports are never the bottleneck"),
+    "host": ("its hosts work on packets", "its hosts never hold packets up"),
+    "window": ("it waits for slots and windows", "it never waits for slots or windows"),
+    "timer": ("it waits for retransmissions", "it never waits for a retransmission"),
+    "latency": ("it waits for packets on their way", "it never waits for packets on their way"),
+    "device": ("its workers' devices are the bottleneck", "its workers' devices are never the bottleneck"),
+    "straggler": ("it waits for stragglers", "it never waits for a straggler"),
+    "merging": ("it waits for merging on hosts", "it never waits for merging on hosts"),
+    "unexplained": ("its time is not explained", "all of its time is explained"),
+}
 _REMEDIES = {
     "link": "with twice the rate",
     "loopback": "with twice the rate",
@@ -44,41 +53,6 @@ _REMEDIES = {
 def cause_name(cause: str) -> str:
     """A cause in the plural: "links"."""
     return _NAMES.get(cause, cause)
-
-
-def parts_of(run: Run, variant: Mapping[str, Any]) -> Parts:
-    """The parts of a variant's aggregation time, the largest first.
-
-    Runs of earlier versions have only their phases and the busy times of links: for them the network time in
-    which the busiest link was busy is its, and the rest of it is not explained.
-    """
-    if "bounds" in variant or not variant["metrics"]["breakdown"]:
-        recorded: Parts = variant.get("bounds", ())
-        return recorded
-    metrics = variant["metrics"]
-    shares: dict[str, float] = defaultdict(float)
-    for part in metrics["breakdown"]:
-        shares[part["phase"]] += part["share"] or 0.0
-    network = shares.pop("network", 0.0) + shares.pop("wait", 0.0)
-    total_us = metrics["aggregation_time_us"] or 0.0
-    unexplained = shares.pop("unexplained", 0.0)
-    found = [_part("device", "", name, share) for name, share in shares.items()]
-    links = run.links.filter(pl.col("variant") == variant["name"].partition("/")[0]).sort(
-        "busy_ps", descending=True, maintain_order=True
-    )
-    if links.height and total_us:
-        busy = min(network, links["busy_ps"][0] / (1e6 * total_us * metrics["steps"]))
-        is_loopback = links["source"][0] == links["target"][0]  # those versions had nothing inside hosts
-        found.append(_part("loopback" if is_loopback else "link", links["link"][0], "", busy))
-        network -= busy
-    found.append(_part("unexplained", "", "", network + unexplained))
-    ranked = sorted(found, key=lambda part: -part["share"])
-    return [part | {"time_us": part["share"] * total_us} for part in ranked if part["share"] > 0]
-
-
-def _part(cause: str, where: str, stage: str, share: float) -> dict[str, Any]:
-    unknown = {"busy": None, "alike": 0, "following": "", "following_busy": None, "hosts": 0, "faster": None}
-    return {"cause": cause, "where": where, "stage": stage, "share": share, **unknown}
 
 
 def short(parts: Parts) -> str:
@@ -111,7 +85,7 @@ def sentence(parts: Parts) -> str:
         return ""
     first, *others = parts
     close = [part for part in others if part["share"] >= CLOSE * first["share"]]
-    text = f"bound by {_told(first)}"
+    text = f"bottleneck: {_told(first)}"
     if close:
         text += f"; close to it: {', '.join(_told(part) for part in close)}"
     return f"{text}{_following(first)}{_remedy(first)}"
@@ -161,15 +135,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def because(fastest: tuple[str, Parts], other: tuple[str, Parts]) -> str:
-    """Why one variant is faster than another: the cause that costs it least in comparison; may be empty."""
-    mine, theirs = _by_cause(fastest[1]), _by_cause(other[1])
-    saved = {cause: time_us - mine.get(cause, 0.0) for cause, time_us in theirs.items()}
-    if not mine or not saved or max(saved.values()) <= 0:
+def because(mine: Parts, other: tuple[str, Parts]) -> str:
+    """Why a variant is faster than another: the cause that costs it least in comparison; may be empty."""
+    times, others = _by_cause(mine), _by_cause(other[1])
+    saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in others.items()}
+    if not times or not saved or max(saved.values()) <= 0:
         return ""
-    cause = max(saved, key=lambda one: saved[one])
-    own = f"for {words.time(mine[cause])}" if cause in mine else "at no time"
-    return f"{cause_name(cause)} bound it {own}, and {other[0]} for {words.time(theirs[cause])}"
+    cause = max(saved, key=lambda name: saved[name])
+    waits, never = _COSTS.get(cause, (f"{cause_name(cause)} take time", f"{cause_name(cause)} take no time"))
+    text = f"{waits} for {words.time(times[cause])}" if cause in times else never
+    return f"{text}, against {words.time(others[cause])} for {other[0]}"
 
 
 def _by_cause(parts: Parts) -> dict[str, float]:

@@ -8,13 +8,14 @@ from matplotlib.figure import Figure
 from netfold.sim.report import style
 from netfold.sim.report.networks.boxes import draw_tiers, tiers_height_inches
 from netfold.sim.report.networks.nodes import Look, draw_nodes, height_inches, legend_entries
+from netfold.sim.report.shown import Svg
 from netfold.topologies.layout import NODES_DRAWN_MAX, layout, tiers_of
 
 __all__ = ["Look", "draw_svg"]
 _AROUND_INCHES = 0.75  # title and legend
 
 
-def draw_svg(graph: nx.Graph, look: Look) -> bytes:
+def draw_svg(graph: nx.Graph, look: Look) -> Svg:
     """SVG of a valid graph; the same graph gives the same bytes."""
     with style.house_style():
         return style.to_svg(figure_of(graph, look))

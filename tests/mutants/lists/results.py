@@ -39,8 +39,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "one exact round makes a variant exact",
-                "all(record.exact for record in rounds)",
-                "any(record.exact for record in rounds)",
+                "all(record.merges_verified for record in rounds)",
+                "any(record.merges_verified for record in rounds)",
             ),
             (
                 "forecast misses are redone parts",

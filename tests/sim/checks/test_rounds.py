@@ -211,7 +211,11 @@ def test_wrong_words_are_counted_at_every_worker(
     for received, wrong in (([good, good], 0), ([good, bad], 2), ([bad, bad], 4)):
         findings = examine(Uncompressed(), zeros, zeros, [operation(merge, sent, received)])
 
-        assert (wrong, wrong == 0, True) == (findings.wrong_words, findings.is_exact, findings.is_integer)
+        assert (wrong, wrong == 0, True) == (
+            findings.wrong_words,
+            findings.merges_verified(),
+            findings.is_integer,
+        )
         first = findings.first_wrong
         assert (first is None) == (wrong == 0)
         if first is not None:
@@ -225,7 +229,7 @@ def test_float_words_are_counted_and_held_to_the_words_sent() -> None:
         Uncompressed(), zeros, zeros, [operation(Merge.FLOAT_ADD, [floats(1), floats(2)], [floats(9)] * 2)]
     )
 
-    assert (findings.wrong_words, findings.is_integer, findings.is_exact) == (0, False, False)
+    assert (findings.wrong_words, findings.is_integer, findings.bit_exact) == (0, False, None)
     assert (findings.float_words, findings.wrong_floats) == (2, 2)
     assert str(findings.first_wrong_float) == (
         "worker 0, word 0 of 'values' (received 9, the sum is 3 within 1.79e-07): "
@@ -258,7 +262,7 @@ def test_a_result_that_holds_some_workers_is_their_sum() -> None:
         )
 
     found = examine(FixedPoint(factor=1.0), gradients, decoded, [operation(right, right, right)])
-    assert (found.wrong_words, found.is_exact, found.max_abs_error) == (0, True, 0.0)
+    assert (found.wrong_words, found.merges_verified(), found.max_abs_error) == (0, True, 0.0)
     assert (found.workers_held_min, found.workers_held_mean) == (2, 2.5)
 
     wrong = held([101, 202, 333], [0b111, 0b111])
@@ -278,7 +282,7 @@ def test_words_that_were_added_as_floats_are_not_compared_with_integers() -> Non
 
     found = examine(FixedPoint(factor=1e6), gradients, decoded, [operation])
 
-    assert (found.wrong_words, found.is_exact, found.max_abs_error) == (0, False, 0.0)
+    assert (found.wrong_words, found.merges_verified(), found.max_abs_error) == (0, False, 0.0)
 
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -81,7 +81,7 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     assert (row["switch"], row["slot"], row["version"], row["stream"], row["unit"]) == ("s0", 0, 0, 0, 0)
     assert (row["waiting"], row["missing"], row["missing_count"]) == ([0, 1, 2], ["worker 1"], 1)
     assert by_name["dead"]["metrics"]["steps"] == 0
-    assert by_name["dead"]["metrics"]["exact"] is None
+    assert by_name["dead"]["metrics"]["merges_verified"] is None
 
 
 def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "  try: check what delays it: `device`, and `faults` that stop or slow it\n" in detail
     )
     assert variant["metrics"]["steps"] == 1
-    assert variant["metrics"]["exact"] is True
+    assert variant["metrics"]["merges_verified"] is True
     assert [check["verdict"] for check in variant["checks"] if check["name"] == "nothing_lost"] == ["stuck"]
 
 

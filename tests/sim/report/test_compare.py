@@ -91,7 +91,7 @@ def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> 
         f"{name}: seed 8, the baseline has 7",
         f"{name}: scenario file with sha256 {digest(b'name: other')}, the baseline has {digest(SCENARIO)}",
         f"{name}: --set seed=8, the baseline has nothing",
-        f"{name}: the baseline has no variants 'lossless', 'other', compared with 'ring'",
+        f"{name}: the baseline has no variants 'lossless', 'other', compared with its own baseline",
         f"{name}: a check failed, do not rely on its numbers",
     )
 
@@ -129,7 +129,8 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     name = "other/2026-11-21T19-12-51-seed8"
 
     assert compare([first, second]).notes == (
-        f"{name}: another scenario; variants that the baseline lacks are compared with its 'ring'",
+        f"{name}: another scenario; variants that the baseline lacks are compared with its own "
+        "baseline, if that has an equal workload",
     )
 
 
@@ -149,14 +150,15 @@ def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
         [
             *(
                 "aggregation",
-                "bound by",
+                "bottleneck",
                 "elements/s",
-                "× base",
+                "× baseline",
                 "iteration",
-                "× base",
-                "wire/worker",
-                "× base",
+                "× baseline",
+                "bytes/worker",
+                "× baseline",
             ),
+            "bit-exact",
             "verdict",
         ]
     )
@@ -183,11 +185,11 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
 
     assert cells(capture.get(), 0) == [
         *("1", "1", "ring", "128 µs", "–", "15.6 M", "1.00 ×", "168 µs", "1.00 ×", "8.20 kB"),
-        *("1.00 ×", "pass"),
+        *("1.00 ×", "yes", "pass"),
     ]
     assert cells(capture.get(), 1) == [
         *("2", "2", "ring", "256 µs", "–", "7.81 M", "0.500 ×", "296 µs", "1.76 ×", "8.20 kB"),
-        *("1.00 ×", "pass"),
+        *("1.00 ×", "yes", "pass"),
     ]
     assert found.rows[1].ratios == {
         "aggregation_elements_per_s": 0.5,
@@ -241,7 +243,18 @@ def test_json_holds_all_of_it(write: Callable[..., Path]) -> None:
 
     assert set(found) == {"baseline", "rows", "notes", "runs", "sort"}
     assert set(found["rows"][0]) == {
-        *("rank", "run", "variant", "verdict", "against", "bound", "parts", "metrics", "ratios"),
+        *(
+            "rank",
+            "run",
+            "variant",
+            "verdict",
+            "group",
+            "against",
+            "bottleneck",
+            "parts",
+            "metrics",
+            "ratios",
+        ),
     }
 
 

@@ -25,7 +25,7 @@ def test_terminal_table_fits_a_hundred_columns() -> None:
     assert re.search(r"ring .* 128 µs .* 168 µs .* 15\.6 M .* pass", capture.get())
     assert re.search(r"48\.0 µs .* 88\.0 µs .* 41\.7 M .* fail", capture.get())
     assert re.search(r"ring +│ +8\.20 kB .* yes", capture.get())
-    assert re.search(r"lossless-with-a-name-that-goes-on │ +1\.80 kB │ +5\.00 × │ no ", capture.get())
+    assert re.search(r"lossless-with-a-name-that-goes-on │ +1\.80 kB │ +5\.00 × │ yes ", capture.get())
 
 
 def printed(width: int, *fakes: Fake) -> list[str]:
@@ -50,36 +50,49 @@ def all_headings(lines: list[str]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("width", "tables"),
     [
-        (100, [["aggregation", "elements/s", "× first", "wire/worker", "compression", "exact", "verdict"]]),
+        (
+            100,
+            [
+                [
+                    "aggregation",
+                    "elements/s",
+                    "× baseline",
+                    "bytes/worker",
+                    "compression",
+                    "bit-exact",
+                    "verdict",
+                ]
+            ],
+        ),
         (
             80,
             [
-                ["aggregation", "elements/s", "× first", "wire/worker", "verdict"],
-                ["compression", "exact"],
+                ["aggregation", "elements/s", "× baseline", "bytes/worker", "verdict"],
+                ["compression", "bit-exact"],
             ],
         ),
         (
             61,
             [
-                ["aggregation", "elements/s", "× first", "verdict"],
-                ["wire/worker", "compression", "exact"],
+                ["aggregation", "elements/s", "× baseline", "verdict"],
+                ["bytes/worker", "compression", "bit-exact"],
             ],
         ),
         (
             60,
             [
                 ["aggregation", "verdict"],
-                ["elements/s", "× first", "wire/worker"],
-                ["compression", "exact"],
+                ["elements/s", "× baseline", "bytes/worker"],
+                ["compression", "bit-exact"],
             ],
         ),
         (
             40,
             [
                 ["aggregation", "verdict"],
-                ["elements/s", "× first"],
-                ["wire/worker"],
-                ["compression", "exact"],
+                ["elements/s", "× baseline"],
+                ["bytes/worker"],
+                ["compression", "bit-exact"],
             ],
         ),
     ],
@@ -117,10 +130,24 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
 
 def test_the_table_says_what_it_divides_by() -> None:
     assert (
-        "aggregation: mean per step; iteration: whole steps; × first: elements/s over that of ring; "
-        "wire/worker: sent by one worker, mean per step; compression: dense float32 bytes over the "
-        "payload of one worker"
-    ) in printed(300, RING, LOSSLESS)
+        "aggregation: mean per step; iteration: whole steps; × baseline: how many times as fast as ring, by "
+        "aggregation time; bytes/worker: sent by a worker, mean per step; compression: dense float32 bytes over "
+        "the payload, of all workers; bit-exact: the decoded sum is the exact one, bit for bit (n/a: added as "
+        "float32)"
+    ) in printed(400, RING, LOSSLESS)
+
+
+def test_a_lossy_variant_has_its_error_in_the_table_and_an_exact_one_says_so() -> None:
+    lines = printed(250, replace(RING, bit_exact=None), replace(LOSSLESS, bit_exact=False))
+
+    at = headings(lines).index("bit-exact")
+    assert headings(lines)[at : at + 3] == ["bit-exact", "nmse", "cosine"]
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    assert [row[at : at + 3] for row in cells] == [
+        ["n/a", "2.50e-01", "0.5000"],
+        ["no", "2.50e-01", "0.5000"],
+    ]
+    assert "nmse" not in headings(printed(250, RING, LOSSLESS))
 
 
 def test_held_out_data_has_a_column_where_there_were_tests() -> None:
@@ -146,9 +173,7 @@ def test_time_is_broken_down_in_the_order_of_a_round() -> None:
     with console.capture() as capture:
         console.print(results_table({"scenario": "quick", "seed": 7, **found}))
 
-    assert (
-        "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, later start 2 %" in capture.get()
-    )
+    assert "time of lossless: encode 6 %, values 67 %, index 8 %, decode 17 %, rank skew 2 %" in capture.get()
 
 
 def test_published_figures_stand_below_the_table() -> None:

@@ -111,7 +111,7 @@ def test_a_loss_that_diverges_has_an_exponent(loss: float, text: str) -> None:
 def test_parts_of_a_step_are_in_the_order_of_a_round_and_messages_in_their_own() -> None:
     names = [
         *(("network", "values"), ("decode", ""), ("wait", ""), ("encode", "")),
-        *(("network", "index"), ("later start", ""), ("network", "dense")),
+        *(("network", "index"), ("rank skew", ""), ("network", "dense")),
     ]
     rows = [
         {"phase": phase, "label": label, "time_us": 2.0, "share": 0.1, "payload_bytes": 30.0}
@@ -121,7 +121,7 @@ def test_parts_of_a_step_are_in_the_order_of_a_round_and_messages_in_their_own()
 
     assert [(part["phase"], part["label"]) for part in found] == [
         *(("encode", ""), ("network", "values"), ("network", "index"), ("network", "dense")),
-        *(("wait", ""), ("decode", ""), ("later start", "")),
+        *(("wait", ""), ("decode", ""), ("rank skew", "")),
     ]
     assert {(part["time_us"], part["share"], part["payload_bytes"]) for part in found} == {(8.0, 0.1, 120.0)}
     assert words.parts({"buckets": None, "breakdown": None}) == []

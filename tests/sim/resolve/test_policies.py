@@ -58,5 +58,5 @@ def test_a_sprayed_ring_counts_reordering_and_others_do_not(tmp_path: Path) -> N
     assert "packets_reordered" not in plain
     assert sprayed["packets_reordered"] > 0
     assert sprayed["packets_retransmitted_in_vain"] <= sprayed["packets_retransmitted"]
-    assert sprayed["exact"] == plain["exact"]
+    assert sprayed["bit_exact"] == plain["bit_exact"]
     assert sprayed["packets"] >= plain["packets"]

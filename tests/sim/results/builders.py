@@ -46,6 +46,8 @@ class Fake:
     references: tuple[Reference, ...] = ()
     estimates: int = 0  # elements of the sum of a step's bucket 0
     choices: tuple[str, ...] = ()  # of encodings, by bucket
+    bit_exact: bool | None = True
+    is_uncompressed: bool = False
 
     @property
     def exchange_us(self) -> int:
@@ -109,7 +111,8 @@ def rounds(fake: Fake) -> list[RoundRecord]:
             wire_bytes_down=fake.workers * (fake.payload_bytes + 200),
             nonzeros=100 + bucket,
             union_nonzeros=300 + bucket,
-            exact=fake.verdict == "pass",
+            merges_verified=fake.verdict == "pass",
+            bit_exact=fake.bit_exact,
             replicas_agree=True,
             workers_held_min=fake.workers,
             workers_held_mean=float(fake.workers),
@@ -209,7 +212,14 @@ def records(*fakes: Fake, **changes: Any) -> Records:
 
 def summary(*fakes: Fake, **changes: Any) -> dict[str, Any]:
     facts = {
-        fake.name: VariantFacts(fake.workers, 17, 9, references=fake.references, target=fake.target)
+        fake.name: VariantFacts(
+            fake.workers,
+            17,
+            9,
+            references=fake.references,
+            target=fake.target,
+            is_uncompressed=fake.is_uncompressed,
+        )
         for fake in fakes
     }
     return summarize(facts, records(*fakes, **changes))

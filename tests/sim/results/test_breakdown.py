@@ -48,14 +48,14 @@ def found(*buckets: list[Times]) -> dict[str, float]:
 def test_the_last_worker_measures_a_round() -> None:
     assert found([(0, 5, 20, 30), (2, 8, 30, 40)]) == {
         **{"encode": 6, "network": 22, "decode": 10},
-        "later start": 2,
+        "rank skew": 2,
     }
 
 
 def test_workers_in_step_explain_all() -> None:
     assert found([(0, 5, 20, 30)] * 4, [(50, 55, 60, 61)] * 4) == {
         **{"encode": 10, "network": 20, "decode": 11},
-        "later start": 0,
+        "rank skew": 0,
     }
 
 
@@ -63,7 +63,7 @@ def test_where_rounds_overlap_the_first_one_counts() -> None:
     """Bucket 1 begins in the middle of bucket 0, and only what comes after bucket 0 is its own."""
     assert found([(0, 10, 80, 100)], [(70, 90, 130, 150)]) == {
         **{"encode": 10, "network": 70 + 30, "decode": 20 + 20},
-        "later start": 0,
+        "rank skew": 0,
     }
 
 
@@ -77,7 +77,7 @@ def test_every_instant_counts_once(buckets: list[list[Times]]) -> None:
     spans = [(min(own[0] for own in one), max(own[-1] for own in one)) for one in buckets]
     if not covered_ps(spans):
         return
-    wanted = {"encode": 0, "network": 0, "decode": 0, "later start": 0}
+    wanted = {"encode": 0, "network": 0, "decode": 0, "rank skew": 0}
     first = sorted(range(len(buckets)), key=lambda bucket: (spans[bucket], bucket))
     for instant in range(60):
         bucket = next((one for one in first if spans[one][0] <= instant < spans[one][1]), None)
@@ -85,7 +85,7 @@ def test_every_instant_counts_once(buckets: list[list[Times]]) -> None:
             last = max(buckets[bucket], key=lambda own: (own[-1], own[0]))
             bounds = zip(("encode", "network", "decode"), last, last[1:], strict=False)
             does = [phase for phase, start, end in bounds if start <= instant < end]
-            wanted[does[0] if does else "later start"] += 1
+            wanted[does[0] if does else "rank skew"] += 1
 
     assert found(*buckets) == wanted
 
@@ -111,7 +111,7 @@ def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
     assert {"Where the aggregation time of a step goes", "ring", "lossless", "128 µs", "48.0 µs"} <= set(
         texts
     )
-    legend = ("encode", "network: values", "network: index", "decode", "later start")
+    legend = ("encode", "network: values", "network: index", "decode", "rank skew")
     assert set(legend) <= set(texts)
     assert (
         '<tr><td>ring</td><td>encode</td><td></td><td class="n">3.00 µs</td> <td class="n">2.34 %</td>'

@@ -48,7 +48,7 @@ def test_metrics_by_hand() -> None:
             part("encode", "", 44 - 41),
             part("network", "values", (144 - 44) + (164 - 148), 4000.0),
             part("decode", "", (148 - 144) + (168 - 164)),
-            part("later start", "", 41 - 40),
+            part("rank skew", "", 41 - 40),
         ],
         "payload_bytes_up": 8000,
         "wire_bytes_up": 16400,
@@ -69,7 +69,8 @@ def test_metrics_by_hand() -> None:
         "passes_per_result": None,
         "overflowed_words": 0,
         "loopback_busy": None,
-        "exact": True,
+        "bit_exact": True,
+        "merges_verified": True,
         "max_abs_error": 0.5,
         "nmse": 0.25,
         "cosine": 0.5,
@@ -157,9 +158,9 @@ def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_round_that_is_not_exact_is_enough(place: int) -> None:
     own = rounds(RING)
-    own[place] = replace(own[place], exact=False)
+    own[place] = replace(own[place], bit_exact=False)
 
-    assert summary(RING, rounds=own)["variants"][0]["metrics"]["exact"] is False
+    assert summary(RING, rounds=own)["variants"][0]["metrics"]["bit_exact"] is False
 
 
 def test_what_codecs_tell_is_counted_each_by_itself() -> None:
@@ -254,7 +255,7 @@ def test_a_stuck_variant_without_any_round_has_none() -> None:
         *("packets_retransmitted", "redo_messages", "overflowed_words"),
         *("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries"),
     }
-    assert unfinished(0, 1)["metrics"]["exact"] is True
+    assert unfinished(0, 1)["metrics"]["bit_exact"] is True
 
 
 def test_what_was_not_checked_has_not_passed() -> None:

@@ -87,7 +87,7 @@ def test_the_terminal_shows_codec_events_and_time_shares() -> None:
     chosen = replace(RING, choices=("packed", "dense"))
 
     assert lines(100, chosen)[-2:] == [
-        "time of ring: encode 2 %, values 91 %, decode 6 %, later start 1 %",
+        "time of ring: encode 2 %, values 91 %, decode 6 %, rank skew 1 %",
         "ring: packed in 2 rounds, dense in 2 rounds",
     ]
 

@@ -78,7 +78,7 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
     assert "\n  worker 1 has crashed\n" in detail
     assert summary.variants["tiny"]["metrics"]["steps"] == 1
     assert summary.detail("tiny", "nothing_lost").startswith("1 of 3 rounds aggregated")
-    assert summary.variants["tiny"]["metrics"]["exact"] is True
+    assert summary.variants["tiny"]["metrics"]["merges_verified"] is True
 
 
 def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> Non
         "atp-loss-1": "pass",
     }
     for name in ("switchml", "atp-loss-1"):
-        assert summary.variants[name]["metrics"]["exact"] is True
+        assert summary.variants[name]["metrics"]["merges_verified"] is True
         assert set(summary.checks(name).values()) == {"pass"}
     detail = summary.detail("switchml-loss-1", "finishes")
     first = re.search(f"first {SLOT} at s0: .* missing, last event ", detail)
@@ -140,8 +140,8 @@ def test_two_racks_agree_with_one(tmp_path: Path) -> None:
     summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
 
     assert (summary.exit_code, summary.verdict) == (0, "pass")
-    assert summary.variants["tree"]["metrics"]["exact"] is True
-    assert summary.variants["one-switch"]["metrics"]["exact"] is True
+    assert summary.variants["tree"]["metrics"]["merges_verified"] is True
+    assert summary.variants["one-switch"]["metrics"]["merges_verified"] is True
 
 
 def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> None:

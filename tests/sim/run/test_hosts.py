@@ -125,7 +125,7 @@ def test_hosts_change_times_and_nothing_else(tmp_path: Path, hosts: str, collect
     """The same bytes on the wires, nothing sent again: default timeouts know what hosts take."""
     plain = measure(tmp_path, f"collective={collective}", text=LONG)
     slower = measure(tmp_path, f"collective={collective}", f"hosts={hosts}", text=LONG)
-    for name in ("wire_bytes_up", "wire_bytes_down", "packets", "packets_retransmitted", "exact"):
+    for name in ("wire_bytes_up", "wire_bytes_down", "packets", "packets_retransmitted", "bit_exact"):
         assert slower[name] == plain[name], name
     assert slower["packets_retransmitted"] == 0
     assert slower["aggregation_time_us"] > plain["aggregation_time_us"]

@@ -28,7 +28,8 @@ METRICS = {
     "packets": int,
     "packets_lost": int,
     "packets_retransmitted": int,
-    "exact": bool,
+    "bit_exact": bool,
+    "merges_verified": bool,
     "max_abs_error": float,
     "union_density": float,
 }
@@ -149,7 +150,7 @@ def test_what_a_ring_sends(tmp_path: Path) -> None:
     data_bytes = 3 * 4 * 4 * frame.wire_bytes(256, first=False, last=False)
     assert data_bytes + 3 * 3 * frame.ack_bytes <= found["wire_bytes_up"]
     assert found["wire_bytes_up"] <= data_bytes + 3 * 4 * frame.ack_bytes
-    assert (found["compression_ratio"], found["exact"]) == (1.0, False)
+    assert (found["compression_ratio"], found["merges_verified"]) == (1.0, False)
 
 
 def reference_round(spec: SyntheticSpec, codec: Codec, workers: int, seed: int) -> tuple[int, float]:
@@ -172,7 +173,7 @@ def test_a_sparse_gradient(tmp_path: Path, collective: str) -> None:
     assert 200_000 / payload_bytes == found["compression_ratio"] > 5
     assert density == found["union_density"]
     assert found["density"] == 0.01
-    assert found["exact"]
+    assert found["merges_verified"]
 
 
 @pytest.mark.parametrize("collective", ["collective.frame=udp-256", RING])
@@ -184,5 +185,5 @@ def test_loss_costs_packets_and_time_and_nothing_else(tmp_path: Path, collective
     assert lossy["packets_lost"] > 0 == whole["packets_lost"]
     assert lossy["wire_bytes_up"] > whole["wire_bytes_up"]
     assert lossy["aggregation_time_us"] > whole["aggregation_time_us"]
-    assert lossy["exact"]
+    assert lossy["merges_verified"]
     assert lossy["max_abs_error"] == whole["max_abs_error"]

@@ -72,7 +72,7 @@ def test_every_kind_runs_and_sums_exactly(tmp_path: Path, collective: dict[str, 
 
     assert run.verdict == "pass"
     assert run.steps["variant"].n_unique() == len(KINDS)
-    assert run.rounds["exact"].all()
+    assert run.rounds["merges_verified"].all()
 
 
 def test_links_and_profiles_change_by_pattern(tmp_path: Path) -> None:

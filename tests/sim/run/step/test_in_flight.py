@@ -64,7 +64,15 @@ def run(folder: Path, *sets: str) -> tuple[JobResult, Outcome]:
         (job,) = run_variant(resolved, resolved.variants[0]).jobs
     journal = job.journal
     rounds = sorted(
-        (one.step, one.bucket, one.messages, one.payload_bytes_up, one.exact, one.choice, one.redone_parts)
+        (
+            one.step,
+            one.bucket,
+            one.messages,
+            one.payload_bytes_up,
+            one.merges_verified,
+            one.choice,
+            one.redone_parts,
+        )
         for one in journal.rounds
     )
     notes = sorted((one.step, one.bucket, one.kind, one.text, one.count) for one in journal.notes)
