@@ -29,6 +29,7 @@ class Network:
     nodes: tuple[str, ...]
     profiles: tuple[str, ...]  # of the switches; "" for hosts
     is_host: NDArray[np.bool_]  # (N,)
+    tiers: tuple[int, ...]  # of the switches; 0 for hosts
     link_names: tuple[str, ...]  # "h0->s0"
     link_source: NDArray[np.int32]  # (L,) node
     link_target: NDArray[np.int32]  # (L,) node
@@ -86,6 +87,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
     return Network(
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
+        tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
         is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
         link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),
         link_source=link_source,

@@ -181,7 +181,7 @@ def trees(
         "switch": switches[0],
         "loopback_link": loopback(switches[0]),
         "branches": tuple(
-            Branch(switch, parent, loopback(switch), route=int(random.integers(1000)))
+            Branch(switch, parent, loopback(switch), route=int(random.integers(-3, 1000)))
             for switch, parent in zip(switches[1:], parents, strict=False)
         ),
         "homes": tuple(map(int, homes)) if count else (),
@@ -280,7 +280,7 @@ def jobs(
         timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
         first_timeout_ps=draw(st.sampled_from([3_000_000, 50_000_000])),
         timeout_max_ps=40_000_000,
-        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        routes=tuple(map(int, random.integers(-3, 1000, size=len(workers)))),
         program=program,
         overflow=overflow,
         slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
@@ -327,7 +327,7 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
         timeout_ps=draw(st.sampled_from([2_000_000, 9_000_000])),
         first_timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
         timeout_max_ps=40_000_000,
-        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        routes=tuple(map(int, random.integers(-3, 1000, size=len(workers)))),
         loopback_link=draw(st.sampled_from([-1, loopback])),
         program=ATP,
         overflow=Overflow.STICKY,
@@ -359,8 +359,9 @@ def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
         window=window,
         timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
         ack_every=draw(st.integers(1, window)),
-        route=draw(st.integers(0, 1000)),
+        route=draw(st.integers(-3, 1000)),
         key=draw(st.integers(0, 2**64 - 1)),
+        ack_route=draw(st.none() | st.integers(-3, 1000)),
     )
     return draw(st.sampled_from([0, 0, 300_000, 5_000_000])), flow
 
