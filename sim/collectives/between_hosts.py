@@ -6,8 +6,8 @@ Such a collective is a schedule: which worker sends which chunk to which other, 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar, NamedTuple
@@ -15,8 +15,6 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import AfterValidator
 
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout
@@ -25,6 +23,7 @@ from netfold.sim.errors import shown
 from netfold.sim.keys.fields import AutoTime, Count, Size
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.crowding import crowding_warnings
 from netfold.sim.plan.frames import frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Busiest,
@@ -40,7 +39,7 @@ from netfold.sim.plan.idle_network import (
 )
 from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.devices.device import Device, memory_bps
-from netfold.topologies.routing import Network, path, shares
+from netfold.topologies.routing import Network, flow_key_plain, path, shares
 
 
 def _holds_a_word(value: int) -> int:
@@ -50,6 +49,7 @@ def _holds_a_word(value: int) -> int:
 
 
 Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
+KeyOf = Callable[[int, int, int], int]  # of a flow: its sender, receiver and channel
 WORD_BYTES = 4
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
@@ -190,9 +190,9 @@ class Schedule:
         if job.codec.may_be_absent:
             frame = with_members(frame, len(job.hosts), per_packet=False)
         steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
-        route_of = partial(host_route, seed, job.index)
+        key_of = partial(flow_key_plain, seed, job.index)
         window = Window(frame, section.window, frame.ack_bytes)
-        stages = [(one, traffic_of(network, nodes, one.pairs, route_of)) for one in steps.stages]
+        stages = [(one, traffic_of(network, nodes, one.pairs, key_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
         sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
         timeout_ps = auto_timeout_ps(all_windows_trip_ps(network, sent, window))
@@ -214,9 +214,15 @@ class Schedule:
         carriers = [carrier_of(network, traffic, frame, job.device, one) for one, traffic in stages]
         carrier = in_turn(carriers)
         if steps.overlaps:
-            words_s = pace_of(network, nodes, steps, route_of, frame).elements_per_s
+            words_s = pace_of(network, nodes, steps, key_of, frame).elements_per_s
             carrier = replace(carrier, rate_bps=max(1, round(32 * words_s)))
-        return Resolved(plan, fitted(job.codec, carrier))
+        ways = {
+            flow: way.there
+            for stage, traffic in stages
+            for flow, way in zip(with_channels(stage.pairs), traffic.paths, strict=True)
+        }
+        told = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways.values())
+        return Resolved(plan, fitted(job.codec, carrier), warnings=told)
 
     def _tables_bytes(self, workers: int) -> int:
         """Memory of the tables of its schedule."""
@@ -236,20 +242,18 @@ class Schedule:
 
     def pace(self, network: Network, nodes: Sequence[int], seed: int, job: int, frame: Frame) -> Pace:
         """Closed form for dense words: hops one after the other, each with one chunk."""
-        return pace_of(network, nodes, self.steps(len(nodes)), partial(host_route, seed, job), frame)
+        return pace_of(network, nodes, self.steps(len(nodes)), partial(flow_key_plain, seed, job), frame)
 
 
-def pace_of(
-    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
-) -> Pace:
+def pace_of(network: Network, nodes: Sequence[int], steps: Steps, key_of: KeyOf, frame: Frame) -> Pace:
     """Closed form of a schedule for dense words on an idle network.
 
     Stages take their times one after the other. If they overlap, the link on which they put the most, all
     together, says how long they take.
     """
     if steps.overlaps:
-        return _overlapping_pace(network, nodes, steps, route_of, frame)
-    paces = [_stage_pace(network, nodes, stage, route_of, frame) for stage in steps.stages]
+        return _overlapping_pace(network, nodes, steps, key_of, frame)
+    paces = [_stage_pace(network, nodes, stage, key_of, frame) for stage in steps.stages]
     if len(paces) == 1:
         return paces[0]
     slowest = min(paces, key=lambda pace: pace.elements_per_s)
@@ -257,11 +261,9 @@ def pace_of(
     return Pace(elements_per_s, sum(pace.latency_ps for pace in paces), slowest.busiest)
 
 
-def _stage_pace(
-    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
-) -> Pace:
+def _stage_pace(network: Network, nodes: Sequence[int], steps: Steps, key_of: KeyOf, frame: Frame) -> Pace:
     """The same of one stage."""
-    traffic = traffic_of(network, nodes, steps.pairs, route_of)
+    traffic = traffic_of(network, nodes, steps.pairs, key_of)
     busiest = busiest_link(network, traffic.load, frame)
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
@@ -271,13 +273,13 @@ def _stage_pace(
 
 
 def _overlapping_pace(
-    network: Network, nodes: Sequence[int], steps: Steps, route_of: Callable[[int], int], frame: Frame
+    network: Network, nodes: Sequence[int], steps: Steps, key_of: KeyOf, frame: Frame
 ) -> Pace:
     """The same of stages that are under way at the same time."""
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     parts, streams, latency_ps = dict[int, float](), dict[int, float](), 0
     for stage in steps.stages:
-        traffic = traffic_of(network, nodes, stage.pairs, route_of)
+        traffic = traffic_of(network, nodes, stage.pairs, key_of)
         latency_ps += (stage.trips or stage.hops) * one_way_ps(network, traffic, packet_bytes)
         latency_ps += _wait_ps(network, traffic, stage, frame)
         for link, count in traffic.load.items():
@@ -299,17 +301,26 @@ def _wait_ps(network: Network, traffic: Traffic, steps: Steps, frame: Frame) -> 
 
 
 def traffic_of(
-    network: Network, nodes: Sequence[int], pairs: Sequence[tuple[int, int]], route_of: Callable[[int], int]
+    network: Network, nodes: Sequence[int], pairs: Sequence[tuple[int, int]], key_of: KeyOf
 ) -> Traffic:
     """Paths of messages that hosts send at the same time; acknowledgements delay no messages."""
     paths, load = [], defaultdict[int, float](int)
-    for sender, receiver in pairs:
-        source, target, route = nodes[sender], nodes[receiver], route_of(sender)
-        there, back = path(network, source, target, route), path(network, target, source, route)
+    for sender, receiver, channel in with_channels(pairs):
+        source, target, key = nodes[sender], nodes[receiver], key_of(sender, receiver, channel)
+        there = path(network, source, target, key)
+        back = path(network, target, source, key_of(receiver, sender, channel))
         paths.append(WorkerPath(tuple(there), (), tuple(back)))
-        for link, share in shares(network, source, target, route).items():
+        for link, share in shares(network, source, target, key).items():
             load[link] += share
     return Traffic(tuple(paths), dict(load))
+
+
+def with_channels(pairs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The pairs, and how many equal ones were before each: the channel of its messages."""
+    before = Counter[tuple[int, int]]()
+    for pair in pairs:
+        yield *pair, before[pair]
+        before[pair] += 1
 
 
 def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> HostCarrier:
@@ -345,8 +356,3 @@ def in_turn(carriers: Sequence[HostCarrier]) -> HostCarrier:
     rate_bps = 1 / sum(1 / one.rate_bps for one in carriers)
     latency_ps = sum(one.latency_ps for one in carriers)
     return replace(carriers[0], latency_ps=latency_ps, rate_bps=max(1, round(rate_bps)))
-
-
-def host_route(seed: int, job: int, worker: int) -> int:
-    """The key that selects the path of a worker's messages among equal ones."""
-    return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33

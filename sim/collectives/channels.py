@@ -12,9 +12,10 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
-from netfold.sim.collectives.between_hosts import HostPlan, host_route
+from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import RunContext
 from netfold.sim.engine.interface import Flow
+from netfold.topologies.routing import flow_key_plain
 
 
 class Parcel(NamedTuple):
@@ -79,7 +80,8 @@ class Channels:
             window=min(plan.window, max(plan.ack_every, packets)),  # the engine allocates it
             timeout_ps=plan.timeout_ps,
             ack_every=plan.ack_every,
-            route=host_route(context.seed, context.job, source),
+            route=flow_key_plain(context.seed, context.job, source, target),
+            ack_route=flow_key_plain(context.seed, context.job, target, source),
             key=key,
             job=context.job,
             waits_for_loss=plan.waits_for_loss,

@@ -3,13 +3,13 @@
 It is no bound: the busiest link and all delays are added as if nothing overlapped, so a run can be faster.
 
 What it assumes: words travel without headers and acknowledgements; hosts that take time work on packets of
-1024 B; links are idle and full duplex; each pair
-of workers uses one path, as in a run with the same seed; hosts and switches merge in no time, and no window
-limits what is sent; packets take no time on the wire besides that of the words on the busiest link. Ways
-that follow one another take the delays of a word's longest way from worker to worker where each sends to one
-other, as in a ring, and of the longest way up and down a tree; elsewhere each takes those of the longest
-path between two workers that send at the same time. Stages that follow one another begin together at all
-workers; those of a collective that cuts a message into blocks overlap.
+1024 B; links are idle and full duplex; each pair of workers uses one path for each channel, as in a run
+with the same seed; hosts and switches merge in no time, and no window limits what is sent; packets take no
+time on the wire besides that of the words on the busiest link. Ways that follow one another take the delays
+of a word's longest way from worker to worker where each sends to one other, as in a ring, and of the
+longest way up and down a tree; elsewhere each takes those of the longest path between two workers that send
+at the same time. Stages that follow one another begin together at all workers; those of a collective that
+cuts a message into blocks overlap.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.collectives.between_hosts import Steps, host_route
+from netfold.sim.collectives.between_hosts import Steps, with_channels
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.units import PS_PER_S
-from netfold.topologies.routing import Network, path, shares
+from netfold.topologies.routing import Network, flow_key_plain, path, shares
 
 WORD_BITS = 32
 PACKET_BYTES = 1024
@@ -74,8 +74,8 @@ def _there(
     """Delays from sender to receiver, by pair, and how many messages each link carries at the same time."""
     delays_ps, load = [], defaultdict[int, float](int)
     delay_ps = network.delay_ps.tolist()
-    for sender, receiver in stage.pairs:
-        between = nodes[sender], nodes[receiver], host_route(seed, 0, sender)
+    for sender, receiver, channel in with_channels(stage.pairs):
+        between = nodes[sender], nodes[receiver], flow_key_plain(seed, 0, sender, receiver, channel)
         links = path(network, *between)
         delays_ps.append(sum(delay_ps[link] for link in links))
         spread = shares(network, *between) if network.policy.is_sprayed else Counter(links)

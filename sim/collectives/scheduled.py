@@ -17,7 +17,7 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine
 from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.sim.collectives.between_hosts import HostPlan, host_route
+from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, merge_ps, merge_words_ps
 from netfold.sim.engine.schedule import Schedule
@@ -58,7 +58,7 @@ class ScheduledCollective(HostCollective):
         super().__init__(context)
         self._plan = plan
         workers = range(self.workers)
-        self._routes = tuple(host_route(context.seed, context.job, worker) for worker in workers)
+        self._ranks = tuple(workers)  # of its workers in the job
         self._delayed = tuple(worker for worker in workers if context.hosts.is_delayed(worker))
         self._under_way: dict[int, _UnderWay] = {}  # by message
 
@@ -99,7 +99,6 @@ class ScheduledCollective(HostCollective):
         operation = Operation(
             schedule=schedule,
             hosts=context.nodes,
-            routes=self._routes,
             frame=plan.frame,
             window=plan.window,
             timeout_ps=plan.timeout_ps,
@@ -114,6 +113,7 @@ class ScheduledCollective(HostCollective):
             lane_bits=message.lane_bits,
             lifted_words=message.merged_words,
             merge_ps=None if is_host else self._merge_ps(schedule, ends, message),
+            ranks=self._ranks,
             asks=self._delayed,
             waits_for_loss=plan.waits_for_loss,
         )

@@ -12,7 +12,7 @@ def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
     """A row for a message, with its likely cause."""
     nodes = snapshot.network.nodes
     there = path(snapshot.network, flow.source, flow.target, flow.route)
-    back = path(snapshot.network, flow.target, flow.source, flow.route)
+    back = path(snapshot.network, flow.target, flow.source, flow.ack_route)
     cause = next(
         (
             Cause(f"{nodes[node]} has crashed", CRASH_ADVICE)

@@ -37,6 +37,7 @@ class WaitingFlow(NamedTuple):
     source: int  # node
     target: int
     route: int
+    ack_route: int
     opened_ps: int
     packet_bytes: int
     owner: int = 0  # job of the variant

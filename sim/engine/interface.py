@@ -99,7 +99,7 @@ class Job:
     timeout_ps: int
     first_timeout_ps: int
     timeout_max_ps: int  # doubling stops here
-    routes: tuple[int, ...]  # per worker, non-negative: picks among equal-cost paths
+    routes: tuple[int, ...]  # per worker: picks among equal-cost paths
     loopback_link: int = -1  # link from the switch to itself that every result passes, or -1
     program: ProgramSpec = field(default_factory=default_program)  # what its switches run
     overflow: Overflow = Overflow.WRAP
@@ -276,10 +276,16 @@ class Flow:
     window: int
     timeout_ps: int
     ack_every: int
-    route: int
+    route: int  # picks among equal paths, see `topologies/routing/flows.py`
     key: int
     job: int = 0  # that its retransmissions are counted for
     waits_for_loss: bool = False  # its timer does nothing before something is lost
+    ack_route: int | None = None  # of its acknowledgements; None: the same
+
+    @property
+    def route_back(self) -> int:
+        """The route of its acknowledgements."""
+        return self.route if self.ack_route is None else self.ack_route
 
 
 @dataclass(frozen=True)
@@ -326,6 +332,7 @@ class WaitingTransfer(NamedTuple):
     source: int  # node
     target: int
     route: int
+    ack_route: int
     job: int
     packet_bytes: int
     opened_ps: int

@@ -122,7 +122,9 @@ class Fabric:
         self.engine.advance(now_ps)
         number = self.engine.open_flow(flow)
         size_bytes = flow.frame.wire_bytes(min(flow.words_count, flow.frame.elements), first=True, last=True)
-        self._flows[number] = WaitingFlow(flow.source, flow.target, flow.route, now_ps, size_bytes, flow.job)
+        self._flows[number] = WaitingFlow(
+            flow.source, flow.target, flow.route, flow.route_back, now_ps, size_bytes, flow.job
+        )
         return self._expect("flow", -1, number)
 
     def open_schedule(self, operation: Operation, name: str, answer: Callable[[int], None]) -> int:
@@ -299,6 +301,4 @@ class Fabric:
                 f"transfer {number} from worker {schedule.source[number]} to worker "
                 f"{schedule.target[number]} (step {steps[number]}) of {name}, flow {one.flow}"
             )
-            yield WaitingFlow(
-                one.source, one.target, one.route, one.opened_ps, one.packet_bytes, one.job, what
-            )
+            yield WaitingFlow(*one[3:7], one.opened_ps, one.packet_bytes, one.job, what)

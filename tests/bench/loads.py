@@ -2,7 +2,9 @@
 
 W1: 8 hosts on one switch, 100 Gbps, 1 us; host i sends to host i + 1 in packets of 1000 B, no payload.
 W2: a k-ary fat tree of such links, k³/4 hosts; host i sends to the host that a random permutation without
-    fixed points names, over one random shortest path, in the same packets and with the same window.
+    fixed points names, over one random shortest path, in the same packets and with the same window. Every
+    switch takes the link of the same random number, mod count, as it did before keys were hashed at every
+    switch: so runs compare. Flows that are hashed to these paths take them.
 W4: SwitchML on one switch: 8 workers, 100 Gbps, 1 us, 512 slots of 256 values, frames of 1106 B; values
     are carried and summed.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, Policy, compile_network, path
+from netfold.topologies.routing import Network, Policy, compile_network, path, planned_key
 from netfold.topologies.routing.policies import ECMP
 from tests.topologies.fabrics import fat_tree
 
@@ -73,9 +76,11 @@ def w2(packets: int, k: int = 8, policy: Policy = ECMP) -> Measured:
     engine = Engine(fabric, 1)
     frame, targets = Frame("w2", elements=250, overhead_bytes=0, ack_bytes=0), permutation(k**3 // 4)
     hops, random = 0, np.random.default_rng(3)
-    routes = [int(random.integers(2**31)) for _ in targets]
-    for host, (target, route) in enumerate(zip(targets, routes, strict=True)):
-        hops += len(path(fabric, host, target, route)) * packets
+    routes = []
+    for host, target in enumerate(targets):
+        links = path(fabric, host, target, planned_key(int(random.integers(2**31))))
+        routes.append(next(key for key in count() if path(fabric, host, target, key) == links))
+        hops += len(links) * packets
     started = time.process_time()
     for host, (target, route) in enumerate(zip(targets, routes, strict=True)):
         engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, route, host))

@@ -16,7 +16,7 @@ from ns.port.wire import Wire
 from ns.switch.switch import SimplePacketSwitch
 
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.routing import compile_network, path
+from netfold.topologies.routing import compile_network, path, planned_key
 from tests.bench.loads import HOSTS, Measured, permutation
 from tests.topologies.fabrics import fat_tree
 
@@ -67,7 +67,7 @@ def w2(packets: int, k: int = 8) -> Measured:
     ends: list[dict[int, PacketSink]] = [{} for _ in ports]
     hops = 0
     for host, target in enumerate(targets):
-        links = path(network, host, target, int(random.integers(2**31)))
+        links = path(network, host, target, planned_key(int(random.integers(2**31))))
         hops += len(links) * packets
         for link, following in pairwise(links):
             fibs[link][host] = following

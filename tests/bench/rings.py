@@ -44,7 +44,6 @@ def ring(hosts: int, words: int, times: int = 1, merge: Merge | None = None) -> 
             Operation(
                 schedule=schedule,
                 hosts=tuple(range(hosts)),
-                routes=(0,) * hosts,
                 frame=FRAME,
                 window=512,
                 timeout_ps=LONG_PS,

@@ -30,6 +30,7 @@ class Network:
     profiles: tuple[str, ...]  # of the switches; "" for hosts
     is_host: NDArray[np.bool_]  # (N,)
     island: NDArray[np.int64]  # (N,) of a GPU, the island that it is in; -1: none
+    tiers: tuple[int, ...]  # of the switches; 0 for hosts
     link_names: tuple[str, ...]  # "h0->s0"
     link_source: NDArray[np.int32]  # (L,) node
     link_target: NDArray[np.int32]  # (L,) node
@@ -87,6 +88,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
     return Network(
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
+        tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
         is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
         island=np.array([graph.nodes[name].get("island", -1) for name in nodes], dtype=np.int64),
         link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),

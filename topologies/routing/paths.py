@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.topologies.routing.flows import way_of_plain
 from netfold.topologies.routing.network import Network
 from netfold.topologies.routing.valiant import detour
-
-ENTROPY = 2**31  # of a sprayed packet: so many values
 
 
 def next_links(network: Network, node: int, target: int) -> list[int]:
@@ -34,12 +32,10 @@ def next_links(network: Network, node: int, target: int) -> list[int]:
 def path(network: Network, source: int, target: int, key: int) -> list[int]:
     """Links that a flow takes from one node to another; empty if they are the same.
 
-    The choice at each node is number `key mod count` of `next_links`, where `key` is a hash of the flow
-    (equal-cost multi-path by modulo-N hash, RFC 2991). The same key serves every node, so where a path has
-    several choices in a row they are correlated, as they are among real switches that share one hash
-    function ("hash polarisation"). Where packets are sprayed over paths between hosts, this is the path of
-    a packet whose entropy is `key mod 2^31`; each node hashes it anew. See `policies.py` for the other
-    policies. Links inside the two hosts are its first and its last.
+    Each node hashes the key anew (`flows.way_of`), so choices in a row do not depend on each other: among
+    switches that share one hash function they would, and leave most links unused ("hash polarisation").
+    The key of a sprayed packet is its entropy. See `policies.py` for the other policies. Links inside the
+    two hosts are its first and its last.
     """
     out, into = _ends(network, source, target)
     return [*out, *_between(network, source, target, key), *into]
@@ -61,10 +57,6 @@ def _ends(network: Network, source: int, target: int) -> tuple[list[int], list[i
 
 def _between(network: Network, source: int, target: int, key: int) -> list[int]:
     """The links of a path outside hosts."""
-    if not _is_steered(network, source, target):
-        return _walk(network, source, target, key)
-    if network.policy.is_sprayed:
-        return _walk(network, source, target, key % ENTROPY, is_sprayed=True)
     between = detour_of(network, source, target, key)
     if between < 0:
         return _walk(network, source, target, key)
@@ -78,6 +70,11 @@ def shares(network: Network, source: int, target: int, key: int) -> dict[int, fl
     """
     if not (network.policy.is_sprayed and _is_steered(network, source, target)):
         return dict(Counter(path(network, source, target, key)))
+    return equal_shares(network, source, target)
+
+
+def equal_shares(network: Network, source: int, target: int) -> dict[int, float]:
+    """The share of packets on each link of all equal paths, if they divide evenly at every node."""
     found: dict[int, float] = {}
     here: dict[int, float] = {source: 1}
     while target not in here:  # all paths are equally long
@@ -104,12 +101,11 @@ def _is_steered(network: Network, source: int, target: int) -> bool:
     return bool(network.is_host[source] and network.is_host[target])
 
 
-def _walk(network: Network, source: int, target: int, key: int, *, is_sprayed: bool = False) -> list[int]:
+def _walk(network: Network, source: int, target: int, key: int) -> list[int]:
     links: list[int] = []
     node = source
     while node != target:
         choices = next_links(network, node, target)
-        number = splitmix64_plain(key << 32 | node) if is_sprayed else key
-        links.append(choices[number % len(choices)])
+        links.append(choices[way_of_plain(key, node, len(choices))])
         node = int(network.link_target[links[-1]])
     return links

@@ -39,7 +39,8 @@ SCHEDULE = Schedule(KIND, _steps)
 
 def _resolve(section: AllGatherSection, job: JobContext) -> Resolved:
     make_plan = partial(ChunkedPlan, chunk_words=section.chunk_words)
-    return SCHEDULE.resolve_on(section, job, job.nodes, make_plan)._replace(warnings=section.warnings)
+    found = SCHEDULE.resolve_on(section, job, job.nodes, make_plan)
+    return found._replace(warnings=(*section.warnings, *found.warnings))
 
 
 def _start(plan: ChunkedPlan, context: RunContext) -> Collective:

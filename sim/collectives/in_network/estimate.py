@@ -22,7 +22,7 @@ from netfold.sim.errors import NetfoldError
 from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.routing import Network, path
+from netfold.topologies.routing import Network, path, planned_key
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts
@@ -75,7 +75,8 @@ def estimate_in_network(
     if not roots:
         found = ", ".join(sorted(profiles - {""}))
         raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
-    workers = _Workers.of(network, nodes, mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
+    key = planned_key(mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
+    workers = _Workers.of(network, nodes, key)
     slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
     fastest: Estimate | None = None
     for root in _nearest(network, workers, roots)[:ROOTS_MAX]:

@@ -73,7 +73,7 @@ def _resolve(section: ParameterServerSection, job: JobContext) -> Resolved:
     schedule = Schedule(KIND, partial(steps_of, servers=section.servers))
     make_plan = partial(ServerPlan, chunk_words=section.chunk_words, servers=nodes, owners=owners)
     found = schedule.resolve_on(section, job, (*job.nodes, *nodes), make_plan)
-    return found._replace(warnings=section.warnings)
+    return found._replace(warnings=(*section.warnings, *found.warnings))
 
 
 def _places(section: ParameterServerSection, job: JobContext) -> tuple[tuple[int, ...], tuple[int, ...]]:

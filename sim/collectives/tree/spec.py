@@ -86,7 +86,7 @@ def _resolve(section: TreeSection, job: JobContext) -> Resolved:
     cells = section.trees * max(1, -(-job.elements // (section.trees * section.chunk_words)))
     size = partial(_size, cells=cells)
     found = Schedule(KIND, steps, size).resolve_on(section, job, job.nodes, make_plan)
-    return found._replace(warnings=section.warnings)
+    return found._replace(warnings=(*section.warnings, *found.warnings))
 
 
 def _size(workers: int, cells: int) -> ScheduleSize:

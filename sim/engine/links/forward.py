@@ -6,14 +6,12 @@ Elsewhere it would only take long to compile: there `put_by_call` and `dispatch`
 
 from __future__ import annotations
 
-import numpy as np
-
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import splitmix64
 from netfold.sim.engine.links.link import append_in_flight, queue_or_drop
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import APPLY_FAULTS, World
+from netfold.topologies.routing.flows import way_of
 
 
 @inlined
@@ -47,17 +45,8 @@ def next_link(world: World, node: int, row: int) -> int:
             return int(-1 - here.degree if packet.target == here.first_set else here.link)
         number = natural(here.first_set + port - here.degree)
         first, ways = world.sets[number, 0], world.sets[number, 1]
-        way = np.uint32(packet.route) % np.uint32(ways)
-        if packet.route < 0:
-            way = sprayed_way(packet.route, node, ways)
-        port = int(world.ports[natural(first + int(way))])
+        port = int(world.ports[natural(first + int(way_of(packet.route, node, ways)))])
     return int(here.link + port)
-
-
-@kernel
-def sprayed_way(route: int, node: int, ways: int) -> np.uint32:
-    """Which of so many ways a sprayed packet takes at a node; its route is −1 − its entropy."""
-    return np.uint32(splitmix64(np.uint64(-1 - route) << np.uint64(32) | np.uint64(node)) % np.uint64(ways))
 
 
 @kernel

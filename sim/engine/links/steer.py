@@ -22,7 +22,7 @@ def steer(at: int, row: int, source: int) -> None:
     if clock.policy == SPRAYED:
         number = packet.transmission if packet.kind == FLOW_ACK else packet.attempt
         draw = mix(clock.seed, purposes.SPRAY, flow.key, packet.kind, packet.unit, number)
-        packet.route = -1 - np.int64(draw >> np.uint64(33))
+        packet.route = np.int64(draw >> np.uint64(33))
         return
     switch = detour(world, source, packet.target, packet.route)
     if switch >= 0:

@@ -34,7 +34,7 @@ def look_ahead(world: World, third: int) -> None:
         row = natural(link.head)
         packet = world.packets[row]
         prefetch_row(world.packets, packet.next, PACKET_WORDS)
-        if packet.target != link.target and packet.route >= 0:
+        if packet.target != link.target:
             prefetch_row(world.links, next_link(world, link.target, row), LINK_WORDS)
         elif packet.kind >= FLOW_DATA:
             prefetch_row(world.packets, row, 2 * PACKET_WORDS)

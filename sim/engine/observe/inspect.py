@@ -94,6 +94,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
                 int(flow.source),
                 int(flow.target),
                 int(flow.route),
+                int(flow.ack_route),
                 int(flow.job),
                 size_bytes,
                 int(flow.opened_ps),

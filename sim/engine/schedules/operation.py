@@ -23,13 +23,12 @@ class Operation:
 
     schedule: Schedule
     hosts: tuple[int, ...]  # node of each worker
-    routes: tuple[int, ...]  # of each worker's flows
     frame: Frame
     window: int  # packets: of a lane, and the most of a flow
     timeout_ps: int
     ack_every: int
     number: int  # with the job, identifies the operation in keyed draws
-    seed: int  # of the draws of merges
+    seed: int  # of keyed draws
     ends: NDArray[np.int64]  # (chunks + 1,) where the chunks begin; HOST: not used
     job: int = 0
     merge: Merge | None = None
@@ -38,5 +37,6 @@ class Operation:
     lane_bits: int = WORD_BITS
     lifted_words: int = 1  # TABLE_ADD of codes: merged words for each word of a worker
     merge_ps: NDArray[np.int64] | None = None  # (T, 2) time of each merge, of codes or words and of lanes
+    ranks: tuple[int, ...] = ()  # of its workers in the job; empty: it has all of these
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
     waits_for_loss: bool = False  # of its flows

@@ -34,6 +34,7 @@ from netfold.sim.engine.tables.schedule_rows import (
 )
 from netfold.sim.engine.tables.world import LATE, MERGED, NEVER, ROW, SCHEDULE_BITS, World
 from netfold.sim.engine.transports.flow import start_flow
+from netfold.topologies.routing.flows import flow_key
 
 QUEUE_BITS = 32  # of a transfer's number in the queue, below the row of its schedule
 
@@ -160,7 +161,9 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
     flow.words_count, flow.packets_count = words, packets
     flow.timeout_ps, flow.waits_for_loss = schedule.timeout_ps, schedule.waits_for_loss
-    flow.source, flow.target, flow.route = source.host, target.host, source.route
+    flow.source, flow.target = source.host, target.host
+    flow.route = flow_key(schedule.seed, schedule.job, source.rank, target.rank, planned.channel)
+    flow.ack_route = flow_key(schedule.seed, schedule.job, target.rank, source.rank, planned.channel)
     flow.source_link = world.nodes[natural(source.host)].first_set
     flow.target_link = world.nodes[natural(target.host)].first_set
     flow.window = min(schedule.window, max(schedule.ack_every, packets))

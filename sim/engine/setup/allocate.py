@@ -177,6 +177,7 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
         entry[name] = getattr(flow, name)
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         entry[name] = getattr(flow.frame, name)
+    entry.ack_route = flow.route_back
     entry.source_link = world.nodes[flow.source].first_set
     entry.target_link = world.nodes[flow.target].first_set
     entry.packets_count = max(1, -(-flow.words_count // flow.frame.elements))

@@ -52,7 +52,8 @@ def open_schedule(world: World, number: int, operation: Operation) -> tuple[Worl
     opened.lanes["head"], opened.lanes["tail"] = -1, -1
     opened.parties["arrived_head"], opened.parties["first_root"] = -1, tables.first_root
     parties = opened.parties[: schedule.workers]
-    parties["host"], parties["route"], parties["left"] = operation.hosts, operation.routes, tables.received
+    parties["host"], parties["left"] = operation.hosts, tables.received
+    parties["rank"] = operation.ranks or range(schedule.workers)
     parties["asks"][list(operation.asks)] = 1
     closed = np.flatnonzero(world.schedules["is_open"] == 0)
     if closed.size == 0:
@@ -105,8 +106,10 @@ def check_operation(operation: Operation) -> None:
         outside of the window.
     """
     schedule = operation.schedule
-    if not len(operation.hosts) == len(operation.routes) == schedule.workers:
-        raise ValueError(f"{len(operation.hosts)} hosts for {schedule.workers} workers")
+    if not len(operation.hosts) == len(operation.ranks or operation.hosts) == schedule.workers:
+        raise ValueError(
+            f"{len(operation.hosts)} hosts and {len(operation.ranks)} ranks for {schedule.workers} workers"
+        )
     if len(set(operation.hosts)) != schedule.workers:
         raise ValueError(f"two workers share a host: {operation.hosts}")
     if not 1 <= operation.ack_every <= operation.window:

@@ -26,7 +26,8 @@ FLOW = in_lines(
         ("target", "i4"),
         ("source_link", "i4"),  # that packets of its source leave on, and those of its target
         ("target_link", "i4"),
-        ("route", "i4"),
+        ("route", "i4"),  # picks among equal ways, and that of its acknowledgements
+        ("ack_route", "i4"),
         ("packets_count", "i4"),
         ("window", "i4"),
         ("ack_every", "i4"),

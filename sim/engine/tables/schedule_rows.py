@@ -71,7 +71,7 @@ PLANNED = np.dtype(
         ("follows", "i4"),
         ("first_follower", "i4"),
         ("next_follower", "i4"),  # another one that follows the same transfer
-        ("pad", "i4"),
+        ("channel", "i4"),  # number of its lane among those of its source and target
     ],
     align=True,
 )
@@ -110,7 +110,7 @@ PARTY = np.dtype(
         ("arrived_head", "i8"),  # before it has begun
         ("arrived_tail", "i8"),
         ("host", "i4"),
-        ("route", "i4"),
+        ("rank", "i4"),  # in its job
         ("has_begun", "i4"),
         ("left", "i4"),  # transfers to it that are not processed
         ("asks", "i4"),  # whoever opened the schedule says when its merges end

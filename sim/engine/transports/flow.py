@@ -224,7 +224,7 @@ def acknowledge(world: World, cause: int) -> None:
     ack = world.packets[index]
     ack.kind = FLOW_ACK
     ack.target = flow.source
-    ack.route = flow.route
+    ack.route = flow.ack_route
     ack.owner = row
     ack.serial = flow.serial
     ack.unit = packet.unit

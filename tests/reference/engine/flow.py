@@ -191,6 +191,8 @@ class Sender:
                 self.ack(cumulative, packet, transmission, again)
 
         size_bytes = flow.frame.ack_bytes
-        ack = Packet(flow.source, flow.route, size_bytes, key, label, deliver, has_priority=True, copy=copy)
+        ack = Packet(
+            flow.source, flow.route_back, size_bytes, key, label, deliver, has_priority=True, copy=copy
+        )
         self._steer(ack, flow.target, ACK, transmission)
         self.fabric.forward(ack, flow.target)

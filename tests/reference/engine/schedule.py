@@ -19,7 +19,7 @@ from tests.reference.engine.fabric import MERGE_END, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.switch.merging import Operand, Register, lifted, unchanged_by
 
-KEY_MERGE, FLOW_SEED = 6, 5
+KEY_MERGE, FLOW_SEED, KEY_FLOW = 6, 5, 7
 
 Queue = deque[Callable[[], None]]
 OpenFlow = Callable[[Flow, Callable[[], None]], None]
@@ -165,12 +165,24 @@ class ScheduleRun:
             window=min(operation.window, max(operation.ack_every, packets)),
             timeout_ps=operation.timeout_ps,
             ack_every=operation.ack_every,
-            route=operation.routes[source],
+            route=self._key(transfer),
+            ack_route=self._key(transfer, is_back=True),
             key=mix_plain(FLOW_SEED, operation.job, operation.number, step, source),
             job=operation.job,
             waits_for_loss=operation.waits_for_loss,
         )
         self._open_flow(flow, partial(self._delivered, transfer, packets))
+
+    def _key(self, transfer: int, *, is_back: bool = False) -> int:
+        """The key by which a transfer's packets, or its acknowledgements, take one of equal paths."""
+        operation, schedule = self.operation, self.schedule
+        ends = int(schedule.source[transfer]), int(schedule.target[transfer])
+        pairs = zip(schedule.lane.tolist(), schedule.source.tolist(), schedule.target.tolist(), strict=True)
+        lane = int(schedule.lane[transfer])
+        channel = len({other for other, *pair in pairs if tuple(pair) == ends and NONE < other < lane})
+        ranks = [operation.ranks[end] if operation.ranks else end for end in ends]
+        ranks = ranks[::-1] if is_back else ranks
+        return mix_plain(operation.seed, KEY_FLOW, operation.job, *ranks, channel) >> 33
 
     # Receiving
 

@@ -20,7 +20,8 @@ def entropy(network: Network, seed: int, flow_key: int, kind: int, packet: int, 
 def choice(network: Network, node: int, target: int, route: int, entropy: int | None) -> int:
     """The link on which a node sends a packet on."""
     links = next_links(network, node, target)
-    number = route if entropy is None else splitmix64_plain(entropy * 2**32 + node)
+    key = route if entropy is None else entropy
+    number = -1 - key if key < 0 else splitmix64_plain(key * 2**32 + node)
     return links[number % len(links)]
 
 

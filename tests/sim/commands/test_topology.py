@@ -11,12 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from netfold.sim.collectives.between_hosts import host_route
 from netfold.sim.commands.main import app
 from netfold.topologies.files.node_link import from_json
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network, path
+from netfold.topologies.routing import compile_network, flow_key_plain, path
 from tests.sim.scenario.files import GOOD, write
 from tests.sim.scenes import LINK
 
@@ -234,7 +233,7 @@ def test_measure_takes_the_seed_of_the_scenario(tmp_path: Path) -> None:
         links: Counter[int] = Counter()
         for worker in range(16):
             source, target = (one % 2 * 12 + one // 2 for one in (worker, (worker + 1) % 16))
-            links.update(path(network, source, target, host_route(seed, 0, worker)))
+            links.update(path(network, source, target, flow_key_plain(seed, 0, worker, (worker + 1) % 16)))
         counts.add(most := max(links.values()))
         found = measured_grid(tmp_path, "--set", f"seed={seed}", "--set", "routing=ecmp")[0]
         assert ring_s(found) == pytest.approx(most * 2 * 15 / 16 * 8e8 / 100e9)

@@ -236,7 +236,9 @@ def test_workers_of_another_leaf_come_over_the_spines_of_their_routes(
     packets = 20
     network = compile_network(leaf_spine(2, 2, 2, LINK, LINK))
     sim = engine(network)
-    number = sim.add_job(job(network, 64, switch=network.nodes.index("leaf1"), routes=routes))
+    number = sim.add_job(
+        job(network, 64, switch=network.nodes.index("leaf1"), routes=tuple(map(planned_key, routes)))
+    )
     outcome = aggregate(sim, number, gradients(4, 4 * packets))
 
     sharing = 1 if spine_packets[1] else 2

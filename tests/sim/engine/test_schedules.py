@@ -49,7 +49,6 @@ def operation(of: Schedule, words: int, merge: Merge | None = None, **fields: An
     found = Operation(
         schedule=of,
         hosts=tuple(workers),
-        routes=(0,) * of.workers,
         frame=FRAME,
         window=64,
         timeout_ps=LONG_PS,

@@ -14,7 +14,7 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_traffic
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network, next_links
+from netfold.topologies.routing import Network, compile_network, next_links, planned_key
 from tests.examples import examples
 from tests.sim.scenes import LINK, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
@@ -135,12 +135,12 @@ def test_a_tree_has_no_more_children_at_a_point_than_bits(tmp_path: Path) -> Non
     assert "SwitchML cannot tell 60 workers apart" in refused(tmp_path, SPINE, ONE, text=wide)
 
 
-def walk(network: Network, node: int, root: int, route: int) -> list[int]:
-    """Switches on the way to the root, it included, that one key picks at every node."""
+def walk(network: Network, node: int, root: int, number: int) -> list[int]:
+    """Switches on the way to the root, it included, if every node takes the link of this number, mod count."""
     nodes = []
     while node != root:
         links = next_links(network, node, root)
-        node = int(network.link_target[links[route % len(links)]])
+        node = int(network.link_target[links[number % len(links)]])
         nodes.append(node)
     return nodes
 
@@ -154,7 +154,7 @@ def test_a_tree_against_walks_along_its_ways(graph: nx.Graph, data: st.DataObjec
     route = data.draw(st.integers(0, 2**31 - 1))
     able = {node for node, kind in enumerate(network.profiles, start=len(hosts)) if kind == "tofino1"}
 
-    tree = build_tree(network, hosts, root, route, able.__contains__)
+    tree = build_tree(network, hosts, root, planned_key(route), able.__contains__)
 
     points = tree.switches
     assert points[0] == root

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network, next_links, path
+from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.topologies.routing import Network, compile_network, next_links, path, planned_key
 from netfold.topologies.routing.tables import room_needed
 from tests.topologies.fabrics import KINDS, cost, on_switches, torus
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
@@ -95,21 +96,24 @@ def test_a_path_is_shortest_and_avoids_hosts(graph: nx.Graph, key: int) -> None:
             assert path(network, source, target, key) == links
 
 
-@given(topologies(), st.integers(0, 2**64 - 1))
+@given(topologies(), st.integers(-(2**31), 2**31 - 1))
 def test_a_path_takes_the_link_that_its_key_names_at_every_node(graph: nx.Graph, key: int) -> None:
+    """A planned key names it, any other one is hashed with the node."""
     network = compile_network(graph)
     for source in range(len(network.nodes)):
         for target in range(len(network.nodes)):
             for link in path(network, source, target, key):
-                choices = next_links(network, int(network.link_source[link]), target)
+                node = int(network.link_source[link])
+                choices = next_links(network, node, target)
+                number = splitmix64_plain(key * 2**32 + node) if key >= 0 else -1 - key
 
-                assert link == choices[key % len(choices)]
+                assert link == choices[number % len(choices)]
 
 
-def test_keys_reach_every_spine() -> None:
+def test_planned_keys_take_the_spines_in_turn() -> None:
     network = compile_network(leaf_spine(2, 4, 1, LINK, UPLINK))
     h0, h1 = network.nodes.index("h0"), network.nodes.index("h1")
-    used = [[network.link_names[link] for link in path(network, h0, h1, key)] for key in range(4)]
+    used = [[network.link_names[link] for link in path(network, h0, h1, planned_key(number))] for number in range(4)]
 
     assert used == [["h0->leaf0", f"leaf0->spine{i}", f"spine{i}->leaf1", "leaf1->h1"] for i in range(4)]
 

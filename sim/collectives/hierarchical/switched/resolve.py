@@ -108,14 +108,15 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
         across=across,
     )
     schedule = Schedule(section.kind, lambda workers: Steps.chain(stages))
-    plan = schedule.resolve_on(section, job, job.nodes, make_plan).plan
+    between_hosts = schedule.resolve_on(section, job, job.nodes, make_plan)
     pace = pace_of_phases(shape, job, inside, across)
     carrier = HostCarrier(
         latency_ps=max(1, pace.latency_ps),
         rate_bps=max(1, round(32 * pace.elements_per_s)),
         memory_bps=memory_bps(job.device),
     )
-    return Resolved(_with_switches(plan, plans, shape, job.elements), fitted(job.codec, carrier))
+    plan = _with_switches(between_hosts.plan, plans, shape, job.elements)
+    return Resolved(plan, fitted(job.codec, carrier), warnings=between_hosts.warnings)
 
 
 def _with_switches(

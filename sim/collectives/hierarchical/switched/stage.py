@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import ChunkedPlan, host_route
+from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.building.composition import Cut
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.hierarchical.schedule import in_blocks
@@ -34,7 +34,7 @@ class Stage(ScheduledCollective):
         """`context` is that of these workers; `number` tells apart the stages of a job."""
         super().__init__(plan, context)
         self._cut, self._chunk_words = cut, plan.chunk_words
-        self._routes = tuple(host_route(context.seed, context.job, rank) for rank in ranks)
+        self._ranks = tuple(ranks)
         self._begun = number * _MESSAGES
         self._cuts: dict[int, Cut] = {}  # by blocks
         self._by_chunks: dict[int, Cut] = {}

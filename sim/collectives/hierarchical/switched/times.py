@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from netfold.sim.collectives.between_hosts import Steps, host_route, pace_of
+from netfold.sim.collectives.between_hosts import Steps, pace_of
 from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import Pace, job_pace
-from netfold.topologies.routing import Network
+from netfold.topologies.routing import Network, flow_key_plain
 
 
 def pace_of_phases(
@@ -26,8 +26,8 @@ def pace_of_phases(
 ) -> Pace:
     """Closed form for dense words on an idle network: the phases one after the other."""
     network, frame = job.site.network, frame_of(shape.section.frame)
-    route_of = partial(host_route, job.location.scenario.seed, job.index)
-    paces = [pace_of(network, job.nodes, steps, route_of, frame) for steps in shape.host_steps(job.elements)]
+    key_of = partial(flow_key_plain, job.location.scenario.seed, job.index)
+    paces = [pace_of(network, job.nodes, steps, key_of, frame) for steps in shape.host_steps(job.elements)]
     longest = max(lane.share for lane in shape.lanes)
     paces += [
         _switch_pace(network, plans, share)
@@ -35,7 +35,7 @@ def pace_of_phases(
         if any(plans)
     ]
     if not paces:
-        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), route_of, frame)
+        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), key_of, frame)
     slowest = min(paces, key=lambda one: one.elements_per_s)
     return Pace(
         1 / sum(1 / one.elements_per_s for one in paces),

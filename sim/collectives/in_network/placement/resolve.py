@@ -26,6 +26,7 @@ from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import Passes
+from netfold.sim.plan.crowding import crowding_warnings
 from netfold.sim.plan.frames import custom_header_bytes, frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Pace,
@@ -37,6 +38,7 @@ from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.workload.devices.device import Device
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
+from netfold.topologies.routing import SWITCHES, flow_key_plain, path, planned_key
 
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 _ENOUGH = 2**30  # slots, for any round trip
@@ -140,16 +142,20 @@ class InNetworkResolver:
         )
 
     def _warnings(self, jobs: tuple[Job, ...]) -> tuple[str, ...]:
-        """A warning if a ring would be faster, with a remedy."""
+        """Warnings if streams crowd on few links, and, with a remedy, if a ring would be faster."""
         hosts = jobs[0].hosts
         if len(hosts) == 1:
             return ()
         network, seed = self.switches.network, self.location.scenario.seed
+        streams = [(job.switch, *stream) for job in jobs for stream in zip(hosts, job.routes, strict=True)]
+        crowded = crowding_warnings(
+            network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
+        )
         ring = RING.pace(network, hosts, seed, self.index, frame_of(RING_FRAME))
         own = job_pace(network, *jobs)
         if not is_ring_faster(own, ring, self.elements):
-            return ()
-        return (slower_than_ring(own, ring, network, self.elements, self._remedy(own, ring)),)
+            return crowded
+        return (*crowded, slower_than_ring(own, ring, network, self.elements, self._remedy(own, ring)))
 
     def _remedy(self, own: Pace, ring: Pace) -> str:
         """The change that makes the job no slower than a ring."""
@@ -252,13 +258,14 @@ class InNetworkResolver:
                 "{kind: fixed_point, factor: 1e6}",
             )
 
-    def _route(self, worker: int) -> int:
-        """The key that selects a worker's path among equal ones; on a tree it is the same for all."""
-        return mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, worker) >> 33
+    def _route(self, source: int, target: int) -> int:
+        """The key of a flow between a worker or the server and the switches."""
+        return flow_key_plain(self.location.scenario.seed, self.index, source, target)
 
     def _tree_route(self, number: int) -> int:
-        """The key of the paths of one of several trees: consecutive ones take equal paths in turn."""
-        return (self._route(0) + number) % 2**31
+        """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
+        first = mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, 0) >> 33
+        return planned_key((first + number) % 2**31)
 
     def _overflow(self, root: str) -> str:
         """The overflow policy of the root, and so of all switches below it."""
@@ -291,7 +298,7 @@ class InNetworkResolver:
             first_timeout_ps=0,
             timeout_max_ps=section.timeout_max,
             routes=tuple(
-                self._tree_route(number) if is_tree else self._route(worker)
+                self._tree_route(number) if is_tree else self._route(worker, SWITCHES)
                 for worker in range(len(self.hosts))
             ),
             loopback_link=links[0],
@@ -313,9 +320,7 @@ class InNetworkResolver:
         if not self.section.spec.has_server:
             return None
         network, occupied = self.switches.network, self.occupied
-        route = (
-            mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, len(self.hosts)) >> 33
-        )
+        route = self._route(SWITCHES, len(self.hosts))
         return resolve_server(self.section, self.location, network, occupied, route)
 
 

@@ -181,7 +181,7 @@ def trees(
         "switch": switches[0],
         "loopback_link": loopback(switches[0]),
         "branches": tuple(
-            Branch(switch, parent, loopback(switch), route=int(random.integers(1000)))
+            Branch(switch, parent, loopback(switch), route=int(random.integers(-3, 1000)))
             for switch, parent in zip(switches[1:], parents, strict=False)
         ),
         "homes": tuple(map(int, homes)) if count else (),
@@ -281,7 +281,7 @@ def jobs(
         first_timeout_ps=draw(st.sampled_from([3_000_000, 50_000_000])),
         timeout_max_ps=40_000_000,
         waits_for_loss=draw(st.booleans()),
-        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        routes=tuple(map(int, random.integers(-3, 1000, size=len(workers)))),
         program=program,
         overflow=overflow,
         slot_timer_ps=draw(st.sampled_from([500_000, 4_000_000, 30_000_000])) if is_timed else 0,
@@ -329,7 +329,7 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
         first_timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
         timeout_max_ps=40_000_000,
         waits_for_loss=draw(st.booleans()),
-        routes=tuple(map(int, random.integers(1000, size=len(workers)))),
+        routes=tuple(map(int, random.integers(-3, 1000, size=len(workers)))),
         loopback_link=draw(st.sampled_from([-1, loopback])),
         program=ATP,
         overflow=Overflow.STICKY,
@@ -362,8 +362,9 @@ def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
         timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
         waits_for_loss=draw(st.booleans()),
         ack_every=draw(st.integers(1, window)),
-        route=draw(st.integers(0, 1000)),
+        route=draw(st.integers(-3, 1000)),
         key=draw(st.integers(0, 2**64 - 1)),
+        ack_route=draw(st.none() | st.integers(-3, 1000)),
     )
     return draw(st.sampled_from([0, 0, 300_000, 5_000_000])), flow
 

@@ -132,7 +132,7 @@ def scheduled(draw: st.DrawFn, network: Network) -> Scheduled:
     operation = Operation(
         schedule=schedule,
         hosts=tuple(hosts[:workers]),
-        routes=tuple(random.integers(1000, size=workers).tolist()),
+        ranks=tuple(random.integers(1000, size=workers).tolist()),
         frame=Frame("scheduled", 4, 30, first_bytes=extra, last_bytes=2 * extra, ack_bytes=20),
         window=window,
         timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),

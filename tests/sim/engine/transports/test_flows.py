@@ -205,7 +205,7 @@ def test_a_route_picks_among_equal_paths(engine: Make) -> None:
     network = compile_network(leaf_spine(2, 2, 1, LINK, LINK))
     for route, spine in enumerate(["spine0", "spine1", "spine0"]):
         sim = engine(network)
-        sim.open_flow(message(8, route=route))
+        sim.open_flow(message(8, route=planned_key(route)))
         run_dry(sim)
         visited = {network.nodes[network.link_target[row[3]]] for row in sim.log}
         assert visited == {"h0", "leaf0", spine, "leaf1", "h1"}
