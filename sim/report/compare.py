@@ -17,7 +17,7 @@ from rich.text import Text
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on
+from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on, require_comparable
 from netfold.sim.report.answer.bounds import parts_of, sentence, short
 from netfold.sim.report.answer.ranking import AS_GIVEN, RANKED_BY, check_sort, order_key
 from netfold.sim.report.fitting import FittingTable
@@ -212,7 +212,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     ------
     DataError
         There is no run to compare, one of the folders is not a finished run, `baseline` is a number and no
-        run has it, or there is no such order.
+        run has it, there is no such order, or other instructions computed one (`sim/processor.py`).
     """
     check_sort(sort)
     if not runs:
@@ -221,6 +221,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     base = baseline_of(baseline, loaded)
     if base.run.path not in [run.path for run in loaded]:
         loaded.insert(0, base.run)
+    require_comparable(loaded, base.run)
     rows = [_row(run, variant, base) for run in loaded for variant in run.summary["variants"]]
     notes = tuple(note for run in loaded for note in notes_on(run, base))
     names = tuple(dict.fromkeys(row.run for row in rows))

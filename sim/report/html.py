@@ -11,6 +11,7 @@ import jinja2
 import polars as pl
 
 from netfold.sim.files import durable as files
+from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import sentence
 from netfold.sim.report.answer.ranking import fastest_of
@@ -94,7 +95,7 @@ def render(run: Run, drawn: dict[str, bytes]) -> str:
     variants = run.summary["variants"]
     return template.render(
         summary=run.summary,
-        warnings=warnings(run.summary),
+        warnings=[*warnings(run.summary), *note_of(run.circumstances)],
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -22,8 +22,8 @@ BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 _RATIO_COLUMN = 3  # belongs to the column left of it
 
 
-def results_table(summary: Mapping[str, Any]) -> Table:
-    """Table of a run's `summary.json`; ratios are to its first variant."""
+def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) -> Table:
+    """Table of a run's `summary.json`; ratios are to its first variant; `more_notes` are of `run.json`."""
     variants = summary["variants"]
     first_rate = variants[0]["metrics"]["aggregation_elements_per_s"]
     bounded = any(variant.get("bounds") for variant in variants)
@@ -44,7 +44,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_fused(variants),
         *_workers_held(variants),
         *_injected(summary["injected"]),
-        *(f"note: {text}" for text in warnings(summary)),
+        *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
     title = f"{summary['scenario']}, seed {summary['seed']}"
     table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed,))
