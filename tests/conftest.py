@@ -1,13 +1,15 @@
-"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), and matplotlib without windows."""
+"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), the pin, matplotlib without windows."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from netfold.sim.processor import pin
 from tests.examples import PROFILE, SEED, scaled
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+pin()  # before any test computes with PyTorch, as `netfold run` does
 
 # Kernels compile when they are first called, so the time of one example means nothing.
 settings.register_profile(

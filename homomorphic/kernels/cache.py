@@ -25,19 +25,34 @@ _NAME = re.compile(r"\w+")
 
 
 def folder_of(module: str) -> Path | None:
-    """The folder for the code of a loaded module, made if need be; None if it cannot be made."""
-    base = Path(os.environ.get("NUMBA_CACHE_DIR") or _user_cache() / "kernels")
-    folder = base / f"{module}-{_hash(module)}"
-    if folder.is_dir():
-        return folder
+    """The folder for the code of a loaded module, made if need be; None if it cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        own = sorted(base.glob(f"{module}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    except OSError:
-        return None
+        base = Path(os.environ.get("NUMBA_CACHE_DIR") or _user_cache() / "kernels")
+        folder = base / f"{module}-{_hash(module)}"
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_stale(base, module)
+        if os.access(folder, os.W_OK):  # Numba writes a file to try
+            return folder
+        _say_unkept(f"{base} cannot be written")
+    except (OSError, RuntimeError) as error:  # a RuntimeError: there is no home
+        _say_unkept(str(error))
+    return None
+
+
+@cache
+def _say_unkept(why: str) -> None:
+    print(
+        f"compiled kernels cannot be kept: {why}; each process compiles its own, which takes a minute. "
+        "Set NETFOLD_CACHE to a folder that can be written",
+        file=sys.stderr,
+    )
+
+
+def _remove_stale(base: Path, module: str) -> None:
+    own = sorted(base.glob(f"{module}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
     for stale in own[_KEPT + 1 :]:
         shutil.rmtree(stale, ignore_errors=True)
-    return folder
 
 
 def _user_cache() -> Path:

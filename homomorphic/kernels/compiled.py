@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from netfold.homomorphic.kernels.cache import folder_of
 
-_OPTIONS: dict[str, Any] = {"nopython": True, "cache": True, "nogil": True, "_nrt": False}
+_OPTIONS: dict[str, Any] = {"nopython": True, "nogil": True, "_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., Any])
 _waiting: list[_Deferred] = []  # compiled together at the first use of any
@@ -82,16 +82,16 @@ def _defer(function: F, make: Callable[[F], Any]) -> F:
         return cast(F, deferred)
 
 
-def _use_cache_of(function: Callable[..., Any]) -> None:
-    """Let Numba keep the code of the next function that it makes beside that of its module."""
+def _has_cache(function: Callable[..., Any]) -> bool:
+    """Whether code is kept; if so, that of the next function is kept beside that of its module."""
     folder = folder_of(function.__module__)
-    if folder is not None:  # else Numba chooses a folder
+    if folder is not None:
         _numba().config.CACHE_DIR = str(folder)
+    return folder is not None
 
 
 def _jit(function: Any, **more: Any) -> Any:
-    _use_cache_of(function)
-    return _numba().jit(**_OPTIONS, **more)(function)
+    return _numba().jit(cache=_has_cache(function), **_OPTIONS, **more)(function)
 
 
 def kernel(function: F) -> F:
@@ -126,8 +126,7 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
     _make_all()
-    _use_cache_of(function)
-    compiled = _numba().cfunc(signature, cache=True, _nrt=False)(function)
+    compiled = _numba().cfunc(signature, cache=_has_cache(function), _nrt=False)(function)
     _compiled_for_calls.append(compiled)
     return int(compiled.address)
 

@@ -14,13 +14,13 @@ using rounding to odd", IEEE Transactions on Computers 57(4), 2008).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.bits import trailing_zeros
-from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
+from netfold.homomorphic.kernels.bits import bits_of, double_of, trailing_zeros
+from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.message import Gradient
 
 CHUNK_ELEMENTS = 512  # decoded at a time: digits and partial sums stay in the L1 cache
@@ -43,34 +43,10 @@ class Ranges(NamedTuple):
     sum_bits: int  # extra bits of a sum over all workers
 
 
-@intrinsic
-def _bits_of(typing_context: Any, number: Any) -> Any:
-    """The bits of a float64, as int64."""
-    from llvmlite import ir
-    from numba import types
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def _double_of(typing_context: Any, bits: Any) -> Any:
-    """The float64 with these bits, an int64."""
-    from llvmlite import ir
-    from numba import types
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
 @inlined
 def _power_of_two(exponent: int) -> float:
     """2**exponent as a float64, for exponents from −1022 to 1023."""
-    power: float = _double_of(np.int64(exponent + 1023) << np.int64(52))
+    power: float = double_of(np.int64(exponent + 1023) << np.int64(52))
     return power
 
 
@@ -209,11 +185,11 @@ def _sum_to_odd(large: float, small: float) -> float:
     total = large + small
     taken = total - large
     error = (large - (total - taken)) + (small - taken)
-    bits: np.int64 = _bits_of(total)
+    bits: np.int64 = bits_of(total)
     # Step away from zero if the error has the sign of the sum, else towards zero; no step if the bit is odd.
-    step = ((bits ^ _bits_of(error)) >> np.int64(63)) | np.int64(1)
+    step = ((bits ^ bits_of(error)) >> np.int64(63)) | np.int64(1)
     is_odd = bits & np.int64(1)
-    odd: float = _double_of(bits + (np.int64(0) if error == 0 or is_odd else step))
+    odd: float = double_of(bits + (np.int64(0) if error == 0 or is_odd else step))
     return odd
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
+from netfold.sim.processor import note_of, pin
 from netfold.sim.report.answer.ranking import AS_GIVEN
 from netfold.sim.report.compare import Comparison
 from netfold.sim.report.compare import compare as compare_folders
@@ -45,6 +46,7 @@ class Run(Shown):
         self.steps, self.rounds, self.notes = folder.steps, folder.rounds, folder.notes
         self.phases, self.links, self.faults = folder.phases, folder.links, folder.faults
         self.nodes = folder.nodes
+        self._notes = note_of(folder.circumstances)
 
     @property
     def name(self) -> str:
@@ -87,7 +89,7 @@ class Run(Shown):
 
     def table(self) -> Table:
         """The table that `netfold run` prints."""
-        return results_table(self.summary)
+        return results_table(self.summary, self._notes)
 
     def __repr__(self) -> str:
         return f"<netfold.Run {self.name}, seed {self.seed}: {self.verdict}, in {self.path}>"
@@ -102,6 +104,7 @@ def run(
     out: str | os.PathLike[str] = "runs",
     progress: Progress | None = None,
     code: bool = True,
+    native: bool = False,
 ) -> Run:
     """Run all variants of a scenario, or the named ones, and write a run folder.
 
@@ -120,6 +123,9 @@ def run(
     code
         Whether Python files that the scenario names may run, such as `model: ./mine.py:make`. A line on
         stderr says that one does.
+    native
+        Let PyTorch use all that this processor has: faster, and not reproducible on others. Otherwise this
+        process, and what it starts, computes with AVX2 from then on.
 
     Threads that call this take turns.
 
@@ -135,6 +141,8 @@ def run(
     """
     from netfold.sim.run.run import run_scenario  # late: the engine and torch are slow to import
 
+    if not native:
+        pin()
     given, sets = scenario_of(scenario), sets_of(set)
     with running_code(code):
         outcome = run_scenario(given, sets, seed, Path(out), progress or _ignore_progress, tuple(variants))

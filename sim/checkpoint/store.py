@@ -23,6 +23,7 @@ from netfold.sim.checkpoint.values import DamagedError, Reader, Writer
 from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
 from netfold.sim.files.packages import package_version, package_versions
+from netfold.sim.processor import Instructions, instructions, recorded
 
 FORMAT = 1
 PREFIX = "checkpoint-"
@@ -101,6 +102,10 @@ class Store:
             raise self._refused(f"has format {stored_format}; this version reads {FORMAT}")
         if kept.get("version") != own["version"]:
             raise self._refused(f"is of netfold {kept.get('version')}; this is {own['version']}")
+        if recorded(kept) != (now := instructions()):
+            raise self._refused(
+                f"was computed with {_named(recorded(kept))}; this run computes with {_named(now)}"
+            )
         packages = dict(kept.get("packages") or {})
         changed = [
             f"{name} {packages.get(name)} (now {version})"
@@ -192,6 +197,7 @@ class Store:
             "unfinished": self.unfinished,
             "version": package_version("netfold"),
             "packages": package_versions(),
+            **instructions()._asdict(),
         }
 
     def _nothing(self) -> DataError:
@@ -244,6 +250,11 @@ class Store:
             f"cannot write a checkpoint to {self.folder}: {error.strerror or error}",
             "free space, give another folder with --out, or run without --checkpoint",
         )
+
+
+def _named(found: Instructions | None) -> str:
+    """Instructions in words."""
+    return "another version's" if found is None else f"{found.isa}{'' if found.pinned else ', not pinned'}"
 
 
 def _result_name(number: int) -> str:

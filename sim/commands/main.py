@@ -134,6 +134,9 @@ def run(  # noqa: PLR0913  one argument an option
         bool, typer.Option("--resume", help="Go on from the checkpoint of a run that did not end.")
     ] = False,
     no_code: NoCode = False,
+    native: Annotated[
+        bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder.
@@ -151,8 +154,15 @@ def run(  # noqa: PLR0913  one argument an option
 
     A scenario may name a Python file (model: ./mine.py:make), whose code then runs with your rights. A line
     on stderr says so; with --no-code the scenario is refused.
+
+    Training computes with AVX2 alone, so that results are the same on all x86-64 processors that have it.
+    With --native PyTorch uses all that this processor has, and the result says that others get other bits.
     """
     _check_scenario(file, sets, seed)
+    from netfold.sim.processor import pin
+
+    if not native:
+        pin()
     from netfold.sim.checkpoint.keeper import Checkpoints
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.run.run import APPROXIMATIONS, run_scenario
@@ -337,9 +347,10 @@ def _command(file: Path, sets: list[str] | None, seed: int | None, variants: lis
 
 
 def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
+    from netfold.sim.processor import note_of
     from netfold.sim.report.table import results_table
 
-    print_table(results_table(result))
+    print_table(results_table(result, note_of(result)))
     for variant in result["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on
+from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on, require_comparable
 from netfold.sim.report.answer.bounds import sentence, short
 from netfold.sim.report.answer.ranking import (
     AS_GIVEN,
@@ -265,7 +265,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     ------
     DataError
         There is no run to compare, one of the folders is not a finished run, `baseline` is a number and no
-        run has it, or there is no such order.
+        run has it, there is no such order, or other instructions computed one (`sim/processor.py`).
     """
     check_sort(sort)
     if not runs:
@@ -274,6 +274,7 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     base = baseline_of(baseline, loaded)
     if base.run.path not in [run.path for run in loaded]:
         loaded.insert(0, base.run)
+    require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
     notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))

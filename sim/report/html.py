@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import polars as pl
 
+from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import sentence
 from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_baseline
@@ -93,7 +94,7 @@ def render(run: Run, drawn: Mapping[str, bytes]) -> str:
     groups = groups_of(variants, run.summary.get("baseline"))
     return template.render(
         summary=run.summary,
-        warnings=warnings(run.summary),
+        warnings=[*warnings(run.summary), *note_of(run.circumstances)],
         unheld=[check for check in run.checks if check["verdict"] != "pass"],
         checks=run.checks,
         variants=variants,

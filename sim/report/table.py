@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -23,8 +23,11 @@ _RATIO_COLUMN = 3  # belongs to the column left of it
 _LOSS = "; nmse: ‖decoded − true sum‖² over ‖true sum‖²; cosine: of the angle between them"
 
 
-def results_table(summary: Mapping[str, Any]) -> Table:
-    """Table of a run's `summary.json`; ratios are within variants of equal workload."""
+def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) -> Table:
+    """Table of a run's `summary.json`; ratios are within variants of equal workload.
+
+    `more_notes` are of `run.json`.
+    """
     variants = summary["variants"]
     groups = groups_of(variants, summary.get("baseline"))
     times = times_baseline(groups)
@@ -49,7 +52,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
         *_fused(variants),
         *_workers_held(variants),
         *_injected(summary["injected"]),
-        *(f"note: {text}" for text in warnings(summary)),
+        *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
     title = f"{summary['scenario']}, seed {summary['seed']}"
     table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed + skewed,))

@@ -20,6 +20,7 @@ from typing import Any
 from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
 from netfold.sim.files.packages import package_version, package_versions
+from netfold.sim.processor import instructions
 from netfold.sim.results.format import FORMAT
 from netfold.sim.results.reader import Run, read
 from netfold.sim.results.records import Records
@@ -169,6 +170,7 @@ def _circumstances(run: RunData) -> dict[str, Any]:
     """Facts that may differ when a run is repeated, and those needed to repeat it."""
     return {
         **circumstances(run.started_at, run.wall_s),
+        **instructions()._asdict(),
         "seed": run.seed,
         "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
         "engine": dict(run.engine),

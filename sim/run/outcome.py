@@ -10,6 +10,7 @@ from typing import Any
 from netfold.sim.checks.journal import Journal
 from netfold.sim.engine.engine import Engine
 from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.processor import instructions
 from netfold.sim.results.records import (
     CheckRecord,
     FaultRecord,
@@ -48,6 +49,7 @@ class Outcome:
             "warnings": self.summary["warnings"],
             "injected": self.summary["injected"],
             "engine": self.engine,
+            **instructions()._asdict(),
             **({} if self.stopped is None else self._missing()),
         }
 

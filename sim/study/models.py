@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from netfold.sim.errors import DataError, ScenarioError
 from netfold.sim.keys.section import Section, keys
+from netfold.sim.processor import pin
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node
 from netfold.sim.study.defaults import WORKERS
@@ -137,6 +138,7 @@ def measured(
     """
     from netfold.sim.workload.training.densities import measure  # late: it imports PyTorch
 
+    pin()
     for model, batch, data in items:
         progress(f"{model.title}, batch {batch}")
         found = measure(model, TaskSettings(data, batch, workers, seed))

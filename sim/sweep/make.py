@@ -18,6 +18,7 @@ from netfold.sim.files import durable
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.files.process import require_threads
 from netfold.sim.memory.available import available_bytes
+from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
 from netfold.sim.results import verdicts
 from netfold.sim.results.tables import parquet_bytes
@@ -135,7 +136,9 @@ def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: P
     results = running.finished()
     contents = {
         "scenario.yaml": scenario.source_text,
-        "run.json": to_json(circumstances(started_at, time.perf_counter() - started_s)),
+        "run.json": to_json(
+            {**circumstances(started_at, time.perf_counter() - started_s), **expected()._asdict()}
+        ),
         "times.parquet": parquet_bytes(table.times_frame(results)),
     }
     folder = out_dir / scenario.name / f"{started_at:%Y-%m-%dT%H-%M-%S}-sweep"

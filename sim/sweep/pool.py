@@ -21,6 +21,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from netfold.sim.errors import RunError
+from netfold.sim.processor import variables
 
 _THREADS = (
     "NUMBA_NUM_THREADS",
@@ -208,13 +209,15 @@ class _Place:
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """An environment in which a new process computes with one thread: as many processes use as many cores.
+    """An environment in which a new process is pinned, and computes with one thread: each has a core.
 
     A sum that several threads share may also depend on how many there are.
     """
     with _environment:
-        before = {name: os.environ.get(name) for name in _THREADS}
+        pinned = variables()
+        before = {name: os.environ.get(name) for name in (*_THREADS, *pinned)}
         os.environ.update(dict.fromkeys(_THREADS, "1"))
+        os.environ.update(pinned)
         try:
             yield
         finally:

@@ -22,6 +22,7 @@ from typing import Any
 
 from netfold.sim.errors import NetfoldError
 from netfold.sim.files.packages import package_versions
+from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa
 
 RANKING = ("group", "by", "baseline", "times_baseline")  # of a row, from the summary
 _FOLDERS = ("homomorphic", "switch", "topologies", "sim")  # of the package, besides single files
@@ -36,6 +37,7 @@ class Versions:
     netfold: str
     sources: str  # digest of netfold's files
     packages: Mapping[str, str]
+    isa: str = ""  # what runs compute with
 
     def difference(self, other: Versions) -> str:
         """What differs in words, other first: "python 3.12, here 3.11"; empty if nothing does."""
@@ -47,7 +49,12 @@ class Versions:
         )
 
     def _named(self) -> dict[str, str]:
-        own = {"python": self.python, "netfold": self.netfold, "netfold's sources": self.sources}
+        own = {
+            "python": self.python,
+            "netfold": self.netfold,
+            "netfold's sources": self.sources,
+            "isa": self.isa,
+        }
         return own | dict(self.packages)
 
 
@@ -59,7 +66,7 @@ def own_versions() -> Versions:
     except PackageNotFoundError:
         own = "not installed"
     python = ".".join(platform.python_version_tuple()[:2])
-    return Versions(python, own, _sources_digest(), package_versions())
+    return Versions(python, own, _sources_digest(), package_versions(), pinned_isa())
 
 
 def _sources_digest() -> str:
@@ -105,10 +112,13 @@ def work(task: Task) -> Outcome:
     """Run a task in this process. Errors are outcomes, so that an executor repeats only what died."""
     with _one_at_a_time:
         started_s = time.perf_counter()
+        pin()
         rows: tuple[dict[str, Any], ...] = ()
         archive, error = b"", ""
         if difference := task.versions.difference(own_versions()):
             error = f"the worker on {platform.node()} has other versions: {difference}"
+        elif instructions() != expected():
+            error = f"{UNREPRODUCIBLE}: PyTorch has computed before in the worker on {platform.node()}"
         else:
             with tempfile.TemporaryDirectory(prefix="netfold-") as name:
                 try:
@@ -190,6 +200,12 @@ def digest_of(text: str, files: Mapping[str, bytes], versions: Versions, known: 
         "known": dict(known),
         "scenario": text,
         "files": {path: hashlib.sha256(one).hexdigest() for path, one in sorted(files.items())},
-        "versions": [versions.python, versions.netfold, versions.sources, dict(versions.packages)],
+        "versions": [
+            versions.python,
+            versions.netfold,
+            versions.sources,
+            dict(versions.packages),
+            versions.isa,
+        ],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

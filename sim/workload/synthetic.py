@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.functions import LN2, exps
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.devices.device import Passes
@@ -169,12 +170,12 @@ def _normal(generator: np.random.Generator, count: int) -> Gradient:
 
 def _lognormal(generator: np.random.Generator, count: int) -> Gradient:
     exponents = _normal(generator, count) * np.float32(LOGNORMAL_SIGMA)
-    return _signed(np.exp(exponents), generator)
+    return _signed(exps(exponents), generator)
 
 
 def _loguniform(generator: np.random.Generator, count: int) -> Gradient:
     exponents = generator.random(count, np.float32) * np.float32(-LOGUNIFORM_BINADES)
-    return _signed(np.exp2(exponents), generator)
+    return _signed(exps(exponents, LN2), generator)
 
 
 def _integer(generator: np.random.Generator, count: int) -> Gradient:

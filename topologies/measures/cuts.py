@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import networkx as nx
@@ -77,7 +78,7 @@ def _second_eigenvector(fabric: Fabric) -> NDArray[np.float64]:
     size = len(fabric.switches)
     strength = np.bincount(fabric.source, weights, size)
     shift = 2 * strength.max(initial=1.0)
-    vector: NDArray[np.float64] = np.sin(1.0 + np.arange(size))  # any start that is the same every time
+    vector = np.array([math.sin(1.0 + row) for row in range(size)])  # any start that is the same every time
     for _ in range(_ITERATIONS):
         vector -= vector.mean()
         vector /= max(float(np.abs(vector).max()), 1e-300)

@@ -70,7 +70,10 @@ def worst_loads(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
         shares = _shares(fabric, hops[:, column])
         np.maximum(by_source, shares, out=by_source)
         by_target += fabric.hosts_on_rack[column] * shares.max(axis=0)
-    return np.minimum(fabric.hosts_on_rack @ by_source, by_target)
+    from_sources = np.zeros(fabric.target.size)
+    for hosts, shares in zip(fabric.hosts_on_rack.tolist(), by_source, strict=True):
+        from_sources += hosts * shares
+    return np.minimum(from_sources, by_target)
 
 
 def _shares(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.functions import exp, log
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
 
@@ -162,7 +163,7 @@ def power_sums(values: Gradient, row_elements: int, largest: float, gamma: float
         total = 0.0
         for i in range(own.size):
             if own[i] != 0:
-                total += (np.float64(abs(own[i])) / largest) ** gamma
+                total += exp(gamma * log(np.float64(abs(own[i])) / largest))
         sums[row] = total
 
 

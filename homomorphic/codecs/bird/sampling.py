@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codecs.bird.rows import Norms, Rows
 from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.functions import exps, logs
 from netfold.homomorphic.kernels.keyed import Integer, splitmix64
 
 GAMMA_MAX = 2.0**20  # above, only rows of the largest norm are kept
@@ -57,7 +58,7 @@ def thinned(rows: Rows, count: int, key: int) -> tuple[Rows, float]:
 
 def corrected(ratios: Norms, gamma: float) -> Norms:
     """Gamma correction, as of images: ratio^gamma; rows of zeros have a probability of 0 for any gamma."""
-    return np.where(ratios > 0, ratios**gamma, 0.0)
+    return np.where(ratios > 0, exps(logs(ratios), gamma), 0.0)
 
 
 def gamma_for(ratios: Norms, wanted: float) -> float:
@@ -68,10 +69,10 @@ def gamma_for(ratios: Norms, wanted: float) -> float:
     positive = ratios[ratios > 0]
     if positive.size <= wanted:
         return 0.0
-    logs = np.log(positive)
+    exponents = logs(positive)
 
     def expected(gamma: float) -> float:
-        return float(np.exp(gamma * logs).sum())
+        return float(exps(exponents, gamma).sum())
 
     low, high = 0.0, 1.0
     while expected(high) > wanted:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netfold.sim.errors import DataError
+from netfold.sim.processor import note_of, recorded
 from netfold.sim.report.answer.ranking import Entry, Group
 from netfold.sim.results.reader import Run, load
 from netfold.sim.results.verdicts import GOOD, kind
@@ -89,6 +90,25 @@ def name_of(run: Run) -> str:
     return f"{run.summary['scenario']}/{run.path.name}"
 
 
+def require_comparable(runs: Sequence[Run], base: Run) -> None:
+    """Require that all runs computed with the same instructions, where that is known.
+
+    Raises
+    ------
+    DataError
+        One has not.
+    """
+    right = recorded(base.circumstances)
+    for run in runs:
+        found = recorded(run.circumstances)
+        if found is not None and right is not None and found.isa != right.isa:
+            raise DataError(
+                f"cannot compare {name_of(run)}, computed with {found.isa}, "
+                f"with {name_of(base)}, computed with {right.isa}",
+                "their results differ by the processor: run both on one processor, and without --native",
+            )
+
+
 def notes_on(run: Run, base: Baseline) -> list[str]:
     """Differences from the baseline's circumstances, and reasons not to rely on the results."""
     mine, theirs = _circumstances(run), _circumstances(base.run)
@@ -105,6 +125,7 @@ def notes_on(run: Run, base: Baseline) -> list[str]:
     else:
         notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
     notes += _other_workers(run, base)
+    notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
     if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
         notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels.functions import LN2, logs
 from netfold.sim.workload.fusion.rule import Partition
 from netfold.sim.workload.layers import Layer
 
@@ -43,7 +44,7 @@ class Cost:
         """Times for buckets of these sizes, one or more elements each, `(buckets,)`."""
         sizes = np.asarray(elements, np.float64)
         linear: NDArray[np.float64] = self.start_ps + self.element_ps * sizes
-        return linear + self.sort_ps * sizes * np.log2(sizes) if self.sort_ps else linear
+        return linear + self.sort_ps * sizes * (logs(sizes) / LN2) if self.sort_ps else linear
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -78,3 +79,35 @@ def folders(root: Path) -> dict[str, str]:
         [sys.executable, "-c", code], cwd=root, env=environment, check=True, capture_output=True, text=True
     ).stdout
     return dict(line.split() for line in printed.splitlines())
+
+
+UNKEPT = """
+from netfold.homomorphic.kernels.keyed import mix, mix_plain
+from netfold.homomorphic.kernels.functions import exps
+import numpy as np
+print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())
+"""
+
+
+@pytest.mark.parametrize("where", ["/proc/nowhere", ""], ids=["unwritable", "no home"])
+def test_where_nothing_can_be_kept_kernels_compile_all_the_same(where: str) -> None:
+    """It is said once, with what to do."""
+    no_home = (
+        ""
+        if where
+        else "from pathlib import Path\ndef home():\n    raise RuntimeError('no home')\nPath.home = home\n"
+    )
+    names = ("NETFOLD_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", no_home + UNKEPT],
+        env=environment | {"PYTHONPATH": str(ROOT)} | ({"NETFOLD_CACHE": where} if where else {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "True [1.0, 1.0]\n"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("compiled kernels cannot be kept: ")
+    assert line.endswith("Set NETFOLD_CACHE to a folder that can be written")

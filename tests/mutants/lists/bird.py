@@ -38,7 +38,11 @@ MUTANTS: list[Mutant] = [
         ROOM + "sampling.py",
         [PLUS],
         [
-            ("gamma 0 keeps rows of zeros", "np.where(ratios > 0, ratios**gamma, 0.0)", "ratios**gamma"),
+            (
+                "gamma 0 keeps rows of zeros",
+                "np.where(ratios > 0, exps(logs(ratios), gamma), 0.0)",
+                "ratios**gamma",
+            ),
             (
                 "bisection goes the wrong way",
                 "(middle, high) if expected(middle) > wanted else (low, middle)",

@@ -58,7 +58,7 @@ MUTANTS: list[Mutant] = [
                 "sorted(partition, key=max)",
                 "list(partition)",
             ),
-            ("sorting takes as long as reading", "* np.log2(sizes)", ""),
+            ("sorting takes as long as reading", "* (logs(sizes) / LN2)", ""),
         ],
     ),
     *faults(

@@ -71,7 +71,7 @@ MUTANTS: list[Mutant] = [
         [SAMPLED],
         [
             ("draws are counted from 0", "int(first[count - 1]) + 1", "int(first[count - 1])"),
-            ("the first word is never sampled", "np.log1p(1 / (words + 1.0))", "np.log1p(1 / (words + 2.0))"),
+            ("the first word is never sampled", "log1ps(1 / (words + 1.0))", "log1ps(1 / (words + 2.0))"),
         ],
     ),
     *faults(

@@ -72,7 +72,7 @@ def test_run_json_holds_what_may_vary(folder: Path) -> None:
 
     assert set(circumstances) == {
         *("version", "seed", "scenario_sha256", "started_at", "wall_s", "engine"),
-        *("host", "platform", "python", "packages"),
+        *("host", "platform", "python", "packages", "isa", "pinned"),
     }
     assert circumstances["started_at"] == "2026-11-21T19:12:51+00:00"
     assert circumstances["scenario_sha256"] == hashlib.sha256(SCENARIO).hexdigest()

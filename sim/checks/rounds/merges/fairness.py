@@ -49,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import kernel
+from netfold.homomorphic.kernels.functions import LN2, exps, logs
 
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -84,8 +85,8 @@ def allowed(variances: Doubles, level: Doubles | float) -> Doubles:
 
 def allowed_over_rounds(variances: Doubles, level: Doubles | float) -> Doubles:
     """The same for variances that depend on what was drawn before, at any number of rounds."""
-    point = np.maximum(np.ceil(_GRID * np.log2(np.maximum(variances, 1.0))), 0)
-    return allowed(np.exp2(point / _GRID), level + np.log((point + 1) * (point + 2)))
+    point = np.maximum(np.ceil(logs(np.maximum(variances, 1.0)) * (_GRID / LN2)), 0)
+    return allowed(exps(point, LN2 / _GRID), level + logs((point + 1) * (point + 2)))
 
 
 def worst(sums: Sums, share: float, is_over_rounds: bool) -> Unfair | None:

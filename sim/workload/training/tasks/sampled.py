@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from netfold.homomorphic.kernels.functions import expm1s, exps, log1ps, logs
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.networks.lstm import SampledLstm
@@ -51,7 +53,7 @@ class SampledTask(LanguageTask):
         sampled = log_uniform(self._samples, self._vocabulary, generator)
         classes = np.concatenate((successors.flatten().numpy(), sampled.words))
         counts = expected_counts(classes, self._vocabulary, sampled.draws)
-        inputs = words, torch.from_numpy(classes), torch.from_numpy(np.log(counts).astype(np.float32))
+        inputs = words, torch.from_numpy(classes), torch.from_numpy(logs(counts).astype(np.float32))
         return inputs, torch.zeros(successors.numel(), dtype=torch.int64)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
     """
     drawn = np.empty(0, np.int64)
     while True:
-        more = np.exp(generator.random(2 * count) * np.log(vocabulary + 1)).astype(np.int64) - 1
+        more = exps(generator.random(2 * count), math.log(vocabulary + 1)).astype(np.int64) - 1
         drawn = np.concatenate((drawn, np.clip(more, 0, vocabulary - 1)))  # exp may round up
         first = np.sort(np.unique(drawn, return_index=True)[1])
         if len(first) >= count:
@@ -81,11 +83,11 @@ def log_uniform(count: int, vocabulary: int, generator: np.random.Generator) -> 
 
 def probabilities(words: NDArray[np.int64], vocabulary: int) -> NDArray[np.float64]:
     """Of drawing a word: log((k + 2) / (k + 1)) / log(vocabulary + 1)."""
-    found: NDArray[np.float64] = np.log1p(1 / (words + 1.0)) / np.log(vocabulary + 1)
+    found: NDArray[np.float64] = log1ps(1 / (words + 1.0)) / math.log(vocabulary + 1)
     return found
 
 
 def expected_counts(words: NDArray[np.int64], vocabulary: int, draws: int) -> NDArray[np.float64]:
     """How often each word is expected among the different words that so many draws find: 0 to 1."""
-    found: NDArray[np.float64] = -np.expm1(draws * np.log1p(-probabilities(words, vocabulary)))
+    found: NDArray[np.float64] = -expm1s(draws * log1ps(-probabilities(words, vocabulary)))
     return found
