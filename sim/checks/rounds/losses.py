@@ -1,8 +1,9 @@
-"""How far a decoded total is from the sum of all gradients: metrics, never verdicts."""
+"""How far a decoded total is from the sum of all gradients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,14 @@ class Loss(Likeness):
         self.nonzeros += kernels.count_nonzeros(gradient)
         self.union_nonzeros += kernels.count_nonzeros(sums.magnitude)
         self.largest = max(self.largest, kernels.add_likeness(total, sums.total, self.sums))
+
+
+class Beyond(NamedTuple):
+    """An infinite element of a total: contributions add up to more than float32 has."""
+
+    element: int
+    sum: float
+    workers: int
 
 
 def _finite(value: float) -> float | None:
