@@ -29,6 +29,7 @@ from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, form
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 
+COUNT_MAX = 2**53  # of whole numbers: a larger one, written as 1e16, may be another than is meant
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 
 
@@ -91,7 +92,8 @@ Share = Annotated[
 
 def _whole(value: object) -> object:
     """The int for a count such as 1e6, which YAML reads as a float; pydantic refuses other floats."""
-    return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
+    is_whole = isinstance(value, float) and abs(value) <= COUNT_MAX and value.is_integer()
+    return int(value) if is_whole else value  # type: ignore[call-overload]
 
 
 def is_name(value: object) -> bool:
@@ -100,11 +102,11 @@ def is_name(value: object) -> bool:
 
 
 def count_of(least: int) -> Any:
-    """The type of whole numbers of at least this."""
-    return Annotated[int, Field(ge=least), BeforeValidator(_whole)]
+    """The type of whole numbers of at least this, and at most `COUNT_MAX`."""
+    return Annotated[int, Field(ge=least, le=COUNT_MAX), BeforeValidator(_whole)]
 
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
