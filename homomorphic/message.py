@@ -92,6 +92,11 @@ class Work:
     flops: int = 0
     launches: int = 1  # kernels of the device that start one after the other
 
+    @property
+    def is_free(self) -> bool:
+        """Whether there is none: it takes no time, and starts no kernel."""
+        return not (self.read_bytes or self.written_bytes or self.flops)
+
 
 @dataclass(frozen=True)
 class Scaling:

@@ -111,8 +111,8 @@ def _check_seen(seen: _Seen, has_memory: bool) -> None:
     is_loose = seen.error_over_bound * _LOOSE < 1 and seen.bound_over_magnitude > _MATERIAL
     require(
         not is_loose,
-        f"the error bound allows wrong sums, it is up to {seen.bound:.3g}, and the largest error in {_ROUNDS} "
-        f"rounds is {seen.error:.3g}, at most {seen.error_over_bound:.3g} of its element's bound; let "
+        f"the error bound allows wrong sums, it is up to {seen.bound:.3g}, and the largest error in "
+        f"{_ROUNDS} rounds is {seen.error:.3g}, at most {seen.error_over_bound:.3g} of its bound; let "
         "error_bound be at most four times the largest error that can occur",
     )
 

@@ -10,6 +10,7 @@ from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import ORDER_FREE, Merge
 from netfold.homomorphic.oracle.promises import largest_bias
 from netfold.homomorphic.round import NoteKind
+from netfold.sim.checks.distance import beyond_note, far_note, lost_note
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded
 from netfold.sim.checks.journal import Journal
 from netfold.sim.checks.leaks import nothing_leaked
@@ -82,9 +83,10 @@ def sum_is_right(codec: Codec, journal: Journal) -> Finding:
     """Every total keeps the codec's promise about the contributions to it.
 
     Every element is within the codec's bound of the ideal: the float64 sum, unless the codec names another.
-    Elements that the codec reports as estimates are exempt; infinities must be right. Totals that are
-    promised to be exact are the exact sums, rounded once; those promised to be unbiased have no bias that
-    chance does not explain.
+    Elements that the codec reports as estimates are exempt. Totals that are promised to be exact are the
+    exact sums, rounded once; those promised to be unbiased have no bias that chance does not explain. None is
+    infinite, not all are zero, and where workers contribute their whole gradients and no luck is involved,
+    totals are near their sums (`NMSE_MAX`), estimates included.
     """
     if not journal.rounds:
         return Finding(False, "no round was aggregated")
@@ -94,7 +96,13 @@ def sum_is_right(codec: Codec, journal: Journal) -> Finding:
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
     detail += _ideal_note(codec, journal)
     if record.max_error_over_bound <= 1.0:
-        broken = _inexact_note(journal) or _bias_note(journal)
+        broken = (
+            beyond_note(journal)
+            or _inexact_note(journal)
+            or _bias_note(journal)
+            or lost_note(codec, journal)
+            or far_note(codec, journal)
+        )
         return Finding(not broken, broken or detail + _promise_note(codec, journal) + _exempt_note(journal))
     place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
     merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""

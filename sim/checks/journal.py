@@ -33,6 +33,12 @@ class RoundLog:
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the codec counts any work for any message."""
+        messages = (one for operation in self.operations for sent in operation.sent.values() for one in sent)
+        return any(not (one.work.is_free and one.decode_work.is_free) for one in messages)
+
     def store(self, worker: int, decoded: Decoded) -> None:
         """Store what a worker decoded; equal totals share one array."""
         distinct = {id(one.total): one.total for one in self.decoded.values()}.values()
@@ -113,6 +119,7 @@ class Journal:
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
     drifts: dict[int, Drift] = field(default_factory=dict)  # of an unbiased codec, by bucket
+    has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
         """Add the findings on a round."""

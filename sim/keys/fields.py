@@ -38,6 +38,7 @@ from netfold.sim.units import (
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 
+COUNT_MAX = 2**53  # of whole numbers: a larger one, written as 1e16, may be another than is meant
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 NAME_MAX = 200  # characters, which are bytes: file systems take names of 255, and results add to them
 NAME_RULE = "lower-case letters, digits, '-' and '_', starting with a letter or digit"
@@ -135,7 +136,8 @@ Share = Annotated[
 
 def _whole(value: object) -> object:
     """The int for a count such as 1e6, which YAML reads as a float; pydantic refuses other floats."""
-    return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
+    is_whole = isinstance(value, float) and abs(value) <= COUNT_MAX and value.is_integer()
+    return int(value) if is_whole else value  # type: ignore[call-overload]
 
 
 def is_name(value: object) -> bool:
@@ -146,8 +148,8 @@ def is_name(value: object) -> bool:
 
 
 def count_of(least: int) -> Any:
-    """The type of whole numbers of at least this."""
-    return Annotated[int, Field(ge=least), BeforeValidator(_whole)]
+    """The type of whole numbers of at least this, and at most `COUNT_MAX`."""
+    return Annotated[int, Field(ge=least, le=COUNT_MAX), BeforeValidator(_whole)]
 
 
 def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:
@@ -155,7 +157,7 @@ def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:
 
     def check(value: object) -> object:
         count = _whole(value)
-        if value not in names and not (type(count) is int and count >= 1):
+        if value not in names and not (type(count) is int and 1 <= count <= COUNT_MAX):
             raise ValueError(
                 f"must be {', '.join(names)} or a number of {noun}, at least 1; found {shown(value)}"
             )
@@ -164,7 +166,7 @@ def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_MAX)]
 
 

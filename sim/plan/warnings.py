@@ -9,11 +9,15 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.units import TIME
+from netfold.sim.workload.devices.device import memory_bps
 from netfold.topologies.routing import Policy
 
 VAIN_SHARE = 0.01  # of packets, from which on those sent again are told
 _LOST_SHARE = 0.05  # of those, that were lost
 _LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
+NO_WORK = (
+    "declares no work: its encoding takes no time on the device; give its messages `work` and `decode_work`"
+)
 _DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
 
 
@@ -80,6 +84,13 @@ def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tupl
         return ()
     limit = _LIMITS[job.codec.lane_bits]
     return (f"{count} sums left {limit} in switches and {_DONE[plan.overflow]}",)
+
+
+def work_warnings(job: JobPlan, has_work: bool) -> tuple[str, ...]:
+    """A warning about a codec that counts no work, where other codecs' takes time."""
+    if has_work or memory_bps(job.device) is None:
+        return ()
+    return (f"codec {job.codec.kind} {NO_WORK}",)
 
 
 def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:

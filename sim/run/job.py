@@ -259,6 +259,7 @@ class TrainingJob:
         self.journal.add_findings(bucket.index, self._located(findings, step, bucket.index, log))
         self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))
         self.journal.notes += log.note_records(parts.label, step, bucket.index)
+        self.journal.has_work = self.journal.has_work or log.has_work
         del self._open[step, bucket.index]
         self._closed += 1
         log.operations.clear()

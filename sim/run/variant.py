@@ -27,6 +27,7 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
 from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.plan.warnings import work_warnings
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
 from netfold.sim.results.stays import Stay
@@ -175,8 +176,14 @@ def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
     checks = check_job(job, one.training.journal, links, ending, counters[index] or [])
     checks += check_network(replace(variant, jobs=there), links, faults, own_counters, job.label)
     facts = end.simulation.facts(job, one, links, ending)
+    free = work_warnings(job, one.training.journal.has_work or not one.training.journal.rounds)
     bound_by = _bounds(variant, index, one.training.journal, (links, samples))
-    return JobResult(job.label, one.training.journal, checks, replace(facts, bounds=bound_by, stay=stay))
+    return JobResult(
+        job.label,
+        one.training.journal,
+        checks,
+        replace(facts, bounds=bound_by, stay=stay, warnings=(*facts.warnings, *free)),
+    )
 
 
 def _bounds(

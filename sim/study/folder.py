@@ -32,6 +32,7 @@ def as_dict(study: Study) -> dict[str, Any]:
         "seed": study.seed,
         "gradients": dict(source.description),
         "notes": list(source.notes),
+        "declare_no_work": study.free_codecs,
         "faults": list(study.faults),
         "codecs": [
             {**asdict(record), "bytes_by_message": study.bytes_of(record)} for record in study.records

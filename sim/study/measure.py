@@ -59,6 +59,12 @@ class Study:
         }
 
     @property
+    def free_codecs(self) -> list[str]:
+        """Codecs that count no work for anything: a device would encode and decode them in no time."""
+        counted = {speed.codec for speed in self.speeds if speed.encode_bytes or speed.decode_bytes}
+        return [name for name in dict.fromkeys(speed.codec for speed in self.speeds) if name not in counted]
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """Faults of codecs: errors beyond the codec's bound, workers that decode different bits."""
         return tuple(

@@ -38,7 +38,7 @@ class Times(NamedTuple):
 
 def together(works: Sequence[Work]) -> Work:
     """All work, one piece after the other."""
-    done = [one for one in works if one.read_bytes or one.written_bytes or one.flops]  # others start nothing
+    done = [one for one in works if not one.is_free]
     return Work(
         sum(one.read_bytes for one in done),
         sum(one.written_bytes for one in done),

@@ -7,6 +7,7 @@ import re
 from rich.table import Table
 from rich.text import Text
 
+from netfold.sim.plan.warnings import NO_WORK
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.study.measure import Study, name_of, share
@@ -117,6 +118,7 @@ def study_notes(study: Study) -> list[str]:
         f"  which copies memory at {words.digits(study.copy_gb_per_s)} GB/s",
         "error: the largest, 1 is the codec's bound; exact: all sums are the exact ones, rounded once",
         *study.source.notes,
+        *(f"codec {name} {NO_WORK}" for name in study.free_codecs),
         *(f"{name_of(record)}: {event}" for record in study.records for event in _events(record)),
     ]
 

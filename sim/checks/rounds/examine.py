@@ -66,6 +66,8 @@ def examine(
         union_nonzeros=loss.union_nonzeros,
         loss=loss,
         inexact_elements=found.inexact,
+        is_far=found.is_far,
+        beyond=found.beyond,
         drift=found.drift,
         is_held_back=any(a is not b for a, b in zip(contributions, gradients, strict=True)),
         workers_held_min=held.fewest,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from netfold.homomorphic.message import Merged, Message
 from netfold.homomorphic.oracle.promises import Drift
-from netfold.sim.checks.rounds.losses import Loss
+from netfold.sim.checks.rounds.losses import Beyond, Loss
 
 
 @dataclass
@@ -101,6 +101,8 @@ class Findings:
     worst_magnitude: float = 0.0  # Σ|x| at the worst element
     inexact_elements: int = 0  # that are not the exact sum, if the codec promises it
     drift: Drift | None = None  # of a codec that promises to be unbiased
+    is_far: bool = False  # worker 0's total from the sum of the gradients, though all of them went in
+    beyond: Beyond | None = None  # a sum that float32 does not have
     at_hosts: AtHosts = AtHosts()
 
     @property

@@ -1,9 +1,10 @@
-"""How far a decoded total is from the sum of all gradients: metrics, never verdicts."""
+"""How far a decoded total is from the sum of all gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,14 @@ class Loss(Likeness):
             parts = [float(own[unlike]) for own in gradients]
             self.is_exact = bool(np.isfinite(parts).all() and total[unlike] == rounded_sum(parts))
         self.is_exact = self.is_exact and not count_inexact(total, gradients)
+
+
+class Beyond(NamedTuple):
+    """An infinite element of a total: contributions add up to more than float32 has."""
+
+    element: int
+    sum: float
+    workers: int
 
 
 def _finite(value: float) -> float | None:

@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
 from netfold.homomorphic.codec import Codec, Promise
+from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.oracle.promises import Drift, count_inexact
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import kernels
-from netfold.sim.checks.rounds.losses import Loss
+from netfold.sim.checks.rounds.losses import Beyond, Loss
+
+NMSE_MAX = 1e-3  # of totals to which whole gradients were contributed: more is no rounding
+ROUNDING = 2.0**-10  # relative error of the coarsest numbers that are sent, of half precision
 
 
 class Errors(NamedTuple):
@@ -40,6 +44,8 @@ class Compared(NamedTuple):
     loss: Loss  # against the sum of the gradients
     inexact: int = 0  # elements that are not the exact sum, if the codec promises it
     drift: Drift | None = None  # of a codec that promises to be unbiased
+    is_far: bool = False  # from the sum of the gradients, though these are what workers contributed
+    beyond: Beyond | None = None
 
 
 class Totals(NamedTuple):
@@ -88,7 +94,30 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
             place = slice(sums.first, sums.first + sums.total.size)
             _add_loss(loss, totals, place, sums)
     loss.is_exact = loss.is_exact and not (is_judged and inexact)
-    return Compared(errors, loss, inexact, drift)
+    is_far = drift is None and bool(whole) and whole[0] is first and _is_far(totals, loss)
+    return Compared(errors, loss, inexact, drift, is_far, _beyond(totals, loss))
+
+
+def _is_far(totals: Totals, loss: Loss) -> bool:
+    """Whether workers contributed their whole gradients, and the error is above `NMSE_MAX`.
+
+    Where sums cancel, what the rounding of their parts explains is no fault: `ROUNDING` of Σ|x|.
+    """
+    error, right = float(loss.sums[0]), float(loss.sums[1])
+    pairs = zip(totals.contributions, totals.gradients, strict=True)
+    if error <= NMSE_MAX * right or not all(same_bits(own, gradient) for own, gradient in pairs):
+        return False
+    magnitudes = sum(float(np.square(sums.magnitude).sum()) for sums in sums_of_parts(totals.gradients))
+    return not error <= ROUNDING**2 * magnitudes
+
+
+def _beyond(totals: Totals, loss: Loss) -> Beyond | None:
+    """The first infinity among worker 0's totals, if there is one."""
+    infinite = () if np.isfinite(loss.largest) else np.flatnonzero(np.isinf(totals.decoded[0][0]))
+    for element in infinite[:1]:
+        own = [float(contribution[element]) for contribution in totals.contributions]
+        return Beyond(int(element), sum(own), len(own))
+    return None
 
 
 def _add_loss(loss: Loss, totals: Totals, place: slice, sums: Sums, is_judged: bool = False) -> None:

@@ -111,9 +111,9 @@ class TimedPasses(Device):
 
 def charge_ps(device: Device, work: Work) -> int:
     """Time of an encoding, a decoding or a merge on a host; no work takes no time, and starts no kernel."""
-    size_bytes = work.read_bytes + work.written_bytes
-    if not (size_bytes or work.flops):
+    if work.is_free:
         return 0
+    size_bytes = work.read_bytes + work.written_bytes
     return work.launches * device.launch_ps + device.compute_ps(work.flops, size_bytes)
 
 
