@@ -29,6 +29,7 @@ from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, form
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 
+COUNT_MAX = 2**53  # up to which floats, as in JSON and YAML, have every whole number
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 
 
@@ -91,7 +92,15 @@ Share = Annotated[
 
 def _whole(value: object) -> object:
     """The int for a count such as 1e6, which YAML reads as a float; pydantic refuses other floats."""
-    return int(value) if isinstance(value, float) and abs(value) <= 2**53 and value.is_integer() else value
+    is_whole = isinstance(value, float) and abs(value) <= COUNT_MAX and value.is_integer()
+    return int(value) if is_whole else value  # type: ignore[call-overload]
+
+
+def _countable(value: int) -> int:
+    """Refuse counts that are too large for any use, and for the numbers of 64 bits that they become."""
+    if value > COUNT_MAX:
+        raise ValueError(f"must be at most {COUNT_MAX:,}, found {shown(value)}")
+    return value
 
 
 def is_name(value: object) -> bool:
@@ -101,10 +110,10 @@ def is_name(value: object) -> bool:
 
 def count_of(least: int) -> Any:
     """The type of whole numbers of at least this."""
-    return Annotated[int, Field(ge=least), BeforeValidator(_whole)]
+    return Annotated[int, Field(ge=least), BeforeValidator(_whole), AfterValidator(_countable)]
 
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_whole), AfterValidator(_countable)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
