@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -54,7 +55,7 @@ class Tensor(NamedTuple):
     @property
     def elements(self) -> int:
         """The number of its elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)  # of any size, unlike NumPy's
 
     @property
     def place(self) -> slice:

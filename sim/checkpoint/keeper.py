@@ -59,7 +59,7 @@ class State:
             tree = stored.tree
             self.variant, self.now_ps = int(tree["variant"]), int(tree["now_ps"])
             self.steps = [int(steps) for steps in tree["steps"]]  # done, of each job
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise store.damaged(None, str(error)) from error
 
     def put_into(self, parts: Parts) -> None:
@@ -78,7 +78,7 @@ class State:
             read_tables(parts.engine, tree["tables"], reader)
             for workload, stored in zip(parts.workloads, tree["workloads"], strict=True):
                 workload.restore(reader.read(stored))
-        except (DamagedError, ValueError, KeyError, TypeError) as error:
+        except (DamagedError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise self._store.damaged(None, str(error)) from error
 
 

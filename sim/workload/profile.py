@@ -12,7 +12,6 @@ pass takes.
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, NamedTuple
 
 from netfold.homomorphic.round import Tensor
@@ -20,6 +19,7 @@ from netfold.sim.workload.layers import ELEMENTS_MAX, placed
 
 _EXAMPLE = 'a layer is written ["fc", 2049000, 1.902]: name, elements, milliseconds until it was ready'
 LAYERS_MAX = 10_000
+_MS_MAX = 10**9  # 11 days
 _SHOWN = 60  # characters of a wrong layer, in an error
 
 
@@ -73,9 +73,7 @@ def _layer(index: int, row: Any) -> tuple[str, int, float]:
     if is_layer:
         name, elements, ready_ms = row
         is_layer = isinstance(name, str) and name != "" and isinstance(elements, int) and elements > 0
-        is_layer = (
-            is_layer and isinstance(ready_ms, int | float) and math.isfinite(ready_ms) and ready_ms >= 0
-        )
+        is_layer = is_layer and isinstance(ready_ms, int | float) and 0 <= ready_ms <= _MS_MAX
     if not is_layer:
         raise ValueError(f"layer {index}: cannot read {json.dumps(row)[:_SHOWN]}\n{_EXAMPLE}")
     return name, elements, float(ready_ms)

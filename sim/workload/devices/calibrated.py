@@ -15,7 +15,6 @@ traffic codecs count themselves. Other keys say how it was measured, and are not
 from __future__ import annotations
 
 import json
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +23,7 @@ from netfold.sim.workload.devices.roofline import Curve, RooflineDevice
 
 FORMAT = "netfold device 1"
 _HINT = "netfold calibrate writes a device file of this machine"
-_PS_PER_NS = 1000
+_PS_PER_NS, _NS_MAX = 1000, 10**15  # 11 days
 POINTS_MAX = 1000  # of a list
 
 
@@ -78,14 +77,14 @@ def _curve(found: Any, key: str) -> Curve:
 
 
 def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
 
 
 def _ps(value: Any, key: str) -> int:
     """Nanoseconds of a file as picoseconds."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
+    if not is_number or not 0 <= value <= _NS_MAX:
         raise ValueError(
-            f"{key!r}: a time is a number of nanoseconds, 0 or more, found {value!r:.40}\n{_HINT}"
+            f"{key!r}: a time is a number of nanoseconds, 0 to {_NS_MAX:g}, found {value!r:.40}\n{_HINT}"
         )
     return int(value * _PS_PER_NS + 0.5)

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
-from netfold.sim.workload.files.stored import StoredArray, damaged, header, require_size
+from netfold.sim.workload.files.stored import (
+    StoredArray,
+    damaged,
+    header,
+    require_size,
+    same_name,
+)
 
 _BLOCK_BYTES = 1 << 20
 _WRITTEN_BY = "numpy.save or savez"
@@ -35,7 +41,10 @@ def read_npz(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
                 member = _Member(archive, info.filename, content.tell(), dtype, shape)
             held_bytes = member.size_bytes if is_fortran else 0
             read = member.read_turned if is_fortran else member.read
-            tensors[info.filename.removesuffix(".npy")] = StoredArray(shape, dtype.name, read, held_bytes)
+            name = info.filename.removesuffix(".npy")
+            if name in tensors:  # "w" and "w.npy", or a member twice
+                raise same_name(path, name)
+            tensors[name] = StoredArray(shape, dtype.name, read, held_bytes)
     if not tensors:
         raise DataError(f"{path}: holds no arrays", "save the workers' gradients in it")
     return tensors

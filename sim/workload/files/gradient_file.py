@@ -7,9 +7,11 @@ allocated.
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -19,7 +21,14 @@ from numpy.typing import NDArray
 from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.files.archive import read_npz
-from netfold.sim.workload.files.stored import SAVE_HINT, StoredArray, damaged, header, require_size
+from netfold.sim.workload.files.stored import (
+    SAVE_HINT,
+    StoredArray,
+    damaged,
+    header,
+    require_size,
+    same_name,
+)
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 FLOATS = ("float32", "float16", "bfloat16")
@@ -84,28 +93,43 @@ def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
 
     try:
         opener: Any = safe_open
-        opened = opener(path, framework="pt")
-        names = opened.keys()
-        tensors = {}
-        for name in names:
-            part = opened.get_slice(name)
-            dtype = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(
-                part.get_dtype(), str(part.get_dtype()).lower()
-            )
-            tensors[name] = StoredArray(tuple(part.get_shape()), dtype, _slice_reader(part))
-    except (SafetensorError, OSError, ValueError) as error:
+        names = opener(path, framework="pt").keys()  # it checks the header against the file
+        start = 8 + int.from_bytes(file.read(8), "little")
+        described = json.loads(file.read(start - 8), object_pairs_hook=partial(_distinct, path))
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise damaged(path, "safetensors", str(error)) from None
-    if not tensors:
+    if not names:
         raise DataError(f"{path}: holds no tensors", "save the workers' gradients in it")
-    return tensors
+    # The header is read here because the library makes a list of all tensors whenever it is asked for one.
+    mapped = np.memmap(path, np.uint8, "r")
+    return {name: _of_safetensors(mapped, start, described[name]) for name in names}
 
 
-def _slice_reader(part: Any) -> Callable[[tuple[int, ...]], NDArray[Any]]:
+def _distinct(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of a key that it has twice the last value would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
+        raise same_name(path, twice)
+    return found
+
+
+def _of_safetensors(mapped: NDArray[np.uint8], start: int, described: Mapping[str, Any]) -> StoredArray:
+    dtype, shape = str(described["dtype"]), tuple(described["shape"])
+    dtype = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}.get(dtype, dtype.lower())
+    begin, end = (start + offset for offset in described["data_offsets"])
+
     def read(index: tuple[int, ...]) -> NDArray[Any]:
-        found: NDArray[Any] = part[index if index else slice(None)].float().numpy()
+        import torch
+
+        inner = shape[len(index) :]
+        size_bytes = (end - begin) // math.prod(shape[: len(index)])
+        first = begin + size_bytes * int(np.ravel_multi_index(index, shape[: len(index)]) if index else 0)
+        values = torch.from_numpy(np.array(mapped[first : first + size_bytes])).view(getattr(torch, dtype))
+        found: NDArray[Any] = values.view(inner).float().numpy()
         return found
 
-    return read
+    return StoredArray(shape, dtype, read)
 
 
 def _torch(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.errors import DataError
 
+_AXES_MAX = 64  # of NumPy 2
 SAVE_HINT = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
 
 
@@ -33,6 +34,11 @@ def damaged(path: Path, by: str, why: str = "") -> DataError:
     )
 
 
+def same_name(path: Path, name: str) -> DataError:
+    """Error for a file in which two arrays have the same name."""
+    return DataError(f"{path}: holds two arrays of the name {name!r}", "give each array a name of its own")
+
+
 def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type of an array in NumPy's format."""
     try:
@@ -46,9 +52,16 @@ def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         shape, is_fortran, dtype = read(file)
     except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
         raise damaged(path, "numpy.save or savez") from None
-    if dtype.hasobject:
-        raise damaged(path, "numpy.save or savez")
+    if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0 or not _is_possible(shape, dtype):
+        raise damaged(path, "numpy.save or savez", f"no array of {dtype} has the shape {shape}")
     return shape, is_fortran, dtype
+
+
+def _is_possible(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy can have such an array; its limits hold where there are no elements, too."""
+    is_whole = all(type(size) is int for size in shape)  # True is another one's 1
+    size_bytes = math.prod(abs(size) or 1 for size in shape) * dtype.itemsize
+    return is_whole and len(shape) <= _AXES_MAX and size_bytes <= np.iinfo(np.intp).max
 
 
 def require_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], there_are: int) -> None:

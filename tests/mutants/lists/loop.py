@@ -18,6 +18,23 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        TRAINING + "weights.py",
+        [LOOP + "test_against_pytorch.py"],
+        [("optimizers decay what no worker used", "if name not in unused:", "if True:")],
+    ),
+    *faults(
+        TRAINING + "loop/usage.py",
+        [LOOP + "test_against_pytorch.py"],
+        [
+            (
+                "what one worker leaves out counts as unused",
+                ".difference(*self._step)",
+                ".difference(self._step[0])",
+            ),
+            ("a resumed training counts anew", "state.get(_KEY, np", "state.get('', np"),
+        ],
+    ),
+    *faults(
         TRAINING + "loop/recipe.py",
         [LOOP + "test_local.py"],
         [

@@ -100,9 +100,9 @@ MUTANTS: list[Mutant] = [
                 "None if not gradient.isnan().any() else",
             ),
             (
-                "only the first parameter must be used",
-                "for name in trained if name not in self._ready]",
-                "for name in trained[:1] if name not in self._ready]",
+                "only the first gradient must be finite",
+                "for name in self._shapes:",
+                "for name in list(self._shapes)[:1]:",
             ),
             (
                 "new shapes are not noticed",

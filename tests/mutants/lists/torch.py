@@ -120,6 +120,7 @@ MUTANTS: list[Mutant] = [
                 '                self._rounds.server.restore(_arrays(state["server"]))',
                 "                pass",
             ),
+            ("messages wait for half an hour", "_timeout_of(group), backend", "None, backend"),
             (
                 "an error is raised before DDP is done",
                 "_at_end_of_backward(partial(_at_end_of_backward, self._end_backward))",

@@ -136,8 +136,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "weights move by the sum and not its mean",
-                "np.float32(rate / self._workers)",
-                "np.float32(rate)",
+                "0 if is_update else self._workers,",
+                "0 if is_update else 1,",
             ),
             ("the loss is that of worker 0", "sum(losses) / len(losses)", "losses[0]"),
         ],

@@ -64,6 +64,8 @@ def test_smaller_layers_are_rounded_up(shrink: int, elements: list[int]) -> None
         (text([["", 1, 1.0]]), "layer 0: cannot read"),
         (text([["a", 1, -1.0]]), "layer 0: cannot read"),
         ('{"layers": [["a", 1, NaN]]}', "layer 0: cannot read"),
+        ('{"layers": [["a", 1, 1e999]]}', "layer 0: cannot read"),
+        (text([["a", 1, 10**400]]), "layer 0: cannot read"),
         (text([["a", 1, 1.0], ["a", 1, 2.0]]), "layer 1: the name 'a' appears twice"),
         (text([["a", 1, 2.0], ["b", 1, 1.0]]), "layer 1: 'b' is ready at 1 ms, before the layer before it"),
         (text([["a", 1, 0.0], ["b", 1, 1.0]]), "layer 0: 'a' is ready at 0 ms"),

@@ -10,7 +10,6 @@ forward pass and `bwd_ms` that of the whole backward pass; without it backward e
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -25,6 +24,7 @@ from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Pla
 from netfold.sim.workload.devices.section import VariedSection
 
 FILE_BYTES_MAX = 2**24
+_MS_MAX = 10**9  # 11 days
 _EXAMPLE = 'a tensor is written ["fc.weight", 0.14, 1280]: name, milliseconds until it was ready, elements'
 
 
@@ -77,7 +77,7 @@ def _tensor(index: int, row: Any) -> tuple[str, int, int]:
     if is_row:
         name, ready_ms, elements = row
         is_row = isinstance(name, str) and name != "" and isinstance(elements, int) and elements > 0
-        is_row = is_row and isinstance(ready_ms, int | float) and math.isfinite(ready_ms) and ready_ms >= 0
+        is_row = is_row and isinstance(ready_ms, int | float) and 0 <= ready_ms <= _MS_MAX
     if not is_row:
         raise ValueError(f"tensor {index}: cannot read {json.dumps(row)[:60]}\n{_EXAMPLE}")
     return name, round(ready_ms * PS_PER_MS), elements
@@ -88,8 +88,10 @@ def _time_ps(facts: Mapping[str, Any], key: str) -> int | None:
     value = facts.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"res.{key}: must be milliseconds, found {json.dumps(value)[:60]}\n{_EXAMPLE}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MS_MAX:
+        raise ValueError(
+            f"res.{key}: must be milliseconds, 0 to {_MS_MAX:g}, found {json.dumps(value)[:60]}\n{_EXAMPLE}"
+        )
     return round(value * PS_PER_MS)
 
 

@@ -213,7 +213,7 @@ def _json_nodes(path: Path, content: bytes) -> Iterator[Node]:
             )
         else:
             yield from map(_message_node, objects[1:])
-    except (WireError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (WireError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: a node cannot be read: {error!r:.100}", _HINT) from None
 
 

@@ -3,7 +3,7 @@
 They are worker 0's, as in PyTorch's DistributedDataParallel (`broadcast_buffers=True`, its default): at every
 step all workers begin with those that worker 0 had after the step before, and what the passes of the others
 change is dropped. Tests use them as they are after the step. The normalisation itself, in training, is by the
-statistics of each worker's own batch, which are never exchanged (no SyncBatchNorm).
+statistics of each worker's own batch, which are never exchanged: a model with SyncBatchNorm is refused.
 """
 
 from __future__ import annotations

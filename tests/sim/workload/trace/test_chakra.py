@@ -221,6 +221,20 @@ FOREIGN: dict[str, tuple[str, bytes, str]] = {
         b'{"version": "1"}{"id": "1", "type": "SLEEP"}',
         "a node cannot be read",
     ),
+    **{
+        f"an infinite {key}": (
+            "x.json",
+            b'{"workload_graph": [{"Id": 0, "NodeType": 4, "%s": %s}]}' % (key.encode(), value),
+            "a node cannot be read",
+        )
+        for key, value in {
+            "Id": b"1e999",
+            "NodeType": b"Infinity",
+            "runtime": b"1e400",
+            "data_deps": b"[-1e999]",
+        }.items()
+    },
+    "an infinite id of the other form": ("x.json", b'{"version": "1"}{"id": 1e999}', "a node cannot be read"),
 }
 
 
