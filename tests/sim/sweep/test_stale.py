@@ -20,8 +20,6 @@ from tests.sim.sweep.scene import points, scenario
 
 ELEMENTS = 4000
 CODEC = """
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,19 +30,22 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.message import Merge, Message
 
 
+class Wide:
+    def of(self, sums):
+        return np.full(sums.total.size, 1e300)
+
+
 class Worker(Encoder):
-    def encode(self, gradient, at):
-        words = np.tile(gradient, TIMES)
-        (total,) = yield (Message(Merge.FLOAT_ADD, words.view(np.uint32)),)
-        return Decoded(total.words.view(np.float32)[: gradient.size], gradient)
+    def exchange(self, gradient, round):
+        (merged,) = yield (Message(np.tile(gradient, TIMES), Merge.FLOAT_ADD, "values"),)
+        return Decoded(merged.words[: gradient.size].copy(), gradient)
 
 
 @netfold.register
 @dataclass(frozen=True)
 class Mine(Codec):
     kind = "mine"
-    reads_dense = True
-    sends_dense = True
+    is_order_free = False
 
     @property
     def merges(self):
@@ -52,6 +53,9 @@ class Mine(Codec):
 
     def worker(self, rank, workers, seed):
         return Worker()
+
+    def error_bound(self, contributions):
+        return Wide()
 """
 SCRIPT = """
 import sys
@@ -68,7 +72,7 @@ if __name__ == "__main__":
         },
         over={"workers": [2, 3]}, out=sys.argv[1], jobs=1,
     )
-    print("payload", swept.points["payload_up_bytes"].to_list())
+    print("payload", swept.points["payload_bytes_up"].to_list())
 """
 
 
@@ -111,11 +115,8 @@ from torch import nn
 
 def make():
     width = json.loads(pathlib.Path({data!r}).read_text())
-    return {{
-        "module": nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2)),
-        "data": (torch.zeros(16, 4), torch.zeros(16, 2)),
-        "loss": nn.MSELoss(),
-    }}
+    module = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2))
+    return module, (torch.zeros(16, 4), torch.zeros(16, 2)), nn.MSELoss()
 """
 TRAINED = """
 name: small
@@ -191,20 +192,17 @@ def test_kept_points_are_said(
     assert len(re.findall(r"8 points kept from \d{4}", caplog.text)) == 1
 
 
-MEASURED = "device: {kind: measured}\nworkload: {kind: training, model: mlp, data: digits, steps: 1, batch: 4}\n"
-
-
 def test_a_measured_device_is_that_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    base = TRAINED.format(model="mlp").replace("device", "")
-    base = base.replace("codec:", "device: {kind: measured}\ncodec:").replace("sweep: {workers: [2, 3]}\n", "")
+    plain = TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", "")
 
     def digests(text: str) -> set[str]:
         return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=text)}
 
-    here, plain = digests(base), digests(TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", ""))
+    measured = f"{plain}device: {{kind: measured}}\n"
+    here, given = digests(measured), digests(plain)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
-    assert not here & digests(base)
-    assert plain == digests(TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", ""))
+    assert not here & digests(measured)
+    assert given == digests(plain)
 
 
 def test_the_version_of_topohub_counts() -> None:
