@@ -19,6 +19,7 @@ from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.gate import CodecRefusedError, make_encoders
 from netfold.homomorphic.round import Round
 from netfold.sim.errors import DataError, NetfoldError, RunError
+from netfold.sim.files.process import require_threads
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.tables import frame
 from netfold.sim.study.defaults import ROUNDS
@@ -123,6 +124,7 @@ def study(
     RunError
         A codec cannot carry the gradients or cannot decode.
     """
+    require_threads()
     if isinstance(codecs, str):
         codecs = [codecs]
     wanted = (

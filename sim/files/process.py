@@ -61,7 +61,7 @@ def require_threads() -> None:
     """
     if _state.lacks_threads:
         raise RunError(
-            "this process was forked from one that had used netfold or polars: their threads are missing here",
+            "this process was forked from one that had used netfold or polars: their threads are missing",
             "start it with multiprocessing.get_context('spawn') or 'forkserver', or use netfold.sweep",
         )
 

@@ -160,25 +160,21 @@ class _Running:
 
     def take_kept(self, trusts: bool) -> None:
         """Take the results of points that an earlier sweep finished; say how many, of when, and which not."""
-        kept = {
-            index: outcome
-            for index, point in enumerate(self._points)
-            if point.task is not None and (outcome := self._store.get(point.digest)) is not None
-        }
-        sure = {index: outcome for index, outcome in kept.items() if not self._points[index].doubts}
-        taken = kept if trusts else sure
-        for index, outcome in taken.items():
-            self._results[index] = PointResult(self._points[index], DONE, outcome=outcome)
-        doubtful = [self._points[index] for index in kept.keys() - sure.keys()]
+        sure, doubtful = list[Point](), list[Point]()
+        for index, point in enumerate(self._points):
+            kept = self._store.get(point.digest) if point.task is not None else None
+            if kept is None:
+                continue
+            (doubtful if point.doubts else sure).append(point)
+            if trusts or not point.doubts:
+                self._results[index] = PointResult(point, DONE, outcome=kept)
         if sure:
-            _LOGGER.info("%s", self._kept([self._points[index] for index in sure]))
+            _LOGGER.info("%s", self._kept(sure))
         if doubtful:
             doubts = ", ".join(dict.fromkeys(doubt for point in doubtful for doubt in point.doubts))
-            what = (
-                "" if trusts else " run again: --trust-kept (from Python: trust_kept=True) takes them, though"
-            )
-            since = "may have changed since"
-            _LOGGER.warning("%s%s %s %s", self._kept(doubtful), what or ", though", doubts, since)
+            what = "are taken, though" if trusts else "run again, because"
+            hint = "" if trusts else "; --trust-kept (from Python: trust_kept=True) takes them"
+            _LOGGER.warning("%s %s %s may have changed since%s", self._kept(doubtful), what, doubts, hint)
 
     def _kept(self, points: Sequence[Point]) -> str:
         since = min(self._store.kept_at(point.digest) for point in points)
