@@ -11,7 +11,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +33,7 @@ from netfold.sim.scenario import load
 from netfold.sim.workload.training.data import fetch as data_fetch
 from tests.sim.run.test_random_scenarios import has_wrong_words
 from tests.soak.draw import Drawn
+from tests.soak.mend import ROUNDS_MAX, mended
 from tests.soak.judge import LARGEST, broken_promise, has_documented_bound, is_exact, is_sum, wrong_elements
 
 # Names of netfold's records and checks, in one place.
@@ -69,10 +70,12 @@ class Verdict:
 
     kind: str
     text: str = ""
+    ran: dict[str, Any] | None = None  # what was run, without what was refused
+    refusals: int = 0  # before it ran
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """For a line of JSON."""
-        return {"kind": self.kind, "text": self.text}
+        return asdict(self)
 
 
 @dataclass
@@ -212,17 +215,41 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     file = folder / "soak.yaml"
-    file.write_text(json.dumps(drawn.scenario))
-    try:
-        scenario = load(file)
-        if scenario.sweep is not None:
-            scenario = scenario.point([axis.values[-1] for axis in scenario.sweep.axes], scenario.seed)
-        plan = resolve(scenario)
-    except NetfoldError as error:
-        kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK  # noqa: PLR2004
-        return Verdict(kind, str(error).replace(f"{folder}/", ""))
+    scenario: dict[str, Any] = drawn.scenario
+    refusals = []
+    while True:
+        file.write_text(json.dumps(scenario))
+        try:
+            plan = _resolved(file)
+            break
+        except NetfoldError as error:
+            refusals.append(verdict_of(error, folder))
+            rest = None if drawn.broken or len(refusals) > ROUNDS_MAX else mended(scenario, error)
+            if refusals[-1].kind != REFUSED or rest is None:
+                return _worst(refusals)
+            scenario = rest
     if drawn.broken:
         return Verdict(ACCEPTED, drawn.broken)
+    found = _run(replace(drawn, scenario=scenario), plan, file)
+    return replace(found, ran=scenario, refusals=len(refusals))
+
+
+def verdict_of(error: NetfoldError, folder: Path) -> Verdict:
+    """What a refusal comes to: it has to be in words, and of the user's making."""
+    kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK  # noqa: PLR2004
+    return Verdict(kind, str(error).replace(f"{folder}/", ""))
+
+
+def _resolved(file: Path) -> Any:
+    """The plan of a scenario; of a sweep, that of its last point."""
+    scenario = load(file)
+    if scenario.sweep is not None:
+        scenario = scenario.point([axis.values[-1] for axis in scenario.sweep.axes], scenario.seed)
+    return resolve(scenario)
+
+
+def _run(drawn: Drawn, plan: Any, file: Path) -> Verdict:
+    """Run the first variants, and write some run folders."""
     variants = [one for one in plan.variants if elements_of(one) <= ELEMENTS_MAX][:VARIANTS_MAX]
     if not variants:
         return Verdict(LARGE, f"{elements_of(plan.variants[0])} elements")
@@ -232,9 +259,7 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
         try:
             found.append(_of_variant(drawn, plan, variant, results))
         except NetfoldError as error:
-            # Data and a user's model are read when a run begins.
-            kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK  # noqa: PLR2004
-            found.append(Verdict(kind, str(error).replace(f"{folder}/", "")))
+            found.append(verdict_of(error, file.parent))  # data and a user's model are read when a run begins
     is_whole = len(results) == len(plan.variants) and "sweep" not in drawn.scenario
     if is_whole and random.Random(file.read_text()).random() < REPORTED:
         found.append(_reported(file, results, _worst(found)))
@@ -277,7 +302,7 @@ def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:
-    order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT]
+    order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT, LARGE, REFUSED]
     return min(verdicts, key=lambda one: order.index(one.kind))
 
 
