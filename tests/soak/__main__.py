@@ -148,7 +148,9 @@ class Tally:
     def show(self) -> int:
         """Print the tables; returns the exit status."""
         print(table(self.counts, self.counts.total()))
-        print(f"{self.refused_parts} of those that ran were refused at first, and ran without what was refused")
+        print(
+            f"{self.refused_parts} of those that ran were refused at first, and ran without what was refused"
+        )
         print(self.drawn.table(self.ran))
         rare = self.drawn.rare() if self.counts.total() >= PERIOD else []
         for name, count in rare:

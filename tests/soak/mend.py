@@ -38,7 +38,12 @@ def _mend(scenario: dict[str, Any], mistake: ScenarioError) -> bool:
     for holder, _ in reversed(trail[-2:]):
         if isinstance(holder, dict) and _without_named(holder, mistake.message):
             return True
-    if trail and isinstance(last := trail[-1][0], dict) and "kind" in last and _without_named(last, mistake.message):
+    if (
+        trail
+        and isinstance(last := trail[-1][0], dict)
+        and "kind" in last
+        and _without_named(last, mistake.message)
+    ):
         return True
     for holder, key in reversed(trail):
         if key is not None and (isinstance(holder, list) or key not in NEEDED or holder is not scenario):
@@ -58,7 +63,9 @@ def _trail(scenario: dict[str, Any], parts: list[str]) -> list[tuple[Any, Any]]:
         if isinstance(at, dict) and part in at:
             key = part
         elif isinstance(at, list):
-            named = [index for index, one in enumerate(at) if isinstance(one, dict) and one.get("name") == part]
+            named = [
+                index for index, one in enumerate(at) if isinstance(one, dict) and one.get("name") == part
+            ]
             key = named[0] if named else int(part) if part.isdigit() and int(part) < len(at) else None
         if key is None:
             break
