@@ -297,8 +297,8 @@ def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -
         netfold.sim.run.run, "run_variant", lambda plan, variant, *_: results[variant.name]
     ):
         outcome = run_scenario(file, (), None, file.parent / "runs", lambda *_: None)
-    if outcome.error is not None or outcome.run_dir is None:
-        return Verdict(TRACEBACK, f"the report: {outcome.error!r}")
+    if outcome.stopped is not None or outcome.run_dir is None:
+        return Verdict(TRACEBACK, f"the report: {outcome.stopped!r}")
     missing = [name for name in ("report.html", "summary.json") if not (outcome.run_dir / name).exists()]
     load_run(outcome.run_dir)
     return Verdict(TRACEBACK, f"the run folder lacks {missing}") if missing else verdict

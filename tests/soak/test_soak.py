@@ -1,4 +1,4 @@
-"""A slice of random scenarios, different in every run; and tests of the judge and the watchdog.
+"""A few scenarios, the coverage of what is drawn, and tests of the judge and the watchdog.
 
 More of them: `python -m tests.soak --count 2000 --seed 7`.
 """
@@ -20,7 +20,7 @@ import tests.soak.__main__ as soak
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.checks.rounds import Findings
 from netfold.sim.collectives.registry import COLLECTIVES
-from tests.examples import SEED, scaled
+from tests.examples import scaled
 from tests.soak import breaks
 from tests.soak import play as playing
 from tests.soak.coverage import Coverage
@@ -38,10 +38,10 @@ SLICES, PER_SLICE = 2, 10
 def test_a_slice_of_scenarios(part: int) -> None:
     count = scaled(PER_SLICE)
     numbers = range(part * count, (part + 1) * count)
-    found = {number: play(draw(SEED, number)) for number in numbers}
+    found = {number: play(draw(1, number)) for number in numbers}
 
     wrong = {number: one for number, one in found.items() if one.kind in FINDINGS}
-    assert not wrong, [f"--seed {SEED} --only {number}: {one}" for number, one in wrong.items()]
+    assert not wrong, [f"--seed 1 --only {number}: {one}" for number, one in wrong.items()]
 
 
 def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
