@@ -126,6 +126,7 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     drawn: Coverage = field(default_factory=Coverage)
     ran: Coverage = field(default_factory=Coverage)
+    refused_parts: int = 0  # scenarios that ran without what was refused
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, number: int, found: Verdict) -> None:
@@ -134,8 +135,9 @@ class Tally:
         drawn = draw(self.seed, number)
         if not drawn.broken:
             self.drawn.add(drawn.scenario)
-            if found.kind not in (REFUSED, LARGE):
-                self.ran.add(drawn.scenario)
+            self.refused_parts += found.refusals > 0
+            if found.ran is not None and found.kind not in (REFUSED, LARGE):
+                self.ran.add(found.ran)
         if found.kind in FINDINGS:
             command = f"python -m tests.soak --seed {self.seed} --only {number}"
             print(f"{found.kind}: {found.text}\n  {command}", flush=True)
@@ -146,6 +148,9 @@ class Tally:
     def show(self) -> int:
         """Print the tables; returns the exit status."""
         print(table(self.counts, self.counts.total()))
+        print(
+            f"{self.refused_parts} of those that ran were refused at first, and ran without what was refused"
+        )
         print(self.drawn.table(self.ran))
         rare = self.drawn.rare() if self.counts.total() >= PERIOD else []
         for name, count in rare:

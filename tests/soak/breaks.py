@@ -8,7 +8,18 @@ from typing import Any
 
 Holder = tuple[Any, Any]  # a mapping or list, and the key or index of a value in it
 
-TOO_WRONG = (float("inf"), -(2**70), 2**70, "\x1b[31m", "a" * 5000, [], {}, {"a": [1, {"b": 2}]}, "10 parsecs", "-1us")
+TOO_WRONG = (
+    float("inf"),
+    -(2**70),
+    2**70,
+    "\x1b[31m",
+    "a" * 5000,
+    [],
+    {},
+    {"a": [1, {"b": 2}]},
+    "10 parsecs",
+    "-1us",
+)
 
 
 def broken(chance: random.Random, scenario: dict[str, Any]) -> str:
@@ -19,7 +30,10 @@ def broken(chance: random.Random, scenario: dict[str, Any]) -> str:
 
 def unknown_key(chance: random.Random, scenario: dict[str, Any]) -> str:
     """A key that no section has."""
-    sections = [scenario, *(at[key] for at, key in places(scenario) if isinstance(at[key], dict) and "kind" in at[key])]
+    sections = [
+        scenario,
+        *(at[key] for at, key in places(scenario) if isinstance(at[key], dict) and "kind" in at[key]),
+    ]
     name = chance.choice(["knid", "elments", "no-such-key", "0"])
     chance.choice(sections)[name] = 1
     return f"unknown key {name!r}"
@@ -66,7 +80,9 @@ def too_many_workers(chance: random.Random, scenario: dict[str, Any]) -> str:
 
 def below(chance: random.Random, scenario: dict[str, Any]) -> str:
     """A number below what it may be."""
-    numbers = [(at, key) for at, key in places(scenario) if type(at[key]) in (int, float) and not is_free(at, key)]
+    numbers = [
+        (at, key) for at, key in places(scenario) if type(at[key]) in (int, float) and not is_free(at, key)
+    ]
     if not numbers:
         return unknown_key(chance, scenario)
     at, key = chance.choice(numbers)
@@ -81,7 +97,13 @@ def is_free(at: Any, key: Any) -> bool:
 
 def places(value: Any) -> Iterator[Holder]:
     """All mappings and lists with their keys; what belongs to the user is left out."""
-    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    items = (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))
+        if isinstance(value, list)
+        else []
+    )
     for key, child in items:
         if not str(key).startswith("x-"):
             yield value, key

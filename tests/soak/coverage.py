@@ -29,7 +29,10 @@ class Coverage:
     def rare(self) -> list[tuple[str, int]]:
         """What came up in fewer than five scenarios."""
         return [
-            (name, counts[name]) for sort, counts in self.counts.items() for name in wanted()[sort] if counts[name] < LEAST
+            (name, counts[name])
+            for sort, counts in self.counts.items()
+            for name in wanted()[sort]
+            if counts[name] < LEAST
         ]
 
     def table(self, ran: Coverage) -> str:
@@ -38,7 +41,11 @@ class Coverage:
         for sort, names in wanted().items():
             drawn, often, once = (
                 sum(counts[name] >= least for name in names)
-                for counts, least in ((self.counts[sort], LEAST), (ran.counts[sort], LEAST), (ran.counts[sort], 1))
+                for counts, least in (
+                    (self.counts[sort], LEAST),
+                    (ran.counts[sort], LEAST),
+                    (ran.counts[sort], 1),
+                )
             )
             lines.append(f"{sort:16} {len(names):10} {drawn:10} {often:10} {once:10}")
         return "\n".join(lines)

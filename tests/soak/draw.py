@@ -95,7 +95,7 @@ class _Drawing:
         return Drawn(scenario, self.scene.files, self.scene.one(*TRANSFORMS))
 
     def settings(self, kinds: Mapping[str, str]) -> Section:
-        """The keys of the root, but those that are lists of parts; the network first, whose names others use."""
+        """The keys of the root without lists of parts; the network first, whose names others use."""
         values, found = self.values(kinds), {}
         schema = root()["properties"]
         names = [name for name in schema if name not in PARTS]
@@ -149,7 +149,9 @@ class _Drawing:
         values, schema = self.values(kinds), root()["properties"]
         keys = [key for key in _job()["properties"] if key in schema and key not in ("name", "published")]
         wanted = {key.split(".")[0] for key in kinds}
-        return {key: values.value(schema[key], key) for key in keys if key in wanted or self.scene.maybe(0.08)}
+        return {
+            key: values.value(schema[key], key) for key in keys if key in wanted or self.scene.maybe(0.08)
+        }
 
     # Alternatives.
 
@@ -184,7 +186,11 @@ class _Drawing:
             return self.faults()
         if key == "jobs":
             return [{"name": "a"}] if self.scene.maybe(0.5) else []
-        kinds = {} if self.scene.maybe(0.3) else {one: kind for one, kind in self.first.items() if one == "topology"}
+        kinds = (
+            {}
+            if self.scene.maybe(0.3)
+            else {one: kind for one, kind in self.first.items() if one == "topology"}
+        )
         return self.values(kinds).value(root()["properties"][key], key)
 
     def sweep(self) -> Section:
@@ -195,7 +201,9 @@ class _Drawing:
             found["seed"] = [1, 2]
             found.pop("seeds", None)
         else:
-            key, listed = self.scene.one(("workers", [1, 2]), ("topology.rate", ["10Gbps", "100Gbps"]), ("codec.kind", ["none"]))
+            key, listed = self.scene.one(
+                ("workers", [1, 2]), ("topology.rate", ["10Gbps", "100Gbps"]), ("codec.kind", ["none"])
+            )
             found[key] = listed
         return found
 

@@ -147,7 +147,7 @@ class _Seen:
                 self.mapping(option.get("items", option), one, place)
 
     def repeated(self, name: str, item: Any, place: Place) -> None:
-        """Read what a job, a variant or a grid says as if the root said it; its kinds are those of a context."""
+        """Read what a job, a variant or a grid says as if the root said it."""
         schema = root()["properties"].get(name)
         if schema is None or name == "name" or place.path == "sweep":
             return

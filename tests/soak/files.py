@@ -1,4 +1,4 @@
-"""The files beside a drawn scenario: gradients, recordings, traces, devices, models, profiles and networks."""
+"""The files beside a drawn scenario: gradients, recordings, devices, models, profiles and networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sim.workload.devices.test_keys import CPU
 from tests.sim.workload.trace.traces import data_parallel, write_all
 from tests.soak.values import Scene
 
-MODEL = '''\
+MODEL = """\
 import torch
 from torch import nn
 
@@ -27,14 +27,16 @@ def make():
         return (module(data[0]).argmax(dim=1) == data[1]).float().mean()
 
     return module, data, nn.CrossEntropyLoss(), score
-'''
+"""
 
 
 def gradient_file(scene: Scene, per_step: bool) -> str:
     """Gradients of several steps and workers, as one of the formats."""
     steps, elements = scene.one(1, 2), scene.one(1, 64, 500)
     made = np.random.default_rng(scene.chance.randrange(2**32))
-    array = made.normal(size=(steps, scene.workers, elements)).astype(scene.one(np.float32, np.float32, np.float16))
+    array = made.normal(size=(steps, scene.workers, elements)).astype(
+        scene.one(np.float32, np.float32, np.float16)
+    )
     if scene.maybe(0.3):
         array[..., elements // 3 :] = 0
     content = io.BytesIO()
@@ -76,7 +78,10 @@ def device_file(scene: Scene) -> str:
 
 def device_trace(scene: Scene) -> str:
     """The times at which the tensors of `TENSORS` were ready."""
-    found = {"res": {"fwd_ms": 0.002, "bwd_ms": 0.005}, "order": [[f"t{n}", 0.001 * (n + 1), 100] for n in range(3)]}
+    found = {
+        "res": {"fwd_ms": 0.002, "bwd_ms": 0.005},
+        "order": [[f"t{n}", 0.001 * (n + 1), 100] for n in range(3)],
+    }
     scene.files["backward.json"] = json.dumps(found).encode()
     return "backward.json"
 

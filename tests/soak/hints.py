@@ -15,7 +15,8 @@ from tests.soak import files
 from tests.soak.values import Fix, Hint, Scene, Section
 
 GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph id="g" edgedefault="undirected">
-<node id="a"/><node id="b"/><node id="c"/><edge source="a" target="b"/><edge source="b" target="c"/></graph></graphml>"""
+<node id="a"/><node id="b"/><node id="c"/><edge source="a" target="b"/><edge source="b" target="c"/>
+</graph></graphml>"""
 
 
 def of(*values: Any) -> Hint:
@@ -33,7 +34,7 @@ def _up(hosts: int, parts: int) -> int:
 def leaf_spine(scene: Scene, found: Section) -> None:
     leaves = scene.one(1, 2, 2, 3)
     found |= {"leaves": leaves, "spines": scene.one(1, 1, 2, 3), "hosts_per_leaf": _up(scene.hosts, leaves)}
-    scene.switches = tuple(f"leaf{n}" for n in range(leaves)) + ("spine0",)
+    scene.switches = (*(f"leaf{n}" for n in range(leaves)), "spine0")
 
 
 def fat_tree(scene: Scene, found: Section) -> None:
@@ -110,13 +111,15 @@ def _graph(scene: Scene) -> nx.Graph:
         add_switch(graph, name, 1, profile if scene.maybe(0.8) else scene.one("plain", "ideal"))
 
     def link() -> LinkSpec:
-        return LinkSpec(scene.one(10**9, 10**10, 10**11), scene.one(0, 10**5, 10**6), scene.one(10**5, 1 << 24))
+        return LinkSpec(
+            scene.one(10**9, 10**10, 10**11), scene.one(0, 10**5, 10**6), scene.one(10**5, 1 << 24)
+        )
 
     for index in range(scene.hosts):
         add_link(graph, f"h{index}", scene.switches[index % count], link())
     for index in range(1, count):
         add_link(graph, scene.switches[scene.chance.randrange(index)], scene.switches[index], link())
-    if count > 2 and scene.maybe(0.5) and not graph.has_edge("x0", f"x{count - 1}"):  # noqa: PLR2004
+    if count > 2 and scene.maybe(0.5) and not graph.has_edge("x0", f"x{count - 1}"):
         add_link(graph, "x0", f"x{count - 1}", link())
     return graph
 
@@ -164,7 +167,11 @@ def all_workers(scene: Scene) -> Any:
 
 def synthetic(scene: Scene, found: Section) -> None:
     """Exactly one of the keys that say how large a gradient is."""
-    size = "tensors" if scene.kinds.get("device") == "trace" else scene.one("elements", "elements", "tensors", "tensors", "profile")
+    size = (
+        "tensors"
+        if scene.kinds.get("device") == "trace"
+        else scene.one("elements", "elements", "tensors", "tensors", "profile")
+    )
     for key in ("elements", "tensors", "profile", "shrink"):
         if key != size:
             found.pop(key, None)
@@ -172,9 +179,16 @@ def synthetic(scene: Scene, found: Section) -> None:
         found[size] = scene.one(1, 2, 63, 64, 65, 256, 1000, scene.chance.randint(1, 3000))
     elif size == "tensors":
         three = ["t0=100", "t1=10x10", "t2=100"]
-        found[size] = three if scene.kinds.get("device") == "trace" else scene.one(three, three, ["w=4x16", 5], [1, 700], ["30x20"])
+        found[size] = (
+            three
+            if scene.kinds.get("device") == "trace"
+            else scene.one(three, three, ["w=4x16", 5], [1, 700], ["30x20"])
+        )
     else:
-        found |= {size: files.layer_profile(scene), **({"shrink": scene.one(1, 2, 10)} if scene.maybe(0.5) else {})}
+        found |= {
+            size: files.layer_profile(scene),
+            **({"shrink": scene.one(1, 2, 10)} if scene.maybe(0.5) else {}),
+        }
     short(scene, found)
 
 
@@ -211,7 +225,9 @@ def training(scene: Scene, found: Section) -> None:
     model = found.get("model")
     kind = model.get("kind") if isinstance(model, dict) else model
     if scene.maybe(0.2) or not isinstance(model, dict):
-        found["model"] = files.user_model(scene) if kind == "user" or ".py" in str(kind) else kind  # short forms
+        found["model"] = (
+            files.user_model(scene) if kind == "user" or ".py" in str(kind) else kind
+        )  # short forms
     if "data" in found and found["data"] is not None and scene.maybe(0.8):
         if kind in DATA:
             found["data"] = DATA[kind]
@@ -347,7 +363,7 @@ def bird_plus(scene: Scene, found: Section) -> None:
 
 
 def windows(scene: Scene, found: Section) -> None:
-    if "ack_every" in found or found.get("window", 99) < 16:  # noqa: PLR2004
+    if "ack_every" in found or found.get("window", 99) < 16:
         found["ack_every"] = scene.one(1, min(4, found.get("window", 4)))
     if found.get("kind") == "torus_2d" or "rows" in found:
         grid(scene, found)
@@ -387,7 +403,17 @@ def in_network(scene: Scene, found: Section) -> None:
 
 
 PROGRAM_KEYS = {
-    "switchml": {"timeout", "first_timeout", "timeout_max", "aggregators", "tree", "multicast", "overflow", "message_packets", "trees"},
+    "switchml": {
+        "timeout",
+        "first_timeout",
+        "timeout_max",
+        "aggregators",
+        "tree",
+        "multicast",
+        "overflow",
+        "message_packets",
+        "trees",
+    },
     "tree": {"aggregators", "tree", "trees", "multicast"},
     "timed": {"timeout", "first_timeout", "timeout_max", "slot_timer"},
     "atp": {"timeout", "first_timeout", "server", "entries", "ecn_threshold", "adaptive"},
@@ -408,7 +434,11 @@ def frame(scene: Scene, found: Section) -> None:
 
 def profile(scene: Scene, found: Section) -> None:
     found |= {"name": "mine", "like": scene.one("tofino1", "fpga", "ideal", "sharp", "trio")}
-    kept = set(scene.chance.sample(others := [key for key in found if key not in ("name", "like", "summary")], min(len(others), 4)))
+    kept = set(
+        scene.chance.sample(
+            others := [key for key in found if key not in ("name", "like", "summary")], min(len(others), 4)
+        )
+    )
     for key in [key for key in found if key not in kept | {"name", "like", "summary"}]:
         found.pop(key)
 
@@ -565,7 +595,9 @@ HINTS: dict[str, Hint] = {
     "*.bitmap_bits": of(32, 64),
 }
 for _key in ("collective.inner", "collective.outer"):
-    HINTS |= {f"{_key}.{name}": HINTS[f"collective.{name}"] for name in ("slots", "entries", "message_packets")}
+    HINTS |= {
+        f"{_key}.{name}": HINTS[f"collective.{name}"] for name in ("slots", "entries", "message_packets")
+    }
 
 FIXES: dict[str, Fix] = {
     "topology[star]": lambda scene, found: found.update(hosts=scene.hosts),

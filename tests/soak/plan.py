@@ -1,4 +1,4 @@
-"""Which kinds each number of a seed has, so that all pairs of kinds come up: a covering array, drawn greedily.
+"""Which kinds each number of a seed has, so that all pairs of kinds come up: a covering array.
 
 The plan of a seed is made once in a process, from the schema alone, so every scenario can still be drawn
 alone. Each number begins with a pair that came up least often, and every further section takes the kind whose
@@ -109,7 +109,9 @@ class _Plan:
         is_counted = not is_broken(self.seed, number)
         if is_counted:
             self._count([*rows, *faults[1:]], is_refused)
-        shared = [row for row in rows if self.kinds[row][0] not in self.own and self.kinds[row][0][:5] != "jobs."]
+        shared = [
+            row for row in rows if self.kinds[row][0] not in self.own and self.kinds[row][0][:5] != "jobs."
+        ]
         second = None
         if not is_refused and chance.random() < SECOND:
             second = self._context(chance, shared)
@@ -154,14 +156,18 @@ class _Plan:
         able = [
             row
             for row in self.of_section[SEVERAL]
-            if row not in rows and not self.avoided[row, had].any() and self.lacks[row, had].max(initial=0) > 1
+            if row not in rows
+            and not self.avoided[row, had].any()
+            and self.lacks[row, had].max(initial=0) > 1
         ]
         able.sort(key=lambda row: (-int(self.lacks[row, had].max(initial=0)), chance.random()))
         return able[: chance.choice([0, 0, 1, 2])]
 
     def _first(self, noise: NDArray[np.float64], is_refused: bool) -> list[int]:
         """A pair that came up least often, with the sections that it is in."""
-        lacks_refused, lacks_other = (self.lacks[mask].max(initial=0) for mask in (self.avoided, ~self.avoided))
+        lacks_refused, lacks_other = (
+            self.lacks[mask].max(initial=0) for mask in (self.avoided, ~self.avoided)
+        )
         is_refused = lacks_refused > 0 and (is_refused or lacks_other <= 0)
         able = self.avoided if is_refused else ~self.avoided
         worst = (self.lacks * (1 if is_refused else self.weights) + noise[:, None] * noise[None, :]) * able
@@ -172,7 +178,9 @@ class _Plan:
                 if section == self.kinds[row][0] or any(self.kinds[had][0] == section for had in rows):
                     continue
                 limits = allowed(*self.kinds[other if row == one else one]).get(section, kinds)
-                rows.append(max((self.rows[section, kind] for kind in kinds & limits), key=lambda row: noise[row]))
+                rows.append(
+                    max((self.rows[section, kind] for kind in kinds & limits), key=lambda row: noise[row])
+                )
             rows = [had for had in rows if self.kinds[had][0] != self.kinds[row][0]] + [row]
         return rows
 
@@ -198,7 +206,7 @@ class _Plan:
             best = chance.choices(range(len(able)), shares.tolist())[0]
         else:
             best = int(np.argmax(scores + context.noise[rows]))
-        if section in NEEDED or self.inside[section] or scores[best] > 0 or chance.random() < 0.3:  # noqa: PLR2004
+        if section in NEEDED or self.inside[section] or scores[best] > 0 or chance.random() < 0.3:
             context.add([rows.start + best])
 
     def _wanted(self, is_refused: bool) -> NDArray[np.float64]:
@@ -253,18 +261,33 @@ _HOSTS_ONLY = ("cascaded_sign", "fp16")
 _PARTIAL = ("fixed_point", "dense", "none")
 _OF_WORKERS = ("worker_crash", "worker_pause", "start_skew", "slow_host")
 AVOIDED: tuple[Callable[[Choice], bool], ...] = (
-    lambda had: had.get("codec") in _GATHERED
-    and not {had.get("collective", "all_gather"), had.get("jobs.fallback", "all_gather")}
-    <= {"all_gather", "parameter_server"},
-    lambda had: had.get("codec") in _HOSTS_ONLY and "in_network" in {had.get(key) for key in ("collective", "collective.inner", "collective.outer", "jobs.fallback")},
-    lambda had: had.get("codec", "none") not in _PARTIAL and had.get("collective.program") in ("timed", "atp"),
-    lambda had: had.get("faults") in _OF_WORKERS and (had.get("admission") == "fifo" or "jobs.arrivals" in had or "jobs.fallback" in had),
+    lambda had: (
+        had.get("codec") in _GATHERED
+        and not {had.get("collective", "all_gather"), had.get("jobs.fallback", "all_gather")}
+        <= {"all_gather", "parameter_server"}
+    ),
+    lambda had: (
+        had.get("codec") in _HOSTS_ONLY
+        and "in_network"
+        in {had.get(key) for key in ("collective", "collective.inner", "collective.outer", "jobs.fallback")}
+    ),
+    lambda had: (
+        had.get("codec", "none") not in _PARTIAL and had.get("collective.program") in ("timed", "atp")
+    ),
+    lambda had: (
+        had.get("faults") in _OF_WORKERS
+        and (had.get("admission") == "fifo" or "jobs.arrivals" in had or "jobs.fallback" in had)
+    ),
     lambda had: had.get("device") == "measured" and had.get("workload", "training") != "training",
     lambda had: had.get("device") == "trace" and had.get("workload", "synthetic") != "synthetic",
     lambda had: "jobs.arrivals" in had and had.get("admission") == "reserved",
     lambda had: "jobs.fallback" in had and had.get("admission") == "reserved",
-    lambda had: had.get("routing") == "dimension_order" and had.get("topology", "torus") not in ("torus", "hypercube"),
-    lambda had: had.get("workers.placement") == "rails" and had.get("topology", "rail_optimized") != "rail_optimized",
+    lambda had: (
+        had.get("routing") == "dimension_order" and had.get("topology", "torus") not in ("torus", "hypercube")
+    ),
+    lambda had: (
+        had.get("workers.placement") == "rails" and had.get("topology", "rail_optimized") != "rail_optimized"
+    ),
 )
 
 

@@ -11,7 +11,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,14 +26,15 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.errors import NetfoldError
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve import resolve
-from netfold.sim.run.outcome import VariantResult
 from netfold.sim.results import load as load_run
+from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload.training.data import fetch as data_fetch
 from tests.sim.run.test_random_scenarios import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import LARGEST, broken_promise, has_documented_bound, is_exact, is_sum, wrong_elements
+from tests.soak.mend import ROUNDS_MAX, mended
 
 # Names of netfold's records and checks, in one place.
 NAMES = {"finishes": "finishes", "network": ("conservation", "switches_add_up"), "merges": "merges_are_exact"}
@@ -69,10 +70,12 @@ class Verdict:
 
     kind: str
     text: str = ""
+    ran: dict[str, Any] | None = None  # what was run, without what was refused
+    refusals: int = 0  # before it ran
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """For a line of JSON."""
-        return {"kind": self.kind, "text": self.text}
+        return asdict(self)
 
 
 @dataclass
@@ -93,7 +96,7 @@ class Witness:
         totals = [one.total for one in decoded]
         given = gradients
         if not has_documented_bound(codec):
-            # The codec keeps some of a gradient back or replaces it: what it says to have contributed is judged.
+            # What the codec says to have contributed is judged: it may keep some of a gradient back.
             given = [one.contribution for one in decoded]
             if fault := broken_promise(codec, gradients, totals):
                 self.wrong[label].append(fault)
@@ -212,17 +215,41 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     file = folder / "soak.yaml"
-    file.write_text(json.dumps(drawn.scenario))
-    try:
-        scenario = load(file)
-        if scenario.sweep is not None:
-            scenario = scenario.point([axis.values[-1] for axis in scenario.sweep.axes], scenario.seed)
-        plan = resolve(scenario)
-    except NetfoldError as error:
-        kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK  # noqa: PLR2004
-        return Verdict(kind, str(error).replace(f"{folder}/", ""))
+    scenario: dict[str, Any] = drawn.scenario
+    refusals = []
+    while True:
+        file.write_text(json.dumps(scenario))
+        try:
+            plan = _resolved(file)
+            break
+        except NetfoldError as error:
+            refusals.append(verdict_of(error, folder))
+            rest = None if drawn.broken or len(refusals) > ROUNDS_MAX else mended(scenario, error)
+            if refusals[-1].kind != REFUSED or rest is None:
+                return refusals[-1]
+            scenario = rest
     if drawn.broken:
         return Verdict(ACCEPTED, drawn.broken)
+    found = _run(replace(drawn, scenario=scenario), plan, file)
+    return replace(found, ran=scenario, refusals=len(refusals))
+
+
+def verdict_of(error: NetfoldError, folder: Path) -> Verdict:
+    """What a refusal comes to: it has to be in words, and of the user's making."""
+    kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK
+    return Verdict(kind, str(error).replace(f"{folder}/", ""))
+
+
+def _resolved(file: Path) -> Any:
+    """The plan of a scenario; of a sweep, that of its last point."""
+    scenario = load(file)
+    if scenario.sweep is not None:
+        scenario = scenario.point([axis.values[-1] for axis in scenario.sweep.axes], scenario.seed)
+    return resolve(scenario)
+
+
+def _run(drawn: Drawn, plan: Any, file: Path) -> Verdict:
+    """Run the first variants, and write some run folders."""
     variants = [one for one in plan.variants if elements_of(one) <= ELEMENTS_MAX][:VARIANTS_MAX]
     if not variants:
         return Verdict(LARGE, f"{elements_of(plan.variants[0])} elements")
@@ -232,9 +259,7 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
         try:
             found.append(_of_variant(drawn, plan, variant, results))
         except NetfoldError as error:
-            # Data and a user's model are read when a run begins.
-            kind = REFUSED if error.exit_code == 2 and len(str(error)) > 20 else TRACEBACK  # noqa: PLR2004
-            found.append(Verdict(kind, str(error).replace(f"{folder}/", "")))
+            found.append(verdict_of(error, file.parent))  # data and a user's model are read when a run begins
     is_whole = len(results) == len(plan.variants) and "sweep" not in drawn.scenario
     if is_whole and random.Random(file.read_text()).random() < REPORTED:
         found.append(_reported(file, results, _worst(found)))
@@ -244,7 +269,8 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
 def elements_of(variant: VariantPlan) -> int:
     """Elements that all workers of all jobs send in all steps."""
     return sum(
-        len(job.hosts) * job.steps * sum(math.prod(one.shape) for one in tensors_of(job)) for job in variant.jobs
+        len(job.hosts) * job.steps * sum(math.prod(one.shape) for one in tensors_of(job))
+        for job in variant.jobs
     )
 
 
@@ -267,17 +293,19 @@ def _of_variant(drawn: Drawn, plan: Any, variant: VariantPlan, results: dict[str
 
 def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -> Verdict:
     """Write the run folder with its report, from results that are there; and load it again."""
-    with mock.patch.object(netfold.sim.run.run, "run_variant", lambda plan, variant, *_: results[variant.name]):
+    with mock.patch.object(
+        netfold.sim.run.run, "run_variant", lambda plan, variant, *_: results[variant.name]
+    ):
         outcome = run_scenario(file, (), None, file.parent / "runs", lambda *_: None)
-    if outcome.error is not None or outcome.run_dir is None:
-        return Verdict(TRACEBACK, f"the report: {outcome.error!r}")
+    if outcome.stopped is not None or outcome.run_dir is None:
+        return Verdict(TRACEBACK, f"the report: {outcome.stopped!r}")
     missing = [name for name in ("report.html", "summary.json") if not (outcome.run_dir / name).exists()]
     load_run(outcome.run_dir)
     return Verdict(TRACEBACK, f"the run folder lacks {missing}") if missing else verdict
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:
-    order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT]
+    order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT, LARGE, REFUSED]
     return min(verdicts, key=lambda one: order.index(one.kind))
 
 
@@ -333,15 +361,20 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
 def is_harmless(fault: dict[str, Any]) -> bool:
     """Whether a fault only costs time: packets stay in order, and no data changes."""
     if fault["kind"] == "duplicate":
-        return bool(fault["delay"] == "0us")
+        return fault.get("delay", "0us") in ("0us", "0ps")
     if fault["kind"] == "corruption":
-        return bool(fault["detected"])
-    return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and "for" in fault)
+        return bool(fault.get("detected", True))
+    return fault["kind"] in HARMLESS or (fault["kind"] == "link_down" and fault.get("for") is not None)
+
+
+def share_of(value: Any) -> float:
+    """A share, which may be written in percent."""
+    return float(value.rstrip("% ")) / 100 if isinstance(value, str) else float(value or 0)
 
 
 def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
     """Whether a fault can cause a stall: any except those that timers recover from, if there are timers."""
-    lost = any(fault.get("rate", 0) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
+    lost = any(share_of(fault.get("rate")) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
     has_timers = plan.collective.timeout_max_ps > 0
     return bool(drawn.faults) and (lost or not has_timers or not all(map(is_harmless, drawn.faults)))

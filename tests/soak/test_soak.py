@@ -1,13 +1,14 @@
-"""A slice of random scenarios, different in every run; and tests of the judge and the watchdog.
+"""A few scenarios, the coverage of what is drawn, and tests of the judge and the watchdog.
 
 More of them: `python -m tests.soak --count 2000 --seed 7`.
 """
 
 from __future__ import annotations
 
+import copy
+import random
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,36 +17,42 @@ import numpy as np
 import pytest
 
 import tests.soak.__main__ as soak
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.checks.rounds import Findings
-from tests.examples import SEED, scaled
+from netfold.sim.collectives.registry import COLLECTIVES
+from tests.examples import scaled
+from tests.soak import breaks
 from tests.soak import play as playing
+from tests.soak.coverage import Coverage
 from tests.soak.draw import Drawn, draw
+from tests.soak.drawn import units_of
 from tests.soak.judge import is_rounded, wrong_elements
+from tests.soak.language import language, pairs
+from tests.soak.plan import PERIOD
 from tests.soak.play import EXACT, FAIL, FINDINGS, HUNG, REFUSED, SILENT, STUCK, TRACEBACK, WITHIN, play
 
-SLICES, PER_SLICE = 5, 30
+SLICES, PER_SLICE = 2, 10
 
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_a_slice_of_scenarios(part: int) -> None:
     count = scaled(PER_SLICE)
     numbers = range(part * count, (part + 1) * count)
-    found = {number: play(draw(SEED, number)) for number in numbers}
+    found = {number: play(draw(1, number)) for number in numbers}
 
     wrong = {number: one for number, one in found.items() if one.kind in FINDINGS}
-    assert not wrong, [f"--seed {SEED} --only {number}: {one}" for number, one in wrong.items()]
+    assert not wrong, [f"--seed 1 --only {number}: {one}" for number, one in wrong.items()]
 
 
 def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
     """The errors are more than half a step of the values themselves."""
-    lossless, auto = draw(991, 1074), draw(4711, 533)
-
-    assert (lossless.scenario["codec"]["kind"], lossless.scenario["codec"]["schedule"]) == (
-        "lossless",
-        "concurrent",
-    )
-    assert auto.scenario["codec"]["kind"] == "auto"
-    assert play(lossless).kind == play(auto).kind == WITHIN
+    forecast = [
+        {"kind": "lossless", "schedule": "concurrent"},
+        {"kind": "auto", "rate_gbps": 0.001},
+    ]
+    for made in forecast:
+        played = play(scene(codec=made, workload={"kind": "synthetic", "elements": 500, "steps": 3}))
+        assert played.kind in (EXACT, WITHIN), played
 
 
 def test_the_same_number_is_the_same_scenario() -> None:
@@ -53,19 +60,56 @@ def test_the_same_number_is_the_same_scenario() -> None:
     assert draw(5, 0) != draw(6, 0)
 
 
-def test_scenarios_are_wide() -> None:
-    """All kinds of everything come up within a thousand; a third has several faults or several jobs."""
-    drawn = [draw(1, number) for number in range(1000)]
-    collectives = [one.scenario["collective"] for one in drawn]
-    programs = Counter(one.get("program", one["kind"]) for one in collectives)
-    kinds = Counter(fault["kind"] for one in drawn for fault in one.faults)
-    codecs = Counter(one.scenario["codec"]["kind"] for one in drawn)
+def test_two_thousand_numbers_have_the_whole_language_five_times() -> None:
+    """Drawn only: every key, word, form, kind and pair of kinds, without scenarios that break a rule."""
+    coverage, broken = Coverage(), 0
+    for number in range(PERIOD):
+        drawn = draw(1, number)
+        broken += bool(drawn.broken)
+        if not drawn.broken:
+            coverage.add(drawn.scenario)
 
-    assert set(programs) == {"ring", "torus_2d", "switchml", "atp", "timed", "tree"}
-    assert len(kinds) >= 11
-    assert set(codecs) == {"none", "fixed_point", "exact", "packed", "block_sparse", "lossless", "auto"}
-    assert Counter(one.scenario["topology"]["kind"] for one in drawn).keys() == {"star", "leaf_spine", "file"}
-    assert sum("jobs" in one.scenario or len(one.faults) > 1 for one in drawn) > 333
+    assert coverage.rare() == []
+    assert PERIOD / 20 < broken < PERIOD / 5
+
+
+def test_the_language_is_that_of_the_schema() -> None:
+    """Keys, kinds and pairs, counted by hand in a few places."""
+    units, both = language(), set(map(frozenset, pairs()))
+
+    assert {"topology[star].hosts", "jobs.arrivals[poisson].mean_gap", "variants[grid].codec"} <= units.keys
+    assert {"workload.pattern=rows", "profiles=string", "routing=ecmp"} <= units.choices
+    assert set(codec_kinds()) == units.kinds["codec"]
+    assert set(COLLECTIVES) == units.kinds["collective"]
+    assert frozenset({("codec", "topk"), ("topology", "star")}) in both
+    # Only training has a model.
+    assert frozenset({("workload", "file"), ("workload.model", "ncf")}) not in both
+
+
+def test_what_a_scenario_has_is_counted_in_jobs_and_variants() -> None:
+    jobs = [{"name": "a"}, {"name": "b", "codec": {"kind": "topk"}, "collective": {"kind": "all_gather"}}]
+    variants = [{"name": "x"}, {"name": "y", "codec": {"kind": "none"}}]
+    has = units_of({**PLAIN, "jobs": jobs, "variants": variants})
+
+    assert {"codec=topk & collective=all_gather", "codec=none & collective=in_network"} <= has.pairs
+    assert "codec=fixed_point & collective=all_gather" not in has.pairs  # job b has another codec
+    assert {"jobs.codec", "variants[list].codec", "topology[star].hosts"} <= has.keys
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_scenario_that_breaks_a_rule_is_refused(seed: int) -> None:
+    chance, scenario = random.Random(seed), copy.deepcopy(PLAIN)
+    rule = breaks.broken(chance, scenario)
+
+    assert play(Drawn(scenario, broken=rule)).kind == REFUSED, rule
+
+
+def test_what_is_refused_goes_and_the_rest_runs() -> None:
+    played = play(scene(collective={**PLAIN["collective"], "entries": 100}))
+
+    assert (played.kind, played.refusals) == (WITHIN, 1)
+    assert played.ran is not None
+    assert "entries" not in played.ran["collective"]
 
 
 PLAIN: dict[str, Any] = {
