@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.topologies.graph import hosts, switches, validate
+from netfold.topologies.graph import hosts, server_ports, switches, validate
 from netfold.topologies.routing.host_links import HostLinks
 from netfold.topologies.routing.policies import ECMP, Policy
 from netfold.topologies.routing.tables import Tables, check_room, fabric_of
@@ -30,6 +30,7 @@ class Network:
     profiles: tuple[str, ...]  # of the switches; "" for hosts
     is_host: NDArray[np.bool_]  # (N,)
     tiers: tuple[int, ...]  # of the switches; 0 for hosts
+    server_ports: frozenset[int]  # nodes that stand for the ports of a server
     link_names: tuple[str, ...]  # "h0->s0"
     link_source: NDArray[np.int32]  # (L,) node
     link_target: NDArray[np.int32]  # (L,) node
@@ -88,6 +89,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
         tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
+        server_ports=frozenset(index[name] for name in server_ports(graph)),
         is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
         link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),
         link_source=link_source,

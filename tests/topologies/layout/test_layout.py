@@ -128,7 +128,7 @@ def rails() -> nx.Graph:
         for rail in range(2):
             server = 2 * island + rail
             add_host(graph, f"h{server}")
-            add_switch(graph, f"port{server}", tier=1, profile="plain")
+            add_switch(graph, f"port{server}", tier=1, profile="plain", server=server)
             graph.nodes[f"h{server}"].update(island=island, rail=rail)
             add_link(graph, f"h{server}", f"port{server}", inside)
             add_link(graph, f"port{server}", f"nvlink{island}", fast)
