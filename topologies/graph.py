@@ -11,6 +11,7 @@ ints, as an attribute of the graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -29,6 +30,7 @@ PLACES = {
     "group": "an int",  # of a dragonfly; a pod of a fat tree or of rails
     "island": "an int",  # of GPUs that share NVLink switches
     "rail": "an int",  # of GPUs that have the same place in their island
+    "server": "an int",  # of a switch that stands for the ports of a server; any number
 }
 
 # Allowed values of an edge's attributes, limits included. A thousand of the longest delays fit int64.
@@ -94,11 +96,21 @@ def add_switch(graph: nx.Graph, name: str, tier: int, profile: str, **places: An
 def add_server(graph: nx.Graph, host: str, port: str, **places: Any) -> None:
     """Add a server with several ports, or one that forwards: a host, and a switch that stands for its ports.
 
-    The switch is plain and in tier 1. The link between them has the highest rate and no delay.
+    The switch is plain and in tier 1, and marked as `server`. The link between them has the highest rate and
+    no delay.
     """
     add_host(graph, host, **places)
-    add_switch(graph, port, tier=1, profile="plain", **places)
+    add_switch(graph, port, tier=1, profile="plain", server=len(graph) // 2, **places)
     add_link(graph, host, port, PORT_LINK)
+
+
+def server_ports(graph: nx.Graph) -> dict[str, str]:
+    """The host of each switch that stands for the ports of a server, by that switch."""
+    found = {}
+    for port in switches(graph):
+        if "server" in graph.nodes[port]:
+            found[port] = next(one for one in graph.adj[port] if graph.nodes[one]["kind"] == HOST)
+    return found
 
 
 def _add_node(graph: nx.Graph, name: str, **attributes: Any) -> None:
@@ -161,6 +173,7 @@ def validate(graph: nx.Graph) -> None:
     - there is a host;
     - every host has exactly one edge;
     - that edge leads to a switch;
+    - a switch with `server` has one host, and an edge to another switch;
     - every node can be reached from every other (so no switch is isolated).
 
     Raises
@@ -176,6 +189,7 @@ def validate(graph: nx.Graph) -> None:
         for mistake in edge_mistakes(attributes):
             raise TopologyError(f"{where(graph)}link {a!r} - {b!r}: {mistake}")
     _check_hosts(graph)
+    _check_servers(graph)
     _check_connected(graph)
 
 
@@ -272,6 +286,18 @@ def _check_hosts(graph: nx.Graph) -> None:
         if graph.nodes[neighbours[0]]["kind"] != SWITCH:
             raise TopologyError(
                 f"{where(graph)}host {host!r} is linked to host {neighbours[0]!r}, must be linked to a switch"
+            )
+
+
+def _check_servers(graph: nx.Graph) -> None:
+    for name, data in graph.nodes(data=True):
+        if "server" not in data:
+            continue
+        around = Counter(graph.nodes[one]["kind"] for one in graph.adj[name])
+        if data["kind"] != SWITCH or around[HOST] != 1 or not around[SWITCH]:
+            raise TopologyError(
+                f"{where(graph)}{data['kind']} {name!r} has `server`, and links to {around[HOST]} hosts and "
+                f"{around[SWITCH]} switches; its ports are a switch with one host and some switches"
             )
 
 

@@ -6,7 +6,7 @@ Such a collective is a schedule: which worker sends which chunk to which other, 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -124,12 +124,19 @@ class Steps(NamedTuple):
     overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
     passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
     windows: int = 1  # of a pair: its messages under way at the same time that share no window
+    channels: Sequence[int] = ()  # of each pair, which of its connections it uses; empty: 0
 
     @classmethod
     def chain(cls, stages: Sequence[Steps]) -> Steps:
         """Stages one after the other."""
         first, *others = stages
         return first._replace(then=cls.chain(others) if others else None)
+
+    @property
+    def flows(self) -> list[tuple[int, int, int]]:
+        """Sender, receiver and channel of every pair."""
+        channels = self.channels or [0] * len(self.pairs)
+        return [(*pair, channel) for pair, channel in zip(self.pairs, channels, strict=True)]
 
     @property
     def share(self) -> float:
@@ -192,7 +199,7 @@ class Schedule:
         steps, seed = self.steps(len(job.nodes)), job.location.scenario.seed
         key_of = partial(flow_key_plain, seed, job.index)
         window = Window(frame, section.window, frame.ack_bytes)
-        stages = [(one, traffic_of(network, nodes, one.pairs, key_of)) for one in steps.stages]
+        stages = [(one, traffic_of(network, nodes, one.flows, key_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
         sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
         timeout_ps = auto_timeout_ps(all_windows_trip_ps(network, sent, window))
@@ -219,7 +226,7 @@ class Schedule:
         ways = {
             flow: way.there
             for stage, traffic in stages
-            for flow, way in zip(with_channels(stage.pairs), traffic.paths, strict=True)
+            for flow, way in zip(stage.flows, traffic.paths, strict=True)
         }
         told = () if network.policy.is_for_hosts_alone else crowding_warnings(network, ways.values())
         return Resolved(plan, fitted(job.codec, carrier), warnings=told)
@@ -263,7 +270,7 @@ def pace_of(network: Network, nodes: Sequence[int], steps: Steps, key_of: KeyOf,
 
 def _stage_pace(network: Network, nodes: Sequence[int], steps: Steps, key_of: KeyOf, frame: Frame) -> Pace:
     """The same of one stage."""
-    traffic = traffic_of(network, nodes, steps.pairs, key_of)
+    traffic = traffic_of(network, nodes, steps.flows, key_of)
     busiest = busiest_link(network, traffic.load, frame)
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     on_the_wire = words_per_s(frame, busiest.rate_bps / busiest.streams)
@@ -279,7 +286,7 @@ def _overlapping_pace(
     packet_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     parts, streams, latency_ps = dict[int, float](), dict[int, float](), 0
     for stage in steps.stages:
-        traffic = traffic_of(network, nodes, stage.pairs, key_of)
+        traffic = traffic_of(network, nodes, stage.flows, key_of)
         latency_ps += (stage.trips or stage.hops) * one_way_ps(network, traffic, packet_bytes)
         latency_ps += _wait_ps(network, traffic, stage, frame)
         for link, count in traffic.load.items():
@@ -301,11 +308,11 @@ def _wait_ps(network: Network, traffic: Traffic, steps: Steps, frame: Frame) -> 
 
 
 def traffic_of(
-    network: Network, nodes: Sequence[int], pairs: Sequence[tuple[int, int]], key_of: KeyOf
+    network: Network, nodes: Sequence[int], flows: Iterable[tuple[int, int, int]], key_of: KeyOf
 ) -> Traffic:
     """Paths of messages that hosts send at the same time; acknowledgements delay no messages."""
     paths, load = [], defaultdict[int, float](int)
-    for sender, receiver, channel in with_channels(pairs):
+    for sender, receiver, channel in flows:
         source, target, key = nodes[sender], nodes[receiver], key_of(sender, receiver, channel)
         there = path(network, source, target, key)
         back = path(network, target, source, key_of(receiver, sender, channel))
@@ -313,14 +320,6 @@ def traffic_of(
         for link, share in shares(network, source, target, key).items():
             load[link] += share
     return Traffic(tuple(paths), dict(load))
-
-
-def with_channels(pairs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    """The pairs, and how many equal ones were before each: the channel of its messages."""
-    before = Counter[tuple[int, int]]()
-    for pair in pairs:
-        yield *pair, before[pair]
-        before[pair] += 1
 
 
 def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device, steps: Steps) -> HostCarrier:

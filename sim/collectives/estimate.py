@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from netfold.sim.collectives.between_hosts import Steps, with_channels
+from netfold.sim.collectives.between_hosts import Steps
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.routing import Network, flow_key_plain, path, shares
@@ -74,7 +74,7 @@ def _there(
     """Delays from sender to receiver, by pair, and how many messages each link carries at the same time."""
     delays_ps, load = [], defaultdict[int, float](int)
     delay_ps = network.delay_ps.tolist()
-    for sender, receiver, channel in with_channels(stage.pairs):
+    for sender, receiver, channel in stage.flows:
         between = nodes[sender], nodes[receiver], flow_key_plain(seed, 0, sender, receiver, channel)
         links = path(network, *between)
         delays_ps.append(sum(delay_ps[link] for link in links))

@@ -60,6 +60,7 @@ class Schedule:
     lane: NDArray[np.int32]  # (T,) numbered from 0, of one source and target each; NONE
     waits_first: NDArray[np.int64]  # (T + 1,)
     waits_for: NDArray[np.int32]  # those of transfer t are [waits_first[t], waits_first[t + 1])
+    channel: NDArray[np.int32] | None = None  # (T,) connection of its source and target; None: 0
 
     @property
     def transfers(self) -> int:

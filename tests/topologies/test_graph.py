@@ -10,13 +10,18 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
+from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import (
+    PORT_LINK,
     TopologyError,
     add_host,
     add_link,
+    add_server,
     add_switch,
     hosts,
+    new_graph,
     racks,
+    server_ports,
     switches,
     validate,
 )
@@ -203,3 +208,28 @@ def test_every_node_can_be_reached() -> None:
         "link them or remove them",
         graph,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h0", "host 'h0' has `server`, and links to 0 hosts and 1 switches; "),
+        ("s0", "switch 's0' has `server`, and links to 2 hosts and 0 switches; "),
+    ],
+)
+def test_the_ports_of_a_server_have_one_host_and_a_way_out(name: str, words: str) -> None:
+    graph = pair()
+    graph.nodes[name]["server"] = 0
+
+    with pytest.raises(TopologyError, match=words):
+        validate(graph)
+
+
+def test_a_server_is_marked_in_files_too() -> None:
+    graph = new_graph("servers")
+    for number in range(2):
+        add_server(graph, f"h{number}", f"port{number}")
+    add_link(graph, "port0", "port1", PORT_LINK)
+    read = from_json(to_json(graph))
+
+    assert server_ports(read) == server_ports(graph) == {"port0": "h0", "port1": "h1"}

@@ -9,7 +9,7 @@ import networkx as nx
 from netfold.topologies.files.foreign import Defaults, topology_of
 from netfold.topologies.graph import TopologyError, check_size
 
-_GRAPH = re.compile(r"(?m)^(\s*graph\s*\[)")
+_GRAPH = re.compile(r"(?m)^([ \t]*graph\s*\[)")  # no white space twice in a row, else time is quadratic
 
 
 def from_gml(text: str, defaults: Defaults) -> nx.Graph:
@@ -26,7 +26,7 @@ def from_gml(text: str, defaults: Defaults) -> nx.Graph:
     """
     nodes, edges = (len(re.findall(rf"\b{part}\s*\[", text)) for part in ("node", "edge"))
     check_size(nx.Graph(), nodes, edges)
-    if not re.search(r"(?m)^\s*multigraph\s+[01]", text):
+    if not re.search(r"(?m)^[ \t]*multigraph\s+[01]", text):
         text = _GRAPH.sub(r"\1\n  multigraph 1", text, count=1)
     try:
         found = nx.parse_gml(text, label="id")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
-from netfold.topologies.graph import HOST
-from netfold.topologies.measures.fabric import server_ports
+from netfold.topologies.graph import server_ports
 
 
 def in_one_piece(graph: nx.Graph) -> nx.Graph:
@@ -13,12 +12,11 @@ def in_one_piece(graph: nx.Graph) -> nx.Graph:
 
     Such a link has `ends`: the node of the given graph by each of its two nodes here.
     """
-    ports = server_ports(graph)
-    if not ports:
+    owner = server_ports(graph)
+    if not owner:
         return graph
-    owner = {port: next(one for one in graph.adj[port] if graph.nodes[one]["kind"] == HOST) for port in ports}
     whole = nx.Graph(**graph.graph)
-    whole.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name not in ports)
+    whole.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name not in owner)
     for a, b, data in graph.edges(data=True):
         one, two = owner.get(a, a), owner.get(b, b)
         if one != two:

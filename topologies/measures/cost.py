@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from netfold.topologies.graph import hosts, switches
-from netfold.topologies.measures.fabric import is_inside, server_ports
+from netfold.topologies.graph import hosts, server_ports, switches
 
 WITHIN_RACK, WITHIN_ROW, ACROSS_HALL = "within a rack", "within a row", "across the hall"
 LENGTHS = (WITHIN_RACK, WITHIN_ROW, ACROSS_HALL)
@@ -25,7 +24,7 @@ BY_TIER = (
 
 
 class Cost(NamedTuple):
-    """Parts of a topology. What is inside of a server (see `is_inside`) is no switch, port or cable."""
+    """Parts of a topology. What is inside of a server (`graph.server_ports`) is no switch, port or cable."""
 
     switches_by_tier: dict[int, int]
     switch_ports_by_rate: dict[int, int]  # bits per second, fastest first
@@ -51,11 +50,9 @@ def cost(graph: nx.Graph) -> Cost:
     delay stands for more than a cable, as the default of 1 us does, and tiers decide.
     """
     inside = server_ports(graph)
-    at_hosts = inside.union(hosts(graph))
+    at_hosts = {*inside, *hosts(graph)}
     cabled = [
-        (a, b, edge)
-        for a, b, edge in graph.edges(data=True)
-        if not is_inside(edge["rate_bps"], edge["delay_ps"])
+        (a, b, edge) for a, b, edge in graph.edges(data=True) if inside.get(a) != b and inside.get(b) != a
     ]
     by_delay = any(edge["delay_ps"] <= _ROW_PS for _, _, edge in cabled)
     cables: dict[str, Counter[int]] = {length: Counter() for length in LENGTHS}

@@ -8,11 +8,10 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.topologies.graph import LINK_RANGES, hosts, racks, switches
+from netfold.topologies.graph import racks, switches
 
 _PAIR_COST = 16  # cost of following a link for one pair, relative to following it for all pairs at once
 _BLOCK = 512
-_INSIDE = (LINK_RANGES["rate_bps"][1], LINK_RANGES["delay_ps"][0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,24 +66,6 @@ def fabric_of(graph: nx.Graph) -> Fabric:
         target.astype(np.intp),
         rate_bps,
     )
-
-
-def is_inside(rate_bps: int, delay_ps: int) -> bool:
-    """Whether a link is inside a machine: the highest rate and no delay, so that it never limits anything.
-
-    Such a link joins a host with several ports, or one that forwards, to the node that stands for its ports.
-    """
-    return (rate_bps, delay_ps) == _INSIDE
-
-
-def server_ports(graph: nx.Graph) -> set[str]:
-    """Switches that stand for the ports of a server: each is linked to its host inside of the machine."""
-    found = set()
-    for host in hosts(graph):
-        ((port, edge),) = graph.adj[host].items()
-        if is_inside(edge["rate_bps"], edge["delay_ps"]):
-            found.add(port)
-    return found
 
 
 def distances(fabric: Fabric) -> NDArray[np.int32]:

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.topologies.graph import hosts, switches, validate
+from netfold.topologies.graph import hosts, server_ports, switches, validate
 from netfold.topologies.routing.host_links import HostLinks
 from netfold.topologies.routing.policies import ECMP, Policy
 from netfold.topologies.routing.tables import Tables, check_room, fabric_of
@@ -31,6 +31,7 @@ class Network:
     is_host: NDArray[np.bool_]  # (N,)
     island: NDArray[np.int64]  # (N,) of a GPU, the island that it is in; -1: none
     tiers: tuple[int, ...]  # of the switches; 0 for hosts
+    server_ports: frozenset[int]  # nodes that stand for the ports of a server
     link_names: tuple[str, ...]  # "h0->s0"
     link_source: NDArray[np.int32]  # (L,) node
     link_target: NDArray[np.int32]  # (L,) node
@@ -89,6 +90,7 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
         nodes=nodes,
         profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
         tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
+        server_ports=frozenset(index[name] for name in server_ports(graph)),
         is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
         island=np.array([graph.nodes[name].get("island", -1) for name in nodes], dtype=np.int64),
         link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),

@@ -106,6 +106,8 @@ def _walk(network: Network, source: int, target: int, key: int) -> list[int]:
     node = source
     while node != target:
         choices = next_links(network, node, target)
-        links.append(choices[way_of_plain(key, node, len(choices))])
+        is_sent_here = len(links) == 1 and network.is_host[source] and node in network.server_ports
+        ways = -len(choices) if is_sent_here else len(choices)
+        links.append(choices[way_of_plain(key, node, ways)])
         node = int(network.link_target[links[-1]])
     return links

@@ -47,8 +47,8 @@ class Transfers:
         known = awaited >= 0
         self._waits.append((waiting[known], awaited[known]))
 
-    def schedule(self, step: Ints | None = None) -> Schedule:
-        """The schedule; `step` is by default the number of a transfer."""
+    def schedule(self, step: Ints | None = None, channel: Ints | int = 0) -> Schedule:
+        """The schedule; `step` is by default the number of a transfer, and `channel` the same for all."""
         columns = [np.concatenate(one) for one in zip(*self._columns, strict=True)] or [_NO_INTS] * 6
         source, target, first, count, follows, lane = columns
         waits_first, waits_for = _grouped(self._waits, self.count)
@@ -65,6 +65,7 @@ class Transfers:
             lane=lane.astype(np.int32),
             waits_first=waits_first,
             waits_for=waits_for,
+            channel=np.broadcast_to(np.asarray(channel, np.int32), self.count),
         )
 
 

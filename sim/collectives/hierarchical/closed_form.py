@@ -40,7 +40,7 @@ class Closed:
                 if len(group) in of_size
                 for source, target in of_size[len(group)].pairs
             ]
-            found.append(stage._replace(pairs=pairs, then=None))
+            found.append(stage._replace(pairs=pairs, channels=(), then=None))
         return found
 
     def across(self, outer: Steps) -> list[Steps]:
@@ -49,6 +49,7 @@ class Closed:
         return [
             stage._replace(
                 pairs=[(of[source], of[target]) for _, of in self._owners for source, target in stage.pairs],
+                channels=(),
                 chunks=max(1, int(stage.chunks / longest)),
                 then=None,
             )

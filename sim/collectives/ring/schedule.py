@@ -55,4 +55,4 @@ def ring_schedule(workers: int, channels: int = 1, pieces: int = 1) -> Schedule:
     previous = np.where(place > 0, number - each - pieces, number - each + (n - 1) * pieces)
     later = step > 0
     transfers.wait(number[later], previous[later])
-    return transfers.schedule((step * channels + channel) * pieces + piece)
+    return transfers.schedule((step * channels + channel) * pieces + piece, channel)

@@ -54,7 +54,13 @@ def steps_of(workers: int, channels: int = 1) -> Steps:
         for channel in range(channels)
         for worker in range(workers)
     ]
-    return Steps(pairs, hops=2 * (workers - 1), chunks=workers * channels, merges=workers - 1)
+    return Steps(
+        pairs,
+        hops=2 * (workers - 1),
+        chunks=workers * channels,
+        merges=workers - 1,
+        channels=[channel for channel in range(channels) for _ in range(workers)],
+    )
 
 
 def cut_of(section: Any, workers: int) -> Cut:

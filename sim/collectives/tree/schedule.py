@@ -108,7 +108,7 @@ def tree_schedule(workers: int, trees: int = TREES, pieces: int = 1) -> Schedule
         lane=number % (2 * edges),
     )
     transfers.wait(number, np.where(awaited == NONE, NONE, base + awaited))
-    return transfers.schedule()
+    return transfers.schedule(channel=tree)
 
 
 Rows = tuple[

@@ -52,7 +52,13 @@ def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
     merges = min(2, workers - 1)
     trips = 2 * depth
     return Steps(
-        pairs or [(0, 0)], hops=1, chunks=trees, merges=merges, trips=trips, passed_words=chunk_words
+        pairs or [(0, 0)],
+        hops=1,
+        chunks=trees,
+        merges=merges,
+        trips=trips,
+        passed_words=chunk_words,
+        channels=[number for number in range(trees) for _ in range(2 * (workers - 1))],
     )
 
 

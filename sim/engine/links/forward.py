@@ -45,6 +45,8 @@ def next_link(world: World, node: int, row: int) -> int:
             return int(-1 - here.degree if packet.target == here.first_set else here.link)
         number = natural(here.first_set + port - here.degree)
         first, ways = world.sets[number, 0], world.sets[number, 1]
+        if ways < 0 and packet.link >= world.clock[0].hosts_count:  # it does not come from this server's host
+            ways = -ways
         port = int(world.ports[natural(first + int(way_of(packet.route, node, ways)))])
     return int(here.link + port)
 

@@ -110,7 +110,10 @@ def with_routes(world: World, network: Network) -> World:
     choice = tables.choice
     if cards.size:  # cards have a row for all of them, which leads nowhere (`forward.next_link`)
         choice = np.concatenate([choice, np.zeros((1, fabric.switches_count), choice.dtype)])
-    world = world._replace(nodes=nodes, choice=choice, sets=tables.sets, ports=tables.ports)
+    sets = tables.sets.copy()
+    owner = np.repeat(np.arange(tables.first_set.size), np.diff(tables.first_set, append=len(sets)))
+    sets[np.isin(owner + fabric.hosts_count, [*network.server_ports]), 1] *= -1  # see `flows.way_of`
+    world = world._replace(nodes=nodes, choice=choice, sets=sets, ports=tables.ports)
     if detours is None:
         return world
     clock.policy, clock.groups_count = DETOURED, detours.groups_count

@@ -40,7 +40,7 @@ def _derive(schedule: Schedule) -> Derived:
     planned = records(count + 1, rows.PLANNED)
     for name in ("source", "target", "first", "count", "step", "merges", "lane", "follows"):
         planned[name][:count] = getattr(schedule, name)
-    planned["channel"][:count] = _channels(schedule)
+    planned["channel"][:count] = 0 if schedule.channel is None else schedule.channel
     waits = np.diff(schedule.waits_first).astype(np.int32)
     numbers = np.repeat(np.arange(count, dtype=np.int32), waits)
     order = np.argsort(schedule.waits_for, kind="stable")
@@ -58,18 +58,6 @@ def _derive(schedule: Schedule) -> Derived:
         np.bincount(schedule.target, minlength=schedule.workers),
         int(schedule.lane.max(initial=NONE)) + 1,
     )
-
-
-def _channels(schedule: Schedule) -> NDArray[np.int64]:
-    """(T,) number of each transfer's lane among those of its source and target; 0 of one without."""
-    has_lane = schedule.lane != NONE
-    pairs = np.zeros(int(schedule.lane.max(initial=NONE)) + 1, np.int64)  # by lane
-    pairs[schedule.lane[has_lane]] = (schedule.source * schedule.workers + schedule.target)[has_lane]
-    order = np.argsort(pairs, kind="stable")
-    grouped = pairs[order]
-    number = np.zeros(pairs.size + 1, np.int64)  # the last one is that of NONE
-    number[order] = np.arange(pairs.size) - np.searchsorted(grouped, grouped)
-    return number[schedule.lane]
 
 
 def _begins(values: NDArray[np.int32], count: int) -> NDArray[np.int64]:

@@ -107,9 +107,7 @@ def check_operation(operation: Operation) -> None:
     """
     schedule = operation.schedule
     if not len(operation.hosts) == len(operation.ranks or operation.hosts) == schedule.workers:
-        raise ValueError(
-            f"{len(operation.hosts)} hosts and {len(operation.ranks)} ranks for {schedule.workers} workers"
-        )
+        raise ValueError(f"{len(operation.hosts)} hosts for {schedule.workers} workers")
     if len(set(operation.hosts)) != schedule.workers:
         raise ValueError(f"two workers share a host: {operation.hosts}")
     if not 1 <= operation.ack_every <= operation.window:

@@ -71,7 +71,7 @@ PLANNED = np.dtype(
         ("follows", "i4"),
         ("first_follower", "i4"),
         ("next_follower", "i4"),  # another one that follows the same transfer
-        ("channel", "i4"),  # number of its lane among those of its source and target
+        ("channel", "i4"),  # of its source and target
     ],
     align=True,
 )

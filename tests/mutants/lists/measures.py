@@ -83,8 +83,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "the inside of a server has cables",
-                '        if not is_inside(edge["rate_bps"], edge["delay_ps"])\n',
-                "        if edge\n",
+                "graph.edges(data=True) if inside.get(a) != b and inside.get(b) != a",
+                "graph.edges(data=True)",
             ),
             (
                 "30 m are across the hall",

@@ -48,23 +48,12 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/routing/paths.py",
-        TABLES,
-        [
-            (
-                "routes pick among all but the last way",
-                "links.append(choices[number % len(choices)])",
-                "links.append(choices[number % max(1, len(choices) - 1)])",
-            ),
-        ],
-    ),
-    *faults(
-        "topologies/routing/paths.py",
         POLICIES,
         [
             (
-                "a sprayed packet has one hash for all nodes",
-                "splitmix64_plain(key << 32 | node)",
-                "splitmix64_plain(key)",
+                "packets choose at the first node, and follow it at all others",
+                "way_of_plain(key, node, ways)",
+                "way_of_plain(key, source, ways)",
             ),
             (
                 "streams of workers take detours",

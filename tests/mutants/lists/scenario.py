@@ -78,18 +78,28 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
-        "sim/collectives/between_hosts.py",
-        [ROUTES],
+        "topologies/routing/flows.py",
+        ["tests/topologies/routing/test_flows.py"],
         [
             (
-                "all rings use route 0",
-                "return mix_plain(seed, purposes.RING_ROUTE, job, worker) >> 33",
+                "all flows have the same key",
+                "return draw - draw % TURNS + (source + target + channel) % TURNS",
                 "return 0",
             ),
             (
-                "rings of all jobs go the same ways",
-                "mix_plain(seed, purposes.RING_ROUTE, job, worker)",
-                "mix_plain(seed, purposes.RING_ROUTE, 0, worker)",
+                "flows of all jobs go the same ways",
+                "mix_plain(seed, purposes.FLOW_ROUTE, job, source, target, channel)",
+                "mix_plain(seed, purposes.FLOW_ROUTE, 0, source, target, channel)",
+            ),
+            (
+                "channels do not take ports in turn",
+                "number = -1 - key if key < 0 else key if ways < 0 else splitmix64_plain(key << 32 | node)",
+                "number = -1 - key if key < 0 else splitmix64_plain(key << 32 | node)",
+            ),
+            (
+                "routes pick among all but the last way",
+                "return number % abs(ways)",
+                "return number % max(1, abs(ways) - 1)",
             ),
         ],
     ),
@@ -99,12 +109,12 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "the workers of a tree go different ways",
-                "self._tree_route(number) if is_tree else self._route(worker)",
-                "self._route(worker)",
+                "self._tree_route(number) if is_tree else self._route(worker, SWITCHES)",
+                "self._route(worker, SWITCHES)",
             ),
             (
                 "the workers of one switch go the same way",
-                "self._tree_route(number) if is_tree else self._route(worker)",
+                "self._tree_route(number) if is_tree else self._route(worker, SWITCHES)",
                 "self._tree_route(number)",
             ),
             (

@@ -76,13 +76,20 @@ class Fabric:
         key = mix_plain(self.seed, purpose, *identity)
         return mix_plain(key, copy) if copy else key
 
-    def forward(self, packet: Packet, node: int) -> None:
-        """Put a packet on the next link from `node` towards its target; a host's work comes first."""
+    def forward(self, packet: Packet, node: int, came_from: int = -1) -> None:
+        """Put a packet on the next link from `node` towards its target; a host's work comes first.
+
+        `came_from` is the node before it on its way.
+        """
         if self.network.is_host[node] and self.network.first_link(node) != node:
             self.put(packet, self.network.first_link(node))
             return
         goal = packet.target if packet.via is None else packet.via
-        self.put(packet, choice(self.network, node, goal, packet.route, packet.entropy))
+        is_sent_here = (
+            node in self.network.server_ports and came_from >= 0 and self.network.is_host[came_from]
+        )
+        key = packet.route if packet.entropy is None else packet.entropy
+        self.put(packet, choice(self.network, node, goal, key, is_sent_here=is_sent_here))
 
     def put(self, packet: Packet, link_index: int) -> None:
         """Put a packet on a link: it is dropped, or sent and then lost, or it will arrive."""
@@ -225,7 +232,7 @@ class Fabric:
             assert not self.network.is_host[node], "no path passes through a host"
             if node == packet.via:
                 packet.via = None
-            self.forward(packet, node)
+            self.forward(packet, node, int(self.network.link_source[link.index]))
 
     def _passes_card(self, packet: Packet, link: Link) -> bool:
         """Whether a packet is between a host's work and its wire; then it goes on, whatever the host does."""

@@ -177,12 +177,11 @@ class ScheduleRun:
         """The key by which a transfer's packets, or its acknowledgements, take one of equal paths."""
         operation, schedule = self.operation, self.schedule
         ends = int(schedule.source[transfer]), int(schedule.target[transfer])
-        pairs = zip(schedule.lane.tolist(), schedule.source.tolist(), schedule.target.tolist(), strict=True)
-        lane = int(schedule.lane[transfer])
-        channel = len({other for other, *pair in pairs if tuple(pair) == ends and NONE < other < lane})
+        channel = 0 if schedule.channel is None else int(schedule.channel[transfer])
         ranks = [operation.ranks[end] if operation.ranks else end for end in ends]
         ranks = ranks[::-1] if is_back else ranks
-        return mix_plain(operation.seed, KEY_FLOW, operation.job, *ranks, channel) >> 33
+        draw = mix_plain(operation.seed, KEY_FLOW, operation.job, *ranks, channel) >> 34
+        return draw - draw % 840 + (sum(ranks) + channel) % 840
 
     # Receiving
 

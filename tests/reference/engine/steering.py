@@ -17,11 +17,13 @@ def entropy(network: Network, seed: int, flow_key: int, kind: int, packet: int, 
     return mix_plain(seed, KEY_SPRAY, flow_key, kind, packet, number) >> 33
 
 
-def choice(network: Network, node: int, target: int, route: int, entropy: int | None) -> int:
-    """The link on which a node sends a packet on."""
+def choice(network: Network, node: int, target: int, key: int, *, is_sent_here: bool) -> int:
+    """The link on which a node sends on a packet with this route or entropy.
+
+    `is_sent_here`: the node is the ports of a server, and the packet comes from the server's host.
+    """
     links = next_links(network, node, target)
-    key = route if entropy is None else entropy
-    number = -1 - key if key < 0 else splitmix64_plain(key * 2**32 + node)
+    number = -1 - key if key < 0 else key if is_sent_here else splitmix64_plain(key * 2**32 + node)
     return links[number % len(links)]
 
 

@@ -14,7 +14,7 @@ from netfold.sim.engine.interface import Completion, Frame
 from netfold.sim.plan.frames import frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import Network, compile_network, planned_key
 from tests.reference.engine.fabric import ARRIVAL
 from tests.sim.engine.small import (
     DELAY_PS,

@@ -8,11 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.engine.interface import Fate, Flow, Frame, Job, Rule
-from netfold.topologies.graph import LinkSpec, hosts
+from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import POLICIES, Network, compile_network, path, shares
+from netfold.topologies.routing import (
+    POLICIES,
+    Network,
+    compile_network,
+    flow_key_plain,
+    path,
+    planned_key,
+    shares,
+)
 from tests.reference.engine.fabric import ARRIVAL
 from tests.sim.engine.small import (
     FAST,
@@ -29,6 +38,7 @@ from tests.sim.engine.small import (
     run,
     run_dry,
 )
+from tests.sim.engine.test_schedules import operation
 from tests.topologies.fabrics import KINDS, dragonfly, fat_tree, torus
 
 BIG = Frame("big", elements=250, overhead_bytes=0, ack_bytes=20)
@@ -57,6 +67,60 @@ def test_a_flow_takes_the_path_that_path_says(policy: str, route: int) -> None:
         run_dry(sim)
 
         assert set(map(tuple, data_links(sim.log, 0).values())) == {tuple(path(network, 0, target, route))}
+
+
+def test_transfers_and_their_acknowledgements_have_paths_of_their_own_tuples(engine: Make) -> None:
+    """A ring of 4 workers with 4 channels: each flow's key is that of (source, target, channel), each ACK's
+    that of (target, source, channel)."""
+    network, ring, seed = compile_network(fat_tree(4, LINK)), ring_schedule(4, 4), 5
+    hosts_of, ranks = (0, 5, 10, 15), (7, 3, 9, 1)
+    assert ring.channel is not None
+    sim = engine(network)
+    opened = sim.open_schedule(operation(ring, 64, hosts=hosts_of, seed=seed, ranks=ranks, job=0))
+    for worker in range(4):
+        sim.begin(opened, worker)
+    run_dry(sim)
+    taken: dict[tuple[int, int], list[int]] = {}
+    for _, _, what, where, owner, _, part, _ in sim.log:
+        if what == ARRIVAL:
+            taken.setdefault((owner, part), []).append(where)
+    expected = [Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()]
+    flows = zip(ring.source.tolist(), ring.target.tolist(), ring.channel.tolist(), strict=True)
+    for *pair, channel in flows:
+        for part, (a, b) in enumerate((pair, pair[::-1])):
+            key = flow_key_plain(seed, 0, ranks[a], ranks[b], channel)
+            expected[part][tuple(path(network, hosts_of[a], hosts_of[b], key))] += 1
+
+    for part in (0, 1):
+        found = [tuple(dict.fromkeys(links)) for (_, of), links in taken.items() if of == part]
+        assert Counter(found) == expected[part]
+
+
+@pytest.mark.parametrize("policy", ["ecmp", "spray"])
+@pytest.mark.parametrize("route", [0, 1, 2, 5, -1, -3])
+def test_a_server_sends_on_its_ports_in_turn_and_forwards_by_hash(
+    engine: Make, policy: str, route: int
+) -> None:
+    """Servers in a row, each linked to the next over two switches, so those between forward."""
+    graph = new_graph("row")
+    for number in range(4):
+        add_server(graph, f"h{number}", f"port{number}")
+    for number in range(3):
+        for side in "ab":
+            add_switch(graph, f"{side}{number}", tier=2, profile="plain")
+            add_link(graph, f"port{number}", f"{side}{number}", LINK)
+            add_link(graph, f"port{number + 1}", f"{side}{number}", LINK)
+    network = compile_network(graph, policy=POLICIES[policy])
+    sim = engine(network)
+    sim.open_flow(flow(0, 3, words(1), route=route))
+    run_dry(sim)
+    links = data_links(sim.log, 0)[0, 0]
+
+    assert len(links) == 8
+    if policy == "ecmp":
+        assert links == path(network, 0, 3, route)
+        first = network.nodes[network.link_target[links[1]]]
+        assert first == ("a0", "b0")[(-1 - route if route < 0 else route) % 2]
 
 
 def test_valiant_takes_the_path_that_path_says_on_a_dragonfly() -> None:
@@ -235,9 +299,9 @@ def test_a_cut_link_is_not_routed_around(engine: Make) -> None:
     """Routes are static: what is routed over a link that is down waits for it."""
     network = compile_network(leaf_spine(2, 2, 1, LINK, LINK))
     sim = engine(network)
-    sim.cut(path(network, 0, 1, 0)[1])
-    sim.open_flow(flow(0, 1, words(5), route=0, key=1))
-    sim.open_flow(flow(0, 1, words(5), route=1, key=2))
+    sim.cut(path(network, 0, 1, planned_key(0))[1])
+    sim.open_flow(flow(0, 1, words(5), route=planned_key(0), key=1))
+    sim.open_flow(flow(0, 1, words(5), route=planned_key(1), key=2))
     done = run(sim, 1)
 
     assert [completion.worker for completion in done] == [1]

@@ -136,7 +136,7 @@ def test_a_tree_has_no_more_children_at_a_point_than_bits(tmp_path: Path) -> Non
 
 
 def walk(network: Network, node: int, root: int, number: int) -> list[int]:
-    """Switches on the way to the root, it included, if every node takes the link of this number, mod count."""
+    """Switches on the way to the root, it included, if every node takes link `number mod count`."""
     nodes = []
     while node != root:
         links = next_links(network, node, root)

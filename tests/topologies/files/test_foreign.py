@@ -293,3 +293,12 @@ def test_an_entry_that_ends_in_the_middle_of_a_line() -> None:
     """networkx reads texts of several lines by their last character, which an empty line has not."""
     with pytest.raises(TopologyError, match="not GML: IndexError"):
         from_gml('graph [\n  label "a\n\n"\n]', ONE)
+
+
+@pytest.mark.parametrize(
+    "text", ["\n" * 500_000 + "grap", " " * 500_000 + "\ngraph", "multigraph" + "\n" * 500_000]
+)
+def test_white_space_is_read_once(text: str) -> None:
+    """Where a pattern begins anew at each of 500,000 blank lines, this takes hours."""
+    with pytest.raises(TopologyError, match="not GML"):
+        from_gml(text, ONE)

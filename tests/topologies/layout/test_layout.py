@@ -128,7 +128,7 @@ def rails() -> nx.Graph:
         for rail in range(2):
             server = 2 * island + rail
             add_host(graph, f"h{server}")
-            add_switch(graph, f"port{server}", tier=1, profile="plain")
+            add_switch(graph, f"port{server}", tier=1, profile="plain", server=server)
             graph.nodes[f"h{server}"].update(island=island, rail=rail)
             add_link(graph, f"h{server}", f"port{server}", inside)
             add_link(graph, f"port{server}", f"nvlink{island}", fast)
@@ -182,3 +182,12 @@ def test_many_names_in_a_tier_are_one_class() -> None:
         ("switch", 6, ("plain",)),
     ]
     assert all(graph.nodes[name]["kind"] == HOST for name in ("h0", "h1"))
+
+
+def test_links_of_the_highest_rate_are_no_ports_of_servers() -> None:
+    """1000Tbps and no delay are allowed everywhere: only `add_server` makes a server."""
+    graph = star(4, LinkSpec(rate_bps=10**15, delay_ps=0, buffer_bytes=1))
+    drawn = layout(graph)
+
+    assert set(drawn.places) == {"h0", "h1", "h2", "h3", "s0"}
+    assert [one.name for one in tiers_of(graph).classes] == ["h", "s"]

@@ -74,7 +74,7 @@ def servers_with_ports() -> nx.Graph:
         add_switch(graph, f"rail{rail}", tier=2, profile="tofino1")
     for server in range(2):
         add_host(graph, f"h{server}")
-        add_switch(graph, f"port{server}", tier=1, profile="plain")
+        add_switch(graph, f"port{server}", tier=1, profile="plain", server=server)
         add_link(graph, f"h{server}", f"port{server}", inside)
         for rail in range(2):
             add_link(graph, f"port{server}", f"rail{rail}", LINK)

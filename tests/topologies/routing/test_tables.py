@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.topologies.routing import Network, compile_network, next_links, path, planned_key
 from netfold.topologies.routing.tables import room_needed
 from tests.topologies.fabrics import KINDS, cost, on_switches, torus
@@ -113,7 +113,10 @@ def test_a_path_takes_the_link_that_its_key_names_at_every_node(graph: nx.Graph,
 def test_planned_keys_take_the_spines_in_turn() -> None:
     network = compile_network(leaf_spine(2, 4, 1, LINK, UPLINK))
     h0, h1 = network.nodes.index("h0"), network.nodes.index("h1")
-    used = [[network.link_names[link] for link in path(network, h0, h1, planned_key(number))] for number in range(4)]
+    used = [
+        [network.link_names[link] for link in path(network, h0, h1, planned_key(number))]
+        for number in range(4)
+    ]
 
     assert used == [["h0->leaf0", f"leaf0->spine{i}", f"spine{i}->leaf1", "leaf1->h1"] for i in range(4)]
 

@@ -14,7 +14,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Completion, Frame
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network
+from netfold.topologies.routing import compile_network, planned_key
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
 from tests.sim.engine.small import (
     FOREVER_PS,
