@@ -7,6 +7,7 @@ Conversion is exact: text without an integer value in the base unit is refused, 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ PS_PER_US, PS_PER_MS, PS_PER_S = 10**6, 10**9, 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64
 _NUMBER = re.compile(r"([+-]?)(\d+)(?:\.(\d+))? ?(\S*)", re.ASCII)
 _FORMAT_DECIMALS = 6
+_DIGITS_MAX = 1000  # of a number as text, far more than any value needs; Python reads 4300
 _ROUGH_DIGITS = 3
 
 
@@ -52,6 +54,7 @@ class Quantity:
         if match is None:
             raise self._unreadable(text)
         sign, whole, decimals, unit = match.groups(default="")
+        check_digits(whole + decimals)
         if unit not in self.units:
             raise self._unreadable(text, self._suggest(whole, decimals, unit))
         if sign == "-":
@@ -99,6 +102,18 @@ class Quantity:
             f"cannot read {shown(text)} as a {self.noun}",
             f"use a number and one of {', '.join(self.units)} ({fix})",
         )
+
+
+def check_digits(text: str) -> None:
+    """Refuse a number with more digits than any value needs; Python cannot read very long ones.
+
+    Raises
+    ------
+    UnitError
+        It has more digits.
+    """
+    if (count := sum(map(str.isdecimal, text))) > _DIGITS_MAX:
+        raise UnitError(f"cannot read a number of {count:,} digits", f"use {_DIGITS_MAX:,} digits at most")
 
 
 def _scaled(whole: str, decimals: str, factor: int) -> Fraction:
@@ -168,8 +183,9 @@ def parse_fraction(value: object) -> float:
     """
     hint = "use a number from 0 to 1 or a percentage, for example 0.01 or '1%'"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        fraction = float(value)
+        fraction = float(value) if -1 <= value <= 2 else math.inf
     elif isinstance(value, str) and re.fullmatch(r"[+-]?" + FRACTION_PATTERN[1:-1], value, re.ASCII):
+        check_digits(value)
         fraction = float(Fraction(value.rstrip("% ")) / 100)
     else:
         raise UnitError(f"cannot read {shown(value)} as a fraction", hint)

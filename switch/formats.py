@@ -3,9 +3,12 @@
 SwitchML's formats are those of the released program (p4lang/p4app-switchML, `headers.p4`, `parsers.p4`,
 `rdma_sender.p4`):
 
-    UDP       Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2, payload
+    UDP       Ethernet 14, IPv4 20, UDP 8, SwitchML 8, payload, exponents 2
     RoCEv2    Ethernet 14, IPv4 20, UDP 8, BTH 12, payload, ICRC 4;
               RETH 16 on a message's first packet, immediate 4 on its last
+
+The released parser takes UDP payloads of 256 bytes only (two halves of 128, then the exponents): `udp-1024`
+is netfold's own, the same headers around 1024 bytes. Sizes count the exponents among the headers.
 
 A job whose workers may have nothing to contribute (absence is netfold's own extension) has four more bytes
 in every packet: a bitmap of the workers whose words it holds, bit r for worker r, for jobs of 32 workers at

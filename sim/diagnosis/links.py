@@ -23,6 +23,7 @@ class LinkOutcomes(NamedTuple):
     waiting: int = 0  # sent and not arrived at the end of the interval
     is_down: bool = False
     grown: int = 0  # increase of `waiting` over the interval
+    is_corrupting: bool = False  # those lost were corrupted, and so discarded
 
     @property
     def tried(self) -> int:
@@ -34,10 +35,12 @@ def link_outcomes(
     before: Sequence[Mapping[str, int]] | None,
     after: Sequence[Mapping[str, int]],
     down: Collection[int] = (),
+    corrupting: Collection[int] = (),
 ) -> list[LinkOutcomes]:
     """Outcomes on each link between two readings of its counters; `before` None: since the start.
 
-    `down` are the links that are down at the second reading.
+    `down` are the links that are down at the second reading, `corrupting` those on which packets were lost by
+    corruption alone.
     """
     names = ("sent_packets", "lost_packets", "dropped_packets")
     start = before or [dict.fromkeys(names, 0)] * len(after)
@@ -47,7 +50,7 @@ def link_outcomes(
         is_down = link in down
         waiting = now["in_flight_packets"]
         grown = waiting - then.get("in_flight_packets", 0)
-        found.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown))
+        found.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown, link in corrupting))
     return found
 
 
@@ -104,8 +107,9 @@ def why_not_repeated(
         )  # of equal ones the first
         outcome = outcomes[worst]
         lost = f"{outcome.lost + outcome.dropped} of {outcome.tried} packets"
-        facts.append(f"link {network.link_names[worst]} lost {lost}")
-        advice.append("a network without loss")
+        what, verb = ("corruption", "corrupted") if outcome.is_corrupting else ("loss", "lost")
+        facts.append(f"link {network.link_names[worst]} {verb} {lost}")
+        advice.append(f"a network without {what}")
     for fact in _disturbance_facts(
         network, [one for one in disturbances if one.fate == Fate.DUPLICATE], links
     ):
@@ -220,6 +224,12 @@ def _why_link_blocked(
             f"link {name} is down: {outcome.waiting} {packets} for it{refused}",
             "a limited duration (`for`) of its link_down or switch_reboot in `faults`",
         )
+    if repeats and outcome.sent and outcome.lost == outcome.sent and outcome.is_corrupting:
+        return Cause(
+            f"link {name} corrupts every packet ({outcome.lost} of {outcome.sent}), and what is corrupted is "
+            "discarded where it arrives",
+            "a corruption below 100% for it in `faults`",
+        )
     if repeats and outcome.sent and outcome.lost == outcome.sent:
         return Cause(
             f"link {name} loses every packet ({outcome.lost} of {outcome.sent})",
@@ -256,9 +266,10 @@ def _why_lossy(network: Network, link: int, outcome: LinkOutcomes) -> Cause | No
             "a higher rate for it (link_rate in `faults`), a longer collective.timeout, or fewer slots",
         )
     if outcome.lost:
+        what, verb = ("corruption", "corrupts") if outcome.is_corrupting else ("loss", "loses")
         return Cause(
-            f"link {name} loses so many packets that no message arrives complete "
+            f"link {name} {verb} so many packets that no message arrives complete "
             f"({outcome.lost} of {outcome.sent} packets)",
-            "less loss in `faults`, or fewer packets per message",
+            f"less {what} in `faults`, or fewer packets per message",
         )
     return None

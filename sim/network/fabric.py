@@ -21,7 +21,7 @@ from netfold.sim.diagnosis.report import Diagnosis, StuckError
 from netfold.sim.diagnosis.slots import diagnose
 from netfold.sim.diagnosis.snapshot import JobOnSwitch, NodeEvent, Opened, Snapshot, WaitingFlow
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Flow, Job, Scaled, Segment
+from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Fate, Flow, Job, Scaled, Segment
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.sim.network.instants import EndOfInstant, Stage
@@ -276,14 +276,15 @@ class Fabric:
     def _diagnosis(self) -> Diagnosis:
         engine = self.engine
         opened_ps = max((opened.last_ps for opened in self._opened.values()), default=0)
+        counters, down, corrupting = engine.link_counters(), engine.down_links(), self._corrupting()
         snapshot = Snapshot(
             network=engine.network,
             names=self._names,
             jobs=self._jobs,
             time_ps=engine.now_ps,
             quiet_ps=engine.now_ps - max(self._progress_ps, opened_ps),
-            outcomes=link_outcomes(self._watched, engine.link_counters(), engine.down_links()),
-            total_outcomes=link_outcomes(None, engine.link_counters(), engine.down_links()),
+            outcomes=link_outcomes(self._watched, counters, down, corrupting),
+            total_outcomes=link_outcomes(None, counters, down, corrupting),
             disturbances=engine.disturbances(),
             opened=self._opened,
             flows=[*self._flows.values(), *self._transfers()],
@@ -291,6 +292,17 @@ class Fabric:
             activities=self._activities,
         )
         return diagnose(engine, snapshot)
+
+    def _corrupting(self) -> frozenset[int]:
+        """Links on which corruption struck packets, and no loss did."""
+        world, corrupting, losing = self.engine.world, 0, 0
+        for number, rule in enumerate(world.rules):
+            if rule.struck and rule.fate in (Fate.CORRUPTION, Fate.FLIP):
+                corrupting |= 1 << number
+            elif rule.struck and rule.fate in (Fate.LOSS, Fate.BURST_LOSS):
+                losing |= 1 << number
+        rules = enumerate(map(int, world.links["rules"]))
+        return frozenset(link for link, bits in rules if bits & corrupting and not bits & losing)
 
     def _transfers(self) -> Iterator[WaitingFlow]:
         """The messages of schedules that are not delivered."""

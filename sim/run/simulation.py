@@ -117,18 +117,19 @@ class Simulation:
         sent = sum(links[up].packets for up, _ in host_links(self.variant, job))
         again = collective.retransmitted_packets()
         lost = sum(link.lost_packets + link.dropped_packets for link in links)
+        reordering = self._reordering(job)
         return VariantFacts(
             workers=len(job.hosts),
             packets_sent=sent,
             packets_retransmitted=again,
-            reordering=self._reordering(job),
+            reordering=reordering,
             references=job.references,
             variant=self.variant.name,
             warnings=(
                 *job.warnings,
                 *workload.notes,
                 *overflow_warnings(job, points),
-                *vain_warnings(job, sent, again, lost),
+                *vain_warnings(job, sent, again, lost, reordering),
                 *leak_warnings(ending),
             ),
             passes=passes_count(job.collective.passes, points) if points else None,

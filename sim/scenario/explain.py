@@ -273,6 +273,8 @@ def _number(found: str) -> str:
     if match is None:
         return ""
     whole, decimals, suffix = match.groups(default="")
+    if len(whole + decimals) > 1000:  # Python writes no number of more than 4300 digits
+        return ""
     zeros = 3 * " KMGT".index(suffix.upper() or " ") - len(decimals)
     return f"write {int(whole + decimals) * 10**zeros}" if zeros >= 0 else ""
 

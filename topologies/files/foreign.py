@@ -222,7 +222,7 @@ def _edge(
 
 def _whole(value: object) -> object:
     """The whole number that a float or a text of digits stands for; networkx's GML has text above 32 bits."""
-    if isinstance(value, str) and _DIGITS.fullmatch(value):
+    if isinstance(value, str) and _DIGITS.fullmatch(value) and len(value) < 1000:
         return int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -77,7 +77,7 @@ def _variants(run: Run) -> list[str]:
 
 def _numbered(text: str, loaded: Sequence[Run]) -> Run:
     """The run with this number in the table."""
-    if not 1 <= int(text) <= len(loaded):
+    if len(text) > 9 or not 1 <= int(text) <= len(loaded):
         raise DataError(
             f"--baseline {text}: there is no run of this number",
             f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",

@@ -223,8 +223,8 @@ def test_a_longest_timeout_below_the_first(tmp_path: Path) -> None:
         "--set: collective.timeout_max: 1999us is less than timeout, 2ms\n"
         "  use 2ms or more, or a timeout of 1999us at most"
     )
-    assert refused(tmp_path, "collective.timeout_max=4ms") == (
-        "--set: collective.timeout_max: 4ms is less than timeout, 10ms (default)\n"
+    assert refused(tmp_path, "collective.timeout=released", "collective.timeout_max=4ms") == (
+        "--set: collective.timeout_max: 4ms is less than timeout, 10ms (released)\n"
         "  use 10ms or more, or a timeout of 4ms at most"
     )
     timed = "collective={kind: in_network, program: timed, slot_timer: 1ms, timeout: 2ms, timeout_max: 1ms}"

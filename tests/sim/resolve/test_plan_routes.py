@@ -116,16 +116,16 @@ topology: {kind: star, hosts: 4}
 workers: 3
 workload: {kind: synthetic, elements: 1000}
 codec: {kind: fixed_point}
-collective: {kind: in_network}
+collective: {kind: in_network, timeout: released}
 faults: [{kind: loss, rate: 1%}]
 variants:
   - name: switchml
   - name: ring
-    collective: {kind: ring}
+    collective: {kind: ring, timeout: 1ms}
 """
 NOTE = (
-    "switchml: packets are lost and timeouts differ, some by default: 1ms (ring), 10ms (switchml); "
-    "timers decide such comparisons; to exclude them, give all jobs the same collective.timeout"
+    "switchml: packets are lost and timeouts differ, some as released: 1ms (ring), 10ms (switchml); "
+    "timers decide such comparisons; to exclude them, use collective.timeout: auto, or give all jobs the same"
 )
 
 

@@ -49,7 +49,7 @@ def test_jobs_are_merged_over_what_their_variant_says(tmp_path: Path) -> None:
         for job in variant.jobs:
             assert isinstance(job.collective, InNetworkSection)
             assert (job.collective.slots, job.workload.elements) == (slots, elements)  # type: ignore[union-attr]
-    assert [job.collective.timeout for job in x.jobs] == [None, 2 * 10**9]
+    assert [job.collective.timeout for job in x.jobs] == ["auto", 2 * 10**9]
     assert z.jobs == ()
 
 

@@ -53,7 +53,7 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
         "kind": "ring",
         "frame": "roce-1024",
         "window": 512,
-        "timeout": None,
+        "timeout": "auto",
         "ack_every": 16,
         "channels": 1,
         "chunk": None,

@@ -32,7 +32,6 @@ def toy() -> Iterator[ProgramSpec]:
         fits_fixed=False,
         frames=(ROCE_1024,),
         frame="roce-1024",
-        slots=3,
         may_be_tree=False,
     )
     yield register(spec)

@@ -144,9 +144,10 @@ class Switches:
             for point, node in enumerate(tree.switches):
                 job = self._job_on(request, node, tree.children_count(point), request.slots)
                 demand = self._demand(self.profile_of(node), job)
-                most = min(most, self._most(node, request.section, demand, request.slots) // uses[node])
-        self._chosen[key] = most // self.sharing
-        return self._chosen[key]
+                shares = uses[node] * self.sharing
+                most = min(most, self._most(node, request.section, demand, shares * request.slots) // shares)
+        self._chosen[key] = most
+        return most
 
     def _most(self, node: int, section: InNetworkSection, demand: Demand, most: int, base: int = 0) -> int:
         """How many slots of a job fit on a switch behind `base` others, `most` at most; 0: none."""

@@ -40,7 +40,7 @@ def with_timeouts(
         first_timeout_ps = timeout_ps if is_auto else max(timeout_ps, job.program.timeouts.first_ps)
     longest_ps = section.timeout_max
     if is_auto and "timeout_max" not in section.model_fields_set:
-        longest_ps = timeout_ps << BACKOFF_MAX
+        longest_ps = timeout_ps << (BACKOFF_MAX if job.program.timeouts.doubles else 0)
     check_timeout(location, "timeout", timeout_ps, trip_ps)
     check_timeout(location, "first_timeout", first_timeout_ps, trip_ps)
     _check_timeout_max(section, location, timeout_ps)
