@@ -81,7 +81,7 @@ def test_what_codecs_are(tmp_path: Path) -> None:
 name: exactness
 workers: 4
 topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us}
-workload: {kind: synthetic, elements: 2000, density: 10%, distribution: lognormal}
+workload: {kind: synthetic, elements: 2000, density: 10%}
 collective: {kind: ring}
 variants:
   - {name: top, codec: {kind: topk, share: 0.01}, collective: {kind: all_gather}}

@@ -1,4 +1,4 @@
-"""A report is written into its folder and nowhere else, one thread draws at a time, and notebooks show once."""
+"""Reports are written into their folders alone, one thread draws at a time, notebooks show results once."""
 
 from __future__ import annotations
 
@@ -53,18 +53,20 @@ def test_a_link_in_the_place_of_figures_is_refused(write: Callable[..., Path], t
         assert not (tmp_path / "missing").exists()
 
 
-def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(write: Callable[..., Path]) -> None:
+def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write(RING)
     page = folder / "report.html"
     page.unlink()
     page.mkdir()
-    with pytest.raises(DataError, match="report.html: is a folder, a file is to be written there"):
+    with pytest.raises(DataError, match=r"report\.html: is a folder, a file is to be written there"):
         build_report(folder)
     page.rmdir()
-    figure = next((folder / "figures").iterdir())
-    figure.unlink()
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {"bytes.svg": b"<svg/>"})
+    figure = folder / "figures" / "bytes.svg"
     figure.mkdir()
-    with pytest.raises(DataError, match=f"{figure.name}: is a folder, a file is to be written there"):
+    with pytest.raises(DataError, match=r"bytes\.svg: is a folder, a file is to be written there"):
         build_report(folder)
     figure.rmdir()
     os.rename(folder / "figures", folder / "old")

@@ -264,3 +264,13 @@ def test_numbers_from_numpy_are_written_as_numbers(tmp_path: Path) -> None:
     frame = pl.read_parquet(to_parquet(TABLES["phases"], [numpy_record]))
 
     assert frame.select("start_ps", "payload_bytes").row(0) == (5, 3)
+
+
+def test_a_renamed_metric_names_the_new_ones(tmp_path: Path, plain: None) -> None:
+    metrics = load(write_run(tmp_path, run_data())).summary["variants"][0]["metrics"]
+
+    assert metrics["bit_exact"] is True
+    with pytest.raises(KeyError, match="exact: since format 2, see bit_exact and merges_verified"):
+        metrics["exact"]
+    with pytest.raises(KeyError, match="^'other'$"):
+        metrics["other"]
