@@ -272,5 +272,5 @@ def test_a_renamed_metric_names_the_new_ones(tmp_path: Path, plain: None) -> Non
     assert metrics["bit_exact"] is True
     with pytest.raises(KeyError, match="exact: since format 2, see bit_exact and merges_verified"):
         metrics["exact"]
-    with pytest.raises(KeyError, match="^'other'$"):
+    with pytest.raises(KeyError, match=r"^'other'$"):
         metrics["other"]
