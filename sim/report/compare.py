@@ -272,8 +272,11 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
     loaded = list({run.path: run for run in map(load, runs)}.values())
     base = baseline_of(baseline, loaded)
-    if base.run.path not in [run.path for run in loaded]:
+    known = next((run for run in loaded if run.path == base.run.path), None)
+    if known is None:
         loaded.insert(0, base.run)
+    else:
+        base = replace(base, run=known)  # not the same read twice
     require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]

@@ -13,7 +13,18 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import Field, TypeAdapter, ValidationError
 
 from netfold.sim.errors import DataError, shown
-from netfold.sim.results.forms import Count, Finite, Form, Fusion, Input, Jobs, JobTimes, Number, Stay
+from netfold.sim.results.forms import (
+    Count,
+    Finite,
+    Form,
+    Fusion,
+    Injected,
+    Input,
+    Jobs,
+    JobTimes,
+    Number,
+    Stay,
+)
 from netfold.sim.results.verdicts import PATTERN
 
 FORMAT = 2
@@ -190,19 +201,6 @@ class _Variant(Form):
     fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
-class _Injected(Form):
-    """The effect of a fault."""
-
-    variant: str
-    fault: Count
-    kind: str
-    where: str
-    extent: str
-    count: Count
-    counted: str
-    first_ps: Count | None
-
-
 class _Summary(Form):
     """summary.json."""
 
@@ -218,7 +216,7 @@ class _Summary(Form):
     variants: Annotated[list[_Variant], Field(min_length=1)]
     jobs: list[Jobs] = Field(default_factory=list)
     warnings: list[str]
-    injected: list[_Injected]
+    injected: list[Injected]
     approximations: list[str]
     tables: dict[str, str]  # SHA-256 of each, by the file's name
 

@@ -106,3 +106,16 @@ class Input(Form):
     kept: bool = True  # a copy is in the folder
     bytes: Count
     sha256: str
+
+
+class Injected(Form):
+    """The effect of a fault."""
+
+    variant: str
+    fault: Count
+    kind: str
+    where: str
+    extent: str
+    count: Count
+    counted: str
+    first_ps: Count | None

@@ -25,7 +25,15 @@ TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
 TABLE_BYTES_MAX = 2**31
 ROWS_MAX = 50_000_000  # of a table
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
+_RENAMED = {"exact": "bit_exact and merges_verified"}
 _LEAST = {"bucket": -1}  # of columns of whole numbers; 0 for the others
+
+
+class Metrics(dict[str, Any]):
+    """The metrics of a variant; those that were renamed name their successors."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"{name}: since format 2, see {_RENAMED[name]}" if name in _RENAMED else name)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ def read(folder: Path) -> Run:
         another.
     """
     summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
+    for variant in summary["variants"]:
+        variant["metrics"] = Metrics(variant["metrics"])
     run = Run(
         path=folder,
         scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),

@@ -27,6 +27,7 @@ from netfold.sim.scenario.merge import (
     only,
     override_at,
     parse_set,
+    require_baseline,
     with_child,
 )
 from netfold.sim.scenario.models import JOB_KEYS, Header, JobSections, Settings, Variant
@@ -34,7 +35,6 @@ from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
 from netfold.sim.scenario.source import ScenarioText, read_source
 from netfold.sim.scenario.sweep import SWEEP, Change, Sweep, change, read_sweep
-from netfold.spelling import names_hint
 from netfold.switch.limits import Profile
 
 S = TypeVar("S", bound=Section)
@@ -151,18 +151,12 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     profiles = custom_profiles(header.profiles, document, mistakes) if header else {}
     trees = {name: _merged(document, item, mistakes) for name, item in _items(document, mistakes).items()}
     _change(trees, changes, mistakes)
-    if header is not None and header.baseline is not None and trees and header.baseline not in trees:
-        where, _ = document.nearest(["baseline"])
-        what = f"there is no variant {shown(header.baseline)}"
-        mistakes.add(where.error(what, names_hint(header.baseline, trees, "variants", 8)))
+    require_baseline(document, header.baseline if header else None, trees, mistakes)
     variants = _variants(trees, mistakes)
     if mistakes.found or header is None:
         raise as_one_error(without_consequences(mistakes.found))
     scenario = Scenario(
-        header.name,
-        header.description,
-        header.seed,
-        header.baseline,
+        *(header.name, header.description, header.seed, header.baseline),
         profiles,
         variants,
         given.file,

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from netfold.sim.errors import ScenarioError, shown
+from netfold.sim.errors import Mistakes, ScenarioError, shown
 from netfold.sim.keys.fields import NAME_MAX, NAME_RULE, is_name
 from netfold.sim.scenario.explain import unknown_key
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
+from netfold.spelling import names_hint
 
 NONE = "none"  # the device on which compute takes no time
 DEVICE_SUFFIX = ".json"  # of device files
@@ -140,6 +141,16 @@ def _combined(variant: Node, key: str, name: str, value: Node) -> Node:
     whole = f"{before}-{name}" if before else name
     named = with_child(variant, "name", replace(value, value=whole))
     return with_child(replace(named, line=value.line, path=f"variants.{whole}"), key, value)
+
+
+def require_baseline(
+    document: Node, name: str | None, variants: Mapping[str, Node], mistakes: Mistakes
+) -> None:
+    """Add a mistake if the baseline is none of the variants."""
+    if name is not None and variants and name not in variants:
+        where, _ = document.nearest(["baseline"])
+        hint = names_hint(name, variants, "variants", 8)
+        mistakes.add(where.error(f"there is no variant {shown(name)}", hint))
 
 
 def parse_set(text: str) -> tuple[tuple[str, ...], Node]:

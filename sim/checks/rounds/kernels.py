@@ -85,27 +85,6 @@ def measure_errors(
 
 
 @kernel
-def first_unlike(total: NDArray[np.float32], sums: Doubles) -> int:
-    """The first element of a total that is not its float64 sum, rounded; -1 if there is none."""
-    for i in range(total.size):
-        if total[i] != np.float32(sums[i]):
-            return i
-    return -1
-
-
-@kernel
-def is_within(
-    total: NDArray[np.float32], sums: Doubles, magnitude: Doubles, share: float, least: float
-) -> bool:
-    """Whether finite sums are at most a share of Σ|x|, and the least, from a total."""
-    for i in range(total.size):
-        allowed = share * magnitude[i] + least
-        if np.isfinite(sums[i]) and not abs(np.float64(total[i]) - sums[i]) <= allowed:
-            return False
-    return True
-
-
-@kernel
 def count_nonzeros(values: NDArray[np.float32] | Doubles) -> int:
     """How many values are not zero; NaN counts as one."""
     count = 0

@@ -9,13 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import TINY, Sums
+from netfold.homomorphic.bounds import Sums, addition_error
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.oracle.promises import count_inexact
-from netfold.homomorphic.oracle.sums import rounded_sum
 from netfold.sim.checks.rounds import kernels
-
-_ADDITION = 2.0**-24 * (1 + 2.0**-20)  # largest error of a float32 addition, of Σ|x|
 
 
 @dataclass
@@ -61,16 +58,17 @@ class Loss(Likeness):
         """
         if not self.is_exact:
             return
-        if is_float:
-            count = len(gradients) - 1
-            limits = count * _ADDITION, count * TINY
-            self.is_exact = kernels.is_within(total, sums.total, sums.magnitude, *limits)
-            return
-        unlike = kernels.first_unlike(total, sums.total)
-        if unlike >= 0:
-            parts = [float(own[unlike]) for own in gradients]
-            self.is_exact = bool(np.isfinite(parts).all() and total[unlike] == rounded_sum(parts))
-        self.is_exact = self.is_exact and not count_inexact(total, gradients)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if is_float:
+                allowed = addition_error(len(gradients) - 1, sums.magnitude)
+                is_off = np.isfinite(sums.total) & ~(np.abs(total - sums.total) <= allowed)
+                self.is_exact = not is_off.any()
+                return
+            unlike = np.flatnonzero(total != sums.total.astype(np.float32))[:1]
+        self.is_exact = not (
+            count_inexact(total[unlike], [own[unlike] for own in gradients])
+            or count_inexact(total, gradients)
+        )
 
 
 class Beyond(NamedTuple):

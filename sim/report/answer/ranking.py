@@ -212,6 +212,8 @@ def _answer(group: Group) -> str:
         text += f"; next: {other['name']}, {words.time(group.value(other))}" if other is not None else ""
     elif (times := group.times(best[0])) is not None:
         text += f", {words.times(times)} baseline ({other['name']})"
+    if best[0]["verdict"] != "pass":
+        text += f" ({best[0]['verdict']})"
     if words.is_lossy(best[0]["metrics"]):
         text += f"; its sums are not exact, NMSE {words.nmse(best[0]['metrics'])}"
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":

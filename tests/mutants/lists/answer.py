@@ -127,10 +127,52 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/report/answer/ranking.py",
+        ["tests/sim/report/answer/test_ranking.py"],
+        [
+            ("jobs are compared", '{"job": one["name"].partition("/")[2], **own}', "own"),
+            ("another learning rate is another workload", "if key not in CHOICES}", "if key != ''}"),
+            (
+                "a variant that failed has a ratio",
+                'one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None',
+                'one["metrics"].get(self.by)',
+            ),
+            ("compressed variants are the baseline", 'if one.get("is_uncompressed")]', "if one]"),
+            ("targets are ignored", 'return "time_to_target_us"', 'return "aggregation_time_us"'),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/losses.py",
+        ["tests/sim/checks/test_bit_exact.py"],
+        [
+            (
+                "only the first element that differs counts",
+                "            or count_inexact(total, gradients)\n",
+                "",
+            ),
+            (
+                "float32 sums have one right order",
+                "addition_error(len(gradients) - 1, sums.magnitude)",
+                "0 * sums.magnitude",
+            ),
+        ],
+    ),
+    *faults(
+        "sim/checks/rounds/findings.py",
+        ["tests/sim/checks/test_bit_exact.py"],
+        [
+            (
+                "float32 sums are exact",
+                "return None if is_exact and self.float_words else is_exact",
+                "return is_exact",
+            ),
+        ],
+    ),
+    *faults(
         "sim/report/answer/baseline.py",
         ["tests/sim/report/answer/test_answer.py"],
         [
-            ("a single run is compared with itself", "if len(loaded) == 1 else", "if len(loaded) == 0 else"),
+            ("a run alone has no baseline of its own", "is_only=len(loaded) == 1", "is_only=False"),
         ],
     ),
 ]

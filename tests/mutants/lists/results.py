@@ -99,8 +99,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "aggregation alone is compared",
-                "    of_steps = len({_cut(variant) for variant in sound}) > 1\n",
-                "    of_steps = False\n",
+                'return "iteration_time_us"',
+                'return "aggregation_time_us"',
             ),
         ],
     ),
@@ -132,8 +132,8 @@ MUTANTS: list[Mutant] = [
         [
             (
                 "variants are compared with the baseline's first",
-                'if entry["name"] == wanted), candidates[0])',
-                'if entry["name"] != wanted), candidates[0])',
+                'same = next((one for one in mine if one["name"] == wanted), None)',
+                "same = None",
             ),
             (
                 "the baseline's number counts from 0",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.results.breakdown import LATER_START
+from netfold.sim.results.breakdown import RANK_SKEW
 from tests.sim.scenes import DENSE, RING, measure, simulate
 
 ELEMENTS, WORKERS = 40_000, 8
@@ -35,7 +35,7 @@ def test_the_phases_explain_the_aggregation_time(tmp_path: Path, name: str) -> N
     found = measure(tmp_path, *STAR, *VARIANTS[name])
 
     *rows, rest = found["breakdown"]
-    assert rest["phase"] == LATER_START
+    assert rest["phase"] == RANK_SKEW
     assert abs(rest["share"]) <= 0.03
     assert sum(row["time_us"] for row in rows) == pytest.approx(found["aggregation_time_us"], rel=0.03)
     assert sum(row["payload_bytes"] for row in rows) == pytest.approx(found["payload_bytes_up"])
@@ -50,7 +50,7 @@ def test_workers_in_step_take_their_mean_time(tmp_path: Path, name: str) -> None
             sums_us[phase.phase, phase.label] += (phase.end_ps - phase.start_ps) / 1e6
 
     rows = {(row["phase"], row["label"]): row["time_us"] for row in measure(tmp_path, *sets)["breakdown"]}
-    del rows[LATER_START, ""]
+    del rows[RANK_SKEW, ""]
     assert rows == pytest.approx({what: time / WORKERS / 2 for what, time in sums_us.items()}, rel=0.03)
 
 
@@ -70,7 +70,7 @@ def test_each_message_has_a_row(tmp_path: Path) -> None:
     assert [(row["phase"], row["label"]) for row in found] == [
         *((phase, "index + exponents") for phase in ("encode", "network", "decode")),
         *((phase, "values") for phase in ("encode", "network", "decode")),
-        (LATER_START, ""),
+        (RANK_SKEW, ""),
     ]
 
 

@@ -134,7 +134,7 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     )
 
 
-@pytest.mark.parametrize(("width", "tables"), [(150, 1), (100, 2), (80, 3), (48, 5)])
+@pytest.mark.parametrize(("width", "tables"), [(175, 1), (100, 2), (80, 3), (61, 5)])
 def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
     write: Callable[..., Path], width: int, tables: int
 ) -> None:

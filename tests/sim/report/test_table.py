@@ -51,7 +51,7 @@ def all_headings(lines: list[str]) -> list[list[str]]:
     ("width", "tables"),
     [
         (
-            100,
+            112,
             [
                 [
                     "aggregation",
@@ -72,14 +72,14 @@ def all_headings(lines: list[str]) -> list[list[str]]:
             ],
         ),
         (
-            61,
+            64,
             [
                 ["aggregation", "elements/s", "× baseline", "verdict"],
                 ["bytes/worker", "compression", "bit-exact"],
             ],
         ),
         (
-            60,
+            63,
             [
                 ["aggregation", "verdict"],
                 ["elements/s", "× baseline", "bytes/worker"],
@@ -131,9 +131,9 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
 def test_the_table_says_what_it_divides_by() -> None:
     assert (
         "aggregation: mean per step; iteration: whole steps; × baseline: how many times as fast as ring, by "
-        "aggregation time; bytes/worker: sent by a worker, mean per step; compression: dense float32 bytes over "
-        "the payload, of all workers; bit-exact: the decoded sum is the exact one, bit for bit (n/a: added as "
-        "float32)"
+        "aggregation time; bytes/worker: sent by a worker, mean per step; compression: dense float32 bytes "
+        "over the payload, of all workers; bit-exact: the decoded sum is the exact one, bit for bit (n/a: "
+        "added as float32)"
     ) in printed(400, RING, LOSSLESS)
 
 

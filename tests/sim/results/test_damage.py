@@ -201,6 +201,12 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
             f"this one reads format {FORMAT}\n"
             "  use the netfold version in run.json or a newer one, or run the scenario again with this one",
         ),
+        (
+            1,
+            f"summary.json: has format 1, an older netfold wrote it: this one reads format {FORMAT}; since "
+            "format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'\n"
+            "  run the scenario again, or use the version in run.json",
+        ),
         (0, f"summary.json: format: must be {FORMAT}, found 0{DAMAGED}"),
         ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
     ],
@@ -221,7 +227,7 @@ def test_a_newer_format_is_reported_before_what_it_changed(folder: Path, whole: 
     ("content", "message"),
     [
         (b"[" * 100_000, "damaged: nested too deep"),
-        (b'{"format": 1, "seed": NaN}', "damaged: NaN is not a JSON number"),
+        (b'{"format": 2, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     ],
 )

@@ -333,3 +333,13 @@ def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path, plain: None)
     assert (tmp_path / "latest.txt").read_text() == "quick/2026-11-21T19-12-51-seed7\n"
     assert load(tmp_path / "latest").path == written
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "latest.txt", "quick"]
+
+
+def test_a_renamed_metric_names_the_new_ones(tmp_path: Path, plain: None) -> None:
+    metrics = load(write_run(tmp_path, run_data())).summary["variants"][0]["metrics"]
+
+    assert metrics["bit_exact"] is True
+    with pytest.raises(KeyError, match="exact: since format 2, see bit_exact and merges_verified"):
+        metrics["exact"]
+    with pytest.raises(KeyError, match=r"^'other'$"):
+        metrics["other"]

@@ -69,6 +69,7 @@ def test_metrics_by_hand() -> None:
         "passes_per_result": None,
         "overflowed_words": 0,
         "loopback_busy": None,
+        "since_last_rank_us": 127.0,  # worker 1 is a microsecond late
         "bit_exact": True,
         "merges_verified": True,
         "max_abs_error": 0.5,

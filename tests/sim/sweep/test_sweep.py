@@ -335,7 +335,7 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(tmp_path)
     content = (folder / "sweep.json").read_text()
     for wrong, words in {
-        content.replace('"format": 1', '"format": 2'): "has format 2, this netfold reads 1",
+        content.replace('"format": 2', '"format": 3'): "has format 3, this netfold reads 2",
         content.replace('"tables"', '"other"'): "damaged: KeyError: 'tables'",
         content[:100]: "damaged: JSONDecodeError",
     }.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,12 @@ from netfold.sim.report import style
 from netfold.sim.report.html import write_report
 from netfold.sim.report.networks import Look, draw_svg
 from netfold.sim.report.networks.busy import busy_links, graphs
-from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.results import load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.sim.results.builders import LOSSLESS, RING, checks, links, run_data
+from tests.sim.results.builders import RING, checks, links, run_data
 from tests.topologies.graphs import LINK, UPLINK
 from tests.topologies.measures.known import torus
 
@@ -158,20 +156,6 @@ def test_loopbacks_of_switches_are_not_drawn(tmp_path: Path) -> None:
     assert any(
         "busiest: h0->leaf0" in text for text in texts((folder / "figures" / "utilisation.svg").read_bytes())
     )
-
-
-def test_an_older_folder_without_nodes_has_no_figure(tmp_path: Path) -> None:
-    """As version 0.1 wrote it: the summary does not list the table, and the file is not there."""
-    folder = write_run(tmp_path, run_data(RING, LOSSLESS))
-    (folder / "nodes.parquet").unlink()
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["tables"]["nodes.parquet"]
-    (folder / "summary.json").write_text(json.dumps(summary))
-    run = load(folder)
-
-    assert run.nodes.is_empty()
-    assert utilisation(run) is None
-    assert write_report(run).is_file()
 
 
 def test_a_folder_that_lists_its_nodes_must_have_them(tmp_path: Path) -> None:
