@@ -1,4 +1,4 @@
-"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), the pin, matplotlib without windows."""
+"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), the pin, and no windows."""
 
 import os
 

@@ -200,12 +200,7 @@ def digest_of(text: str, files: Mapping[str, bytes], versions: Versions, known: 
         "known": dict(known),
         "scenario": text,
         "files": {path: hashlib.sha256(one).hexdigest() for path, one in sorted(files.items())},
-        "versions": [
-            versions.python,
-            versions.netfold,
-            versions.sources,
-            dict(versions.packages),
-            versions.isa,
-        ],
+        "versions": [versions.python, versions.netfold, versions.sources, dict(versions.packages)],
+        "isa": versions.isa,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
