@@ -89,7 +89,7 @@ def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Mes
 class Encoder(ABC):
     """One worker's side of a codec, with its state (error feedback, stale model, …)."""
 
-    memory: ClassVar[str] = ""  # what its contributions depend on besides gradients and `residual`, in words
+    remembers: ClassVar[str] = ""  # what contributions depend on besides gradients and `residual`
 
     def begin(self, step: Step) -> None:
         """Look at a step before its first bucket; the facts that the codec `needs` are there."""

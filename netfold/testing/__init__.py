@@ -13,8 +13,8 @@ The law:
   that a note reports as estimates. The bound is finite.
 * A promise `exact` means the exact sum of the contributions, rounded once. A promise `unbiased` means errors
   whose mean over the codec's random draws is zero.
-* A worker that holds something back keeps it: contribution + residual = gradient + residual before. A worker
-  that says nothing of a residual, nor of another `memory`, contributes what one without a past would.
+* A worker that holds something back keeps it: contribution + residual = gradient + residual before. One that
+  names no residual, nor what else it `remembers`, contributes what a new one would.
 * Over many rounds of normal values, contributions go with the gradients, and totals with the contributions;
   the bound is at most eight times the largest error, unless it is below 0.1 % of the values.
 * A merge of a codec's own (HOST) is the same whoever's words arrive first, unless it draws at random.

@@ -92,7 +92,7 @@ def check_many_rounds(codec: Codec, seed: int) -> None:
         owed = [own if rest is None else own + rest for own, rest in zip(gradients, held, strict=True)]
         seen.add(codec, folded, owed, notes)
         _check_memory(codec, team, folded, gradients, round)
-    _check_seen(seen, any(encoder.memory for encoder in team.encoders))
+    _check_seen(seen, any(encoder.remembers for encoder in team.encoders))
 
 
 def _check_seen(seen: _Seen, has_memory: bool) -> None:
@@ -124,7 +124,7 @@ def _check_memory(
     silent = [
         rank
         for rank, encoder in enumerate(team.encoders)
-        if encoder.residual(0) is None and not encoder.memory
+        if encoder.residual(0) is None and not encoder.remembers
     ]
     if not silent:
         return
@@ -136,7 +136,7 @@ def _check_memory(
             f"worker {rank} holds something back unsaid: in round {round.step} {differs.size} elements of "
             "its contribution differ from those of a new encoder with the same gradient, first "
             f"{differs[:1]}; return what it holds back in `residual`, so that contribution + residual = "
-            "gradient + residual before can be checked, or name in `memory` what else it remembers",
+            "gradient + residual before can be checked, or name in `remembers` what else it remembers",
         )
 
 

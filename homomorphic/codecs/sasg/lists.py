@@ -112,7 +112,7 @@ class SasgEncoder(Encoder):
     `residual` says nothing: what is held back is in units of the update, and unchanged where it skips.
     """
 
-    memory: ClassVar[str] = "uploads, and what they held back"
+    remembers: ClassVar[str] = "uploads, and what they held back"
 
     def __init__(self, codec: Sasg, workers: int) -> None:
         self.rule = codec.rule(workers)

@@ -105,7 +105,7 @@ class SasgSummed(SasgOptions):
 class SummedEncoder(Encoder):
     """One worker's side."""
 
-    memory: ClassVar[str] = "uploads, and what they held back"
+    remembers: ClassVar[str] = "uploads, and what they held back"
 
     def __init__(self, codec: SasgSummed, workers: int) -> None:
         self.rule = codec.rule(workers)

@@ -93,7 +93,7 @@ class RoundedFeedback(FeedbackEncoder):
     A value far below its contribution is rounded away there, and `residual`, which is exact, is None.
     """
 
-    memory: ClassVar[str] = "a residual that is rounded"
+    remembers: ClassVar[str] = "a residual that is rounded"
 
     def residual(self, bucket: int) -> None:
         """None: what it holds back is rounded."""

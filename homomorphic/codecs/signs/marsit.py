@@ -186,7 +186,7 @@ class MarsitEncoder(Encoder):
     the update of all workers: contribution + residual is no sum of its own, and `residual` is None.
     """
 
-    memory: ClassVar[str] = "what the update of all workers got wrong"
+    remembers: ClassVar[str] = "what the update of all workers got wrong"
 
     codec: Marsit
     _residuals: dict[int, Gradient] = field(default_factory=dict)

@@ -16,8 +16,8 @@ MUTANTS: list[Mutant] = [
             ("all kernels start at once", "work.launches * device.launch_ps", "device.launch_ps"),
             (
                 "nothing to do starts a kernel",
-                "if not (size_bytes or work.flops):",
-                "if size_bytes < 0:",
+                "if work.is_free:",
+                "if work.read_bytes < 0:",
             ),
             ("a bucket is ready with its first tensor", "return max(times_ps)", "return min(times_ps)"),
             (

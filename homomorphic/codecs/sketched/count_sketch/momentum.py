@@ -29,7 +29,7 @@ class MomentumEncoder(Encoder):
     With feedback, contribution + residual of the encoder inside = velocity + its residual before.
     """
 
-    memory: ClassVar[str] = "velocities"
+    remembers: ClassVar[str] = "velocities"
 
     encoder: Encoder  # its exchange returns `Selected`
     momentum: float
