@@ -64,11 +64,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 [sys.executable, "-m", "netfold", "run", "same.yaml", "--out", out, *options],
                 env=environment(**changes),
                 cwd=folder,
-                stdout=(folder / f"{out}.txt").open("w"),
+                stdout=subprocess.PIPE,
+                text=True,
             )
             for out, (changes, options) in pair.items()
         ]
-        assert [process.wait(timeout=1800) for process in processes] == [0] * len(processes)
+        for out, process in zip(pair, processes, strict=True):
+            (folder / f"{out}.txt").write_text(process.communicate(timeout=1800)[0])
+            assert process.returncode == 0
     return folder
 
 
