@@ -115,8 +115,8 @@ def test_the_closed_forms_say_so_too() -> None:
     wire = FRAME.elements / (PACKET_PS * 1e-12)
 
     gather = ALL_GATHER.pace(network, nodes[:8], 1, 0, FRAME)
-    served = pace_of(network, nodes, steps_of(workers, servers), lambda party: 0, FRAME)
-    beside = pace_of(network, [*nodes[:8], *nodes[:8]], steps_of(8, 8), lambda party: 0, FRAME)
+    served = pace_of(network, nodes, steps_of(workers, servers), lambda *flow: 0, FRAME)
+    beside = pace_of(network, [*nodes[:8], *nodes[:8]], steps_of(8, 8), lambda *flow: 0, FRAME)
     around = RING.pace(network, nodes[:8], 1, 0, FRAME)
 
     assert gather.elements_per_s == pytest.approx(wire / 7)
@@ -170,7 +170,7 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, pack
             serving(workers, workers, beside=True, chunk_words=50 * FRAME.elements),
         ),
     }[name]
-    traffic = traffic_of(small_star(5), [*range(workers), *servers], steps.pairs, lambda party: 0)
+    traffic = traffic_of(small_star(5), [*range(workers), *servers], steps.flows, lambda *flow: 0)
     carrier = carrier_of(small_star(5), traffic, FRAME, NoDevice(), steps)
 
     found = time_ps(start, workers, packets, 5)

@@ -93,7 +93,7 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
         small_star(workers),
         range(workers),
         tree_steps(workers, trees, chunk * FRAME.elements),
-        lambda worker: 0,
+        lambda *flow: 0,
         FRAME,
     )
     assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
@@ -144,7 +144,7 @@ def test_rings_in_groups_and_across(groups: int, size: int) -> None:
 )
 def test_the_closed_forms_say_so(steps: Steps, words: float, ways: int) -> None:
     workers = 1 + max(max(pair) for stage in steps.stages for pair in stage.pairs)
-    pace = pace_of(small_star(workers), range(workers), steps, lambda worker: 0, FRAME)
+    pace = pace_of(small_star(workers), range(workers), steps, lambda *flow: 0, FRAME)
 
     assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
     assert pace.latency_ps == ways * way_ps(1)
@@ -155,15 +155,14 @@ def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> Non
     one = Steps.chain([inside, across])
     network, nodes = small_star(4), range(4)
     apart, together = (
-        pace_of(network, nodes, steps, lambda worker: 0, FRAME)
-        for steps in (one, one._replace(overlaps=True))
+        pace_of(network, nodes, steps, lambda *flow: 0, FRAME) for steps in (one, one._replace(overlaps=True))
     )
 
     wire = FRAME.elements / (PACKET_PS * 1e-12)
     assert apart.elements_per_s == pytest.approx(wire / (2 * 3 / 4 + 2 * 1 / 2))
     assert together.elements_per_s == pytest.approx(apart.elements_per_s)  # workers 0 and 1 are in both
     other = Steps.chain([inside, across._replace(pairs=[(2, 3)])])
-    assert pace_of(network, nodes, other, lambda worker: 0, FRAME).elements_per_s == pytest.approx(
+    assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
         apart.elements_per_s
     )
 

@@ -80,7 +80,7 @@ def test_the_closed_form_says_so_too(rows: int, columns: int) -> None:
     carrier = in_turn(
         [
             carrier_of(
-                network, traffic_of(network, nodes, one.pairs, lambda party: 0), FRAME, NoDevice(), one
+                network, traffic_of(network, nodes, one.flows, lambda *flow: 0), FRAME, NoDevice(), one
             )
             for one in steps_of(Grid.of(workers, rows)).stages
         ]
@@ -90,7 +90,7 @@ def test_the_closed_form_says_so_too(rows: int, columns: int) -> None:
     assert carrier.latency_ps == max(1, ways * header_way_ps)
     if workers == 1:
         return
-    pace = pace_of(network, nodes, steps_of(Grid.of(workers, rows)), lambda party: 0, FRAME)
+    pace = pace_of(network, nodes, steps_of(Grid.of(workers, rows)), lambda *flow: 0, FRAME)
     around = RING.pace(network, nodes, 1, 0, FRAME)
     assert pace.latency_ps == ways * WAY_PS
     assert pace.elements_per_s == pytest.approx(around.elements_per_s)
@@ -104,7 +104,7 @@ def test_rows_of_unequal_length_take_about_as_long_as_it_says(lengths: tuple[int
     network, nodes = small_star(workers), list(range(workers))
     found = time_ps(torus(workers, rows, ack_every=100, window=8192), workers, words)
 
-    pace = pace_of(network, nodes, steps_of(Grid(lengths)), lambda party: 0, FRAME)
+    pace = pace_of(network, nodes, steps_of(Grid(lengths)), lambda *flow: 0, FRAME)
     shortest, longest = min(lengths), max(lengths)
     in_rows, in_columns = 2 * (1 - 1 / longest), 2 * (rows - 1) / (rows * shortest)
     packet_words = words / FRAME.elements * PACKET_PS
@@ -124,7 +124,7 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(rows: int, size
     network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
     nodes = [node for node, name in enumerate(network.nodes) if name.startswith("h")]
     stages = [
-        (one, traffic_of(network, nodes, one.pairs, lambda party: 0))
+        (one, traffic_of(network, nodes, one.flows, lambda *flow: 0))
         for one in steps_of(Grid.of(workers, rows)).stages
     ]
     carriers = [carrier_of(network, traffic, FRAME, NoDevice(), one) for one, traffic in stages]
@@ -141,10 +141,10 @@ def test_its_stages_are_on_links_of_their_own() -> None:
     """2 × 4 on two racks: the columns' four streams share an uplink, the rows' none."""
     network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
     rows, columns = steps_of(Grid.of(8, 2)).stages
-    loads = [traffic_of(network, range(8), one.pairs, lambda party: 0).load for one in (rows, columns)]
+    loads = [traffic_of(network, range(8), one.flows, lambda *flow: 0).load for one in (rows, columns)]
 
     assert [max(load.values()) for load in loads] == [1, 4]
-    pace = pace_of(network, range(8), steps_of(Grid.of(8, 2)), lambda party: 0, FRAME)
+    pace = pace_of(network, range(8), steps_of(Grid.of(8, 2)), lambda *flow: 0, FRAME)
     wire = FRAME.elements / (PACKET_PS * 1e-12)
     # 6 steps of a quarter at the rate of a link, and 2 of an eighth at a quarter of it.
     assert pace.elements_per_s == pytest.approx(wire / (6 / 4 + 2 / 8 * 4))
