@@ -179,7 +179,7 @@ class _HostEncoder(Encoder):
             scale = np.float32(np.abs(gradient).mean())
             message = Message(cascade_encoded(gradient, scale), Merge.HOST, "signs", host_merge=Cascade())
             (merged,) = yield (message,)
-            return Decoded(round.workers * cascade_decoded(merged.words), gradient)
+            return Decoded(round.workers * cascade_decoded(merged.words), cascade_decoded(message.words))
         count = int(gradient.size * self.codec.share * self.rank / round.workers)  # worker 0 sends nothing
         words = to_list(gradient, np.sort(np.argsort(-np.abs(gradient), kind="stable")[:count]))
         host_merge = Union(gradient.size) if how == "union" else None
@@ -188,4 +188,7 @@ class _HostEncoder(Encoder):
         for part in merged.parts or (merged.words,):
             for index, value in from_list(part).items():
                 total[index] += value
-        return Decoded(total, gradient)
+        contribution = np.zeros_like(gradient)
+        for index, value in from_list(words).items():
+            contribution[index] = value
+        return Decoded(total, contribution)

@@ -81,8 +81,8 @@ def test_a_lossless_codec_that_estimates_badly_fails(tmp_path: Path) -> None:
         "estimates, at most 0.001 is allowed, in 1 of 1 rounds; use setting: repaired, or a lower" in detail
     )
     assert bad.summary["variants"][0]["metrics"]["nmse"] > 1
-    few = np.where(np.random.default_rng(3).random(gradients.shape) < 0.01, gradients, np.float32(0))
-    assert run(tmp_path, few, {**published, "ratio": 2.0})[0].verdict == "pass"
+    tail = gradients[:, :1000]  # less than a block of 1,024: sent as it is
+    assert run(tmp_path, tail, {**published, "ratio": 50.0})[0].verdict == "pass"
 
 
 def findings(total: Gradient, gradients: list[Gradient], codec: Any = None) -> Findings:
