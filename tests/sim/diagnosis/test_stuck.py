@@ -84,6 +84,20 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     assert by_name["dead"]["metrics"]["exact"] is None
 
 
+@pytest.mark.parametrize("sets", [(), (RING, "codec={kind: none}")], ids=["switch", "ring"])
+def test_a_link_that_corrupts_every_packet_loses_none(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    fault = "faults=[{kind: corruption, rate: 100%, links: [h1->s0]}]"
+    (variant,) = run(tmp_path, fault, *sets).summary["variants"]
+
+    cause, advice, *_ = finishes(variant)[1].splitlines()
+    assert re.fullmatch(
+        r"likely cause: link h1->s0 corrupts every packet \((\d+) of \1\), and what is corrupted is discarded "
+        "where it arrives",
+        cause,
+    )
+    assert advice == "  try: a corruption below 100% for it in `faults`"
+
+
 def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
     """Worker 2 receives no results; the others have them, and wait for it one version later."""
     outcome = run(tmp_path, f"faults=[{DEAF}]")
