@@ -191,3 +191,16 @@ def test_transmit_time_is_the_exact_time_rounded_up(size_bytes: int, rate_bps: i
     exact_ps = Fraction(size_bytes * 8 * 10**12, rate_bps)
 
     assert 0 <= transmit_time_ps(size_bytes, rate_bps) - exact_ps < 1
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0." + "3" * 5000])
+def test_very_long_numbers_are_refused_in_words(digits: str) -> None:
+    """Python itself reads no whole number of more than 4300 digits."""
+    for read in (lambda: RATE.parse(f"{digits}Gbps"), lambda: parse_fraction(f"{digits}%")):
+        with pytest.raises(UnitError, match=r"^cannot read a number of 5,00[01] digits"):
+            read()
+
+
+def test_a_fraction_that_no_float_holds() -> None:
+    with pytest.raises(UnitError, match="is not a fraction from 0 to 1"):
+        parse_fraction(10**400)

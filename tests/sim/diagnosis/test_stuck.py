@@ -76,12 +76,26 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
         "  workers 0, 1 and 2 wait for 16 slots, first "
         "slot 0, version 0, unit 0 of stream 0 at s0: worker 1 missing, last event "
     )
-    assert quiet == "  no traffic has made progress for 10s of simulated time"
+    assert quiet == "  no traffic has made progress for 1s of simulated time"
     row = by_name["dead"]["diagnosis"]["slots"][0]
     assert (row["switch"], row["slot"], row["version"], row["stream"], row["unit"]) == ("s0", 0, 0, 0, 0)
     assert (row["waiting"], row["missing"], row["missing_count"]) == ([0, 1, 2], ["worker 1"], 1)
     assert by_name["dead"]["metrics"]["steps"] == 0
     assert by_name["dead"]["metrics"]["merges_verified"] is None
+
+
+@pytest.mark.parametrize("sets", [(), (RING, "codec={kind: none}")], ids=["switch", "ring"])
+def test_a_link_that_corrupts_every_packet_loses_none(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    fault = "faults=[{kind: corruption, rate: 100%, links: [h1->s0]}]"
+    (variant,) = run(tmp_path, fault, *sets).summary["variants"]
+
+    cause, advice, *_ = finishes(variant)[1].splitlines()
+    assert re.fullmatch(
+        r"likely cause: link h1->s0 corrupts every packet \((\d+) of \1\), and what is corrupted is "
+        "discarded where it arrives",
+        cause,
+    )
+    assert advice == "  try: a corruption below 100% for it in `faults`"
 
 
 def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
@@ -338,7 +352,7 @@ LOSING = r"link {} lost \d+ of \d+ packets, and program tree never retransmits\n
     ],
 )
 def test_faults_that_stop_a_tree(tmp_path: Path, fault: str, why: str) -> None:
-    (variant,) = run(tmp_path, f"faults=[{fault}]", text=SHARP).summary["variants"]
+    (variant,) = run(tmp_path, f"faults=[{fault}]", "collective.slots=16", text=SHARP).summary["variants"]
 
     verdict, detail = finishes(variant)
     assert verdict == "stuck"

@@ -200,7 +200,7 @@ def test_a_long_chain_is_not_measured_twice_over(
 
     monkeypatch.setattr(candidates, "job_pace", counted)
     (tmp_path / "net.json").write_text(to_json(_chain(200)))
-    chain = ("topology={kind: file, path: net.json}", "workers=2", *sets)
+    chain = ("topology={kind: file, path: net.json}", "workers=2", "collective.slots=512", *sets)
 
     (warning,) = job_plan(only(tmp_path, *chain, text=RACKS)).warnings
     assert warning.endswith("use more collective.slots")

@@ -209,12 +209,12 @@ def test_a_timeout_that_expires_while_all_is_well(tmp_path: Path, written: str, 
     assert round_trip_ps == 16_851_840
 
     for key in ("timeout", "first_timeout"):
-        assert refused(tmp_path, f"collective.{key}={written}") == (
+        assert refused(tmp_path, "collective.slots=512", f"collective.{key}={written}") == (
             f"--set: collective.{key}: {found} is too short: a full window's round trip takes 16.9us "
             "on the idle network, so packets would be sent again without need\n"
             "  use more than 16.9us, or a smaller window (collective.slots)"
         )
-    assert plan(tmp_path, "collective.timeout=16851841ps")
+    assert plan(tmp_path, "collective.slots=512", "collective.timeout=16851841ps")
 
 
 def test_a_longest_timeout_below_the_first(tmp_path: Path) -> None:
@@ -286,8 +286,9 @@ def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
     slow = "topology.rate=1Mbps"
     window_ps = 512 * 332 * 8 * 10**6
 
-    job = job_of(only(tmp_path, slow))
-    assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
+    for timeout in ("auto", "released"):
+        job = job_of(only(tmp_path, slow, "collective.slots=512", f"collective.timeout={timeout}"))
+        assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
     ring = job_plan(only(tmp_path, slow, RING, DENSE)).collective
     assert ring.timeout_ps > 2 * window_ps
 
@@ -295,7 +296,7 @@ def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
 def test_workers_that_share_an_uplink_wait_for_each_other(tmp_path: Path) -> None:
     shared = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, switch: tofino1}"
 
-    one = ("collective.switch=spine0", "collective.aggregators=one")
+    one = ("collective.switch=spine0", "collective.aggregators=one", "collective.slots=512")
     found = refused(tmp_path, shared, "workers=4", *one, "collective.timeout=25us")
 
     # Two windows of 512 packets of 332 B meet on each leaf's uplink: 27.2 us at 100 Gbps.

@@ -174,9 +174,10 @@ TWO = BARE.replace("hosts: 4", "hosts: 8") + "jobs: [{name: a}, {name: b}]\n"
 
 
 def test_operations_are_shared_by_jobs(tmp_path: Path) -> None:
-    assert only(tmp_path, *SHARP, "jobs.b.collective.slots=7", text=TWO)
+    sets = (*SHARP, "jobs.a.collective.slots=16")
+    assert only(tmp_path, *sets, "jobs.b.collective.slots=7", text=TWO)
 
-    assert refused(tmp_path, *SHARP, "jobs.b.collective.slots=8", text=TWO) == (
+    assert refused(tmp_path, *sets, "jobs.b.collective.slots=8", text=TWO) == (
         "--set: jobs.b.collective.slots: 8 slots do not fit on switch s0: 16 are taken by job 'a' "
         "(up to 16), 7 are left\n  use 7 slots at most, fewer for the other jobs, or another switch"
     )

@@ -62,7 +62,7 @@ def test_a_scenario_has_its_defaults(toy: ProgramSpec, tmp_path: Path) -> None:
     text = TINY.replace("  frame: udp-256\n", "")
     job = job_of(only(tmp_path, "collective.program=toy", "topology.switch=ideal", text=text))
 
-    assert (job.program, job.frame.name, job.slots_count, job.unit_packets) == (toy, "roce-1024", 3, 1)
+    assert (job.program, job.frame.name, job.unit_packets) == (toy, "roce-1024", 1)
 
 
 def test_a_scenario_is_told_what_it_lacks(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_scenario_is_told_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_it_runs(tmp_path: Path) -> None:
-    found = simulate(tmp_path, *ON_TOY)
+    found = simulate(tmp_path, *ON_TOY, "collective.slots=3")
     same = simulate(tmp_path, *ON_TOY, "collective.program=tree", "collective.slots=3")
 
     assert {check.verdict for check in found.checks} == {"pass"}
