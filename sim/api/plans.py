@@ -9,12 +9,13 @@ from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.resolve import resolve
 from netfold.sim.run.settings import setups
 from netfold.sim.scenario import load
+from netfold.sim.scenario.code import running_code
 from netfold.sim.sweep.points import points_of
 from netfold.sim.sweep.task import own_versions
 
 
 def validate(
-    scenario: Given, *, set: Mapping[str, Any] | None = None, seed: int | None = None
+    scenario: Given, *, set: Mapping[str, Any] | None = None, seed: int | None = None, code: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Check a scenario; return the settings of every variant (or job, "variant/job") by name.
 
@@ -23,12 +24,16 @@ def validate(
     Settings are the sections of the scenario: each has the values that differ from their defaults, and the
     values that defaults resolve to on this network, such as the collective's `switch` and `timeout`.
 
+    A model in a Python file that the scenario names is built, so its code runs, which a line on stderr says;
+    with `code=False` it is refused.
+
     Raises
     ------
     ScenarioError
         All mistakes in it, or the reason why it cannot run on its network.
     """
-    found = load(scenario_of(scenario), sets_of(set), seed)
-    if found.sweep is not None:
-        points_of(found, own_versions())
-    return setups(resolve(found))
+    with running_code(code):
+        found = load(scenario_of(scenario), sets_of(set), seed)
+        if found.sweep is not None:
+            points_of(found, own_versions())
+        return setups(resolve(found))

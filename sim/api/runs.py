@@ -20,6 +20,7 @@ from netfold.sim.results import reader
 from netfold.sim.results.records import CheckRecord
 from netfold.sim.results.tables import plain_frame, schema
 from netfold.sim.run.progress import Progress
+from netfold.sim.scenario.code import running_code
 
 
 class Run(Shown):
@@ -100,6 +101,7 @@ def run(
     variants: Sequence[str] = (),
     out: str | os.PathLike[str] = "runs",
     progress: Progress | None = None,
+    code: bool = True,
 ) -> Run:
     """Run all variants of a scenario, or the named ones, and write a run folder.
 
@@ -115,22 +117,27 @@ def run(
         Parent folder of runs.
     progress
         Called with the current activity, the steps done and all steps; `print` works.
+    code
+        Whether Python files that the scenario names may run, such as `model: ./mine.py:make`. A line on
+        stderr says that one does.
+
+    Threads that call this take turns.
 
     Raises
     ------
     ScenarioError, DataError
         Nothing was run.
     RunError
-        There is not enough memory.
+        There is not enough memory, or this process was forked from one that had run.
 
     If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
     the finished variants are.
     """
     from netfold.sim.run.run import run_scenario  # late: the engine and torch are slow to import
 
-    outcome = run_scenario(
-        scenario_of(scenario), sets_of(set), seed, Path(out), progress or _ignore_progress, tuple(variants)
-    )
+    given, sets = scenario_of(scenario), sets_of(set)
+    with running_code(code):
+        outcome = run_scenario(given, sets, seed, Path(out), progress or _ignore_progress, tuple(variants))
     if outcome.stopped is not None:
         outcome.stopped.add_note("\n".join(outcome.place()))
         raise outcome.stopped

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from netfold.sim.commands.terminal import print_json, print_line
+from netfold.sim.commands.terminal import print_error, print_json, print_line
 
 
 def calibrate(
@@ -30,7 +30,7 @@ def calibrate(
     from netfold.sim.calibrate.measure import calibrate as measured
 
     device_path(file)
-    found = measured(threads, lambda what: typer.echo(f"measures {what}", err=True))
+    found = measured(threads, lambda what: print_error(f"measures {what}"))
     write_device(file, found)
     if as_json:
         import json

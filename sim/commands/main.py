@@ -8,6 +8,7 @@ in the commands that need them, so that `--help` stays quick.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ from netfold.sim.commands.models import models
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
 from netfold.sim.commands.terminal import (
+    NoCode,
     folder,
+    print_error,
     print_json,
     print_line,
     print_table,
@@ -33,6 +36,7 @@ from netfold.sim.commands.terminal import (
 )
 from netfold.sim.commands.topology import topology
 from netfold.sim.errors import InvariantError, NetfoldError
+from netfold.sim.report.escapes import escaped
 
 if TYPE_CHECKING:
     from netfold.sim.scenario import Scenario
@@ -49,11 +53,18 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except NetfoldError as error:
-            typer.echo(error, err=True)
+            print_error(error)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
+            print_error("interrupted")
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+class _EscapedFormatter(logging.Formatter):
+    """Logged lines without the control characters of files."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record))
 
 
 app = typer.Typer(
@@ -96,7 +107,9 @@ def _netfold(
     ] = False,
 ) -> None:
     """Emulate in-network aggregation of gradients: packets, switches, codecs and training."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_EscapedFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 @app.command()
@@ -120,6 +133,7 @@ def run(  # noqa: PLR0913  one argument an option
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint of a run that did not end.")
     ] = False,
+    no_code: NoCode = False,
     as_json: Json = False,
 ) -> None:
     """Run all variants of a scenario and write a run folder.
@@ -134,14 +148,18 @@ def run(  # noqa: PLR0913  one argument an option
 
     With --checkpoint N a run can be killed at any moment: the same command with --resume goes on from the
     last checkpoint, and the run folder is the same, byte for byte, as without the stop (except run.json).
+
+    A scenario may name a Python file (model: ./mine.py:make), whose code then runs with your rights. A line
+    on stderr says so; with --no-code the scenario is refused.
     """
     _check_scenario(file, sets, seed)
     from netfold.sim.checkpoint.keeper import Checkpoints
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.run.run import APPROXIMATIONS, run_scenario
+    from netfold.sim.scenario.code import running_code
 
     try:
-        with progress_bar() as progress:
+        with running_code(not no_code), progress_bar() as progress:
             kept = Checkpoints(checkpoint or 0, resume) if checkpoint or resume else None
             names = tuple(variant or ())
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, names, kept)
@@ -167,20 +185,27 @@ def validate(
         list[Path], typer.Argument(metavar="FILE...", help="Scenario files; - for standard input.")
     ],
     sets: Sets = None,
+    no_code: NoCode = False,
 ) -> None:
-    """Check scenario files without running them."""
+    """Check scenario files without running them.
+
+    A model in a Python file that a scenario names (model: ./mine.py:make) is built to check it, so its code
+    runs. A line on stderr says so; with --no-code the scenario is refused.
+    """
     from netfold.sim.resolve import resolve
     from netfold.sim.scenario import load
+    from netfold.sim.scenario.code import running_code
 
     wrong = False
     for file in files:
         try:
-            scenario = load(file, sets or ())
-            points = _points(scenario) if scenario.sweep else ""
-            names = scenario.variants if points else resolve(scenario).variants
+            with running_code(not no_code):
+                scenario = load(file, sets or ())
+                points = _points(scenario) if scenario.sweep else ""
+                names = scenario.variants if points else resolve(scenario).variants
             print_line(f"{file}: fine, variants: {', '.join(one.name for one in names)}{points}")
         except NetfoldError as error:
-            typer.echo(error, err=True)
+            print_error(error)
             wrong = True
     if wrong:
         raise typer.Exit(NetfoldError.exit_code)
@@ -325,8 +350,12 @@ def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None
 
 def main() -> None:
     """Entry point of the `netfold` command; an unexpected exception is a bug and keeps its traceback."""
+    for name in ("stdout", "stderr"):  # None where the shell has closed it: netfold run FILE >&-
+        if getattr(sys, name) is None:
+            # It also takes the descriptor, which a file of the run would get, with all that others print.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the end
     try:
         app(prog_name="netfold")
     except Exception:
-        traceback.print_exc()
+        print_error(traceback.format_exc())
         sys.exit(EXIT_BUG)

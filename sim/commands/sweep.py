@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netfold.sim.commands.terminal import folder, print_json, print_line, print_table
+from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
 from netfold.sim.errors import NetfoldError
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def sweep(  # noqa: PLR0913  one argument an option
         "runs"
     ),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run points again that are kept.")] = False,
+    trust_kept: Annotated[
+        bool, typer.Option("--trust-kept", help="Take kept points of your own models, too (see below).")
+    ] = False,
+    no_code: NoCode = False,
     keep_runs: Annotated[
         bool, typer.Option("--keep-runs", help="Keep the run folder of every point.")
     ] = False,
@@ -52,24 +56,29 @@ def sweep(  # noqa: PLR0913  one argument an option
     """Run every point of a scenario's `sweep`, several at a time.
 
     All points are checked before the first one runs. Each finished point is kept at once: a sweep that was
-    stopped goes on with the same command, and only what changed runs again. A point whose process dies is
+    stopped goes on with the same command, and only what changed runs again. Where netfold cannot know what
+    has changed, such as data that your own model reads, points run again unless --trust-kept takes them.
+    Python files that a scenario names (model: ./mine.py:make) run; a line on stderr says so, and --no-code
+    refuses them. A point whose process dies is
     tried once more; one that fails does not stop the others. The result is a table (points.parquet), a
     figure for each metric and a page. The exit status is 0 if all points ran and all checks hold.
     """
     from netfold.sim.results.verdicts import GOOD, kind
+    from netfold.sim.scenario.code import running_code
     from netfold.sim.sweep.cluster import cluster_of
     from netfold.sim.sweep.make import Settings, cores, run_sweep, sweep_of
     from netfold.sim.sweep.page import load_sweep
 
     cluster = cluster_of(scheduler, scheduler_file)
-    scenario = sweep_of(file, [*map(_as_set, over or ()), *(sets or ())], seed)
-    settings = Settings(jobs or cores(), cluster, fresh, keep_runs)
+    settings = Settings(jobs or cores(), cluster, fresh, keep_runs, trust_kept)
     try:
-        with _progress() as progress:
-            path = run_sweep(scenario, settings, out, progress)
+        with running_code(not no_code):
+            scenario = sweep_of(file, [*map(_as_set, over or ()), *(sets or ())], seed)
+            with _progress() as progress:
+                path = run_sweep(scenario, settings, out, progress)
     except BaseException as error:
         for note in getattr(error, "__notes__", ()):
-            typer.echo(note, err=True)
+            print_error(note)
         raise
     found = load_sweep(path)
     if as_json:
@@ -134,9 +143,7 @@ def _progress() -> Iterator[Progress]:
 
 
 def _log(ended: Ended) -> None:
-    typer.echo(
-        f"point {ended.done} of {ended.total}: {ended.text}: {ended.result}, {ended.wall_s:.1f} s", err=True
-    )
+    print_error(f"point {ended.done} of {ended.total}: {ended.text}: {ended.result}, {ended.wall_s:.1f} s")
 
 
 def _duration(seconds: float) -> str:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from netfold.sim.report.escapes import EscapedTable, escaped
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +25,11 @@ LOG_EVERY_S = 10.0  # between progress lines, without a terminal
 _ANY_WIDTH = 100_000  # columns of a table that is not printed to a terminal
 
 
+NoCode = Annotated[
+    bool, typer.Option("--no-code", help="Refuse scenarios that name Python files, which would run.")
+]
+
+
 def folder(text: str | Path) -> Path:
     """The value of an option that names a folder."""
     if not str(text):
@@ -31,9 +38,19 @@ def folder(text: str | Path) -> Path:
 
 
 def print_line(text: object) -> None:
+    """Write text to stdout, without the control characters of files."""
+    _write(escaped(str(text)))
+
+
+def print_error(text: object) -> None:
+    """Write text to stderr, without the control characters of files."""
+    typer.echo(escaped(str(text)), err=True)
+
+
+def _write(text: str) -> None:
     """Write a line to stdout; report a full disk, and exit quietly if the reader has closed the pipe."""
     try:
-        typer.echo(_encodable(str(text)), color=True)  # colours were chosen for this output
+        typer.echo(_encodable(text), color=True)  # colours were chosen for this output
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at exit
         if isinstance(error, BrokenPipeError):
@@ -61,8 +78,9 @@ def print_table(table: Table) -> None:
     on_terminal = sys.stdout.isatty()
     width = None if on_terminal else _ANY_WIDTH
     console = Console(file=text, force_terminal=on_terminal or None, width=width)  # None: FORCE_COLOR decides
-    console.print(table, crop=False)  # a terminal too narrow for one column wraps it: nothing is cut
-    print_line("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+    # A terminal too narrow for one column wraps it: nothing is cut.
+    console.print(EscapedTable(table), crop=False)
+    _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
 def write_figure(path: Path, svg: bytes | None) -> None:
@@ -113,9 +131,9 @@ class _Log:
         what, _, _ = text.partition(": ")
         now_s = time.monotonic()
         if what != self._last:
-            typer.echo(f"{what} ({int(done)} of {int(total)} steps done)", err=True)
+            print_error(f"{what} ({int(done)} of {int(total)} steps done)")
         elif now_s - self._written_s >= LOG_EVERY_S:
-            typer.echo(f"{text} ({100 * done / total:.0f} % of all steps done)", err=True)
+            print_error(f"{text} ({100 * done / total:.0f} % of all steps done)")
         else:
             return
         self._last, self._written_s = what, now_s

@@ -17,6 +17,7 @@ from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, as_one_
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section
+from netfold.sim.scenario.code import check_code
 from netfold.sim.scenario.explain import explain, missing_key, naming, unknown_key, without_consequences
 from netfold.sim.scenario.merge import (
     as_first_job,
@@ -151,7 +152,7 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
     variants = _variants(trees, mistakes)
     if mistakes.found or header is None:
         raise as_one_error(without_consequences(mistakes.found))
-    return Scenario(
+    scenario = Scenario(
         header.name,
         header.description,
         header.seed,
@@ -165,6 +166,8 @@ def _built(given: _Given, swept: tuple[Change, ...], sweep: Sweep | None, mistak
         sweep,
         given,
     )
+    check_code(scenario)
+    return scenario
 
 
 def _changes(sets: Sequence[str], seed: int | None, mistakes: Mistakes) -> list[Change]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -208,6 +209,15 @@ def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
 
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(f"{tmp_path}: not a run folder")
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+@pytest.mark.parametrize("path", ["/", "x" * 5000, "/".join(["x"] * 5000)], ids=["root", "name", "path"])
+def test_paths_that_cannot_be_a_run(command: str, path: str) -> None:
+    done = run_netfold(command, path)
+
+    assert done.exit_code == 2
+    assert re.search("not a run folder, it has no summary.json|no such run folder", done.output)
 
 
 def test_an_empty_folder_name_is_refused(run_returns: Replace) -> None:

@@ -1,6 +1,7 @@
 """Where results go: terminals, pipes, full disks, readers that went away."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -9,8 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.table import Table
+from rich.text import Text
+from typer.testing import CliRunner
 
-from netfold.sim.commands.terminal import progress_bar
+from netfold.sim.commands.main import app
+from netfold.sim.commands.terminal import print_json, print_table, progress_bar
+from netfold.sim.run.run import run_scenario
 from tests import ROOT
 
 SCENARIO = "scenarios/01-quickstart.yaml"
@@ -97,3 +103,67 @@ def test_colours_are_forced_and_refused() -> None:
     assert BOLD not in started("switch profiles").stdout
     assert BOLD in started("switch profiles", FORCE_COLOR="1").stdout
     assert "\x1b[3" not in started("switch profiles", NO_COLOR="1", FORCE_COLOR="1").stdout
+
+
+ESCAPES = "\x1b]0;PWN\x07 \x9b31m \x7f"
+SHOWN = "\\u001b]0;PWN\\u0007 \\u009b31m \\u007f"
+
+
+def test_control_characters_of_files_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an error, and in the lines and cells of another's run."""
+    text = f"""
+name: tiny
+workers: 2
+topology: {{kind: star, hosts: 2}}
+workload: {{kind: synthetic, elements: 100}}
+codec: {{kind: none}}
+collective: {{kind: ring}}
+published: [{{label: {json.dumps(ESCAPES)}, elements_per_s: 1e9, source: {json.dumps(ESCAPES)}}}]
+"""
+    (tmp_path / "t.yaml").write_text(text)
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
+    outcome = run_scenario(tmp_path / "t.yaml", (), None, tmp_path, lambda *_: None)
+    assert outcome.run_dir is not None
+    summary = outcome.run_dir / "summary.json"
+    summary.write_text(summary.read_text().replace('"where": "', f'"where": {json.dumps(ESCAPES)[:-1]}'))
+    wrong = f"workload={{kind: file, path: {json.dumps(ESCAPES)}}}"
+    for arguments in (
+        ["run", str(tmp_path / "t.yaml"), "--out", str(tmp_path)],
+        ["compare", str(outcome.run_dir)],
+        ["validate", str(tmp_path / "t.yaml"), "--set", wrong],
+    ):
+        found = CliRunner().invoke(app, arguments).output
+        assert not set("\x1b\x07\x7f\x9b") & set(found)
+        assert arguments[0] == "compare" or "\\u001b]0;PWN" in found
+
+
+def test_cells_of_tables_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(ESCAPES, title=ESCAPES)
+    table.add_row(Text(ESCAPES))
+    inside = Table("inside")
+    inside.add_row(ESCAPES)
+    table.add_row(inside)
+    print_table(table)
+    found = capsys.readouterr().out
+
+    assert found.count(SHOWN.replace("\\u0007", "")) == 4  # rich takes some out itself
+    assert not set("\x1b\x07\x9b\x7f") & set(found)
+
+
+def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"label": ESCAPES})
+    found = capsys.readouterr().out
+
+    assert json.loads(found) == {"label": ESCAPES}
+    assert "\x7f" not in found
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    """The run is written, and no file of it has what others print."""
+    command = f"{sys.executable} -m netfold run {SCENARIO} --out {tmp_path} {closed}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "latest" / "report.html").is_file()

@@ -80,6 +80,11 @@ class Model(Section, ABC):
         return cls.model_validate({"kind": cls.name()})
 
     @property
+    def code(self) -> str:
+        """The Python file that is run for it, as given; empty for netfold's own."""
+        return ""
+
+    @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """Its parameters, one after another in gradient-ready order."""

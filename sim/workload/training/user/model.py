@@ -53,6 +53,11 @@ class UserModel(Model):
         """The path of the file, as given."""
         return self.make.rpartition(":")[0]
 
+    @property
+    def code(self) -> str:
+        """The file."""
+        return self.file
+
     def files(self, folder: Path) -> set[str]:
         """The file, and those that it imports from beside it."""
         path = Path(os.path.normpath(folder / self.file))
