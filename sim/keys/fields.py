@@ -29,7 +29,9 @@ from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME, Quantity, form
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.placement import POLICIES
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+NAME_MAX = 200  # characters, which are bytes: file systems take names of 255, and results add to them
+NAME_RULE = "lower-case letters, digits, '-' and '_', starting with a letter or digit"
 
 
 def _json(quantity: Quantity) -> WithJsonSchema:
@@ -96,7 +98,9 @@ def _whole(value: object) -> object:
 
 def is_name(value: object) -> bool:
     """Whether a value can name a scenario or a variant."""
-    return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
+    if not isinstance(value, str) or len(value) > NAME_MAX:
+        return False
+    return re.fullmatch(NAME_PATTERN, value) is not None
 
 
 def count_of(least: int) -> Any:
@@ -105,7 +109,7 @@ def count_of(least: int) -> Any:
 
 
 Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_MAX)]
 
 
 def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:

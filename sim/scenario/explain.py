@@ -24,6 +24,7 @@ from netfold.sim.errors import (
     as_one_error,
     shown,
 )
+from netfold.sim.keys.fields import NAME_RULE
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.networks import TopologySection, topology_sections
 from netfold.sim.scenario.node import COMMAND_LINE, Node
@@ -44,7 +45,8 @@ _MUST_BE = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "finite_number": "finite",
-    "string_pattern_mismatch": "lower-case letters, digits and '-', starting with a letter or digit",
+    "string_pattern_mismatch": NAME_RULE,
+    "string_too_long": "text of at most {max_length} characters",
 }
 # Errors of fields that were not validated because another field is wrong.
 _CONSEQUENCES = {"default_factory_not_called"}

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from netfold.sim.errors import ScenarioError, shown
-from netfold.sim.keys.fields import is_name
+from netfold.sim.keys.fields import NAME_MAX, NAME_RULE, is_name
 from netfold.sim.scenario.explain import unknown_key
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse
 
 NONE = "none"  # the device on which compute takes no time
 DEVICE_SUFFIX = ".json"  # of device files
+VARIANTS_MAX = 1000  # of a grid
 _EXCLUDING = {"workload": ("elements", "tensors"), "device": ("name", "file", "model")}  # keys of sections
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 
@@ -111,20 +113,24 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     Raises
     ------
     ScenarioError
-        A key that variants do not have, or without named values; a name that variants cannot have.
+        A key that variants do not have, or without named values; a name that variants cannot have; too many.
     """
-    variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
         if key not in keys:
             raise unknown_key(named, key, keys)
         if not isinstance(named.value, Mapping) or not named.value:
             hint = f"for example {key}: {{first: …, second: …}}"
             raise named.error(f"must have its values by name, found {shown(named.plain)}", hint)
-        values = named.value.items()
-        for name, value in values:
+        for name, value in named.value.items():
             if not is_name(name):
-                hint = "use lower-case letters, digits and '-'"
+                hint = f"use {NAME_RULE}, at most {NAME_MAX} characters"
                 raise value.error(f"{shown(name)} cannot be part of a variant's name", hint)
+    if (count := prod(len(named.children) for named in axes.children.values())) > VARIANTS_MAX:
+        hint = "use fewer values, several scenarios, or a sweep"
+        raise axes.error(f"spans {count:,} variants, the most is {VARIANTS_MAX:,}", hint)
+    variants = [replace(axes, value={"name": replace(axes, value="")})]
+    for key, named in axes.children.items():
+        values = named.children.items()
         variants = [_combined(one, key, name, value) for one in variants for name, value in values]
     return replace(axes, value=tuple(variants))
 

@@ -106,7 +106,7 @@ class JobSection(JobSections):
     """One of several jobs on the same network; keys left out have the variant's values."""
 
     name: Name
-    """Name in tables and figures, after the variant's: lower-case letters, digits and '-'."""
+    """Name in tables and figures, after the variant's: lower-case letters, digits, '-' and '_'."""
     start: Time = 0
     """When the job starts; of a job with `arrivals`, the time from which they count."""
     count: Annotated[int, Field(ge=1, le=JOBS_MAX)] | None = None
@@ -175,7 +175,7 @@ class Variant(Settings):
     """One alternative, complete. If it has `jobs`, its own job sections equal those of the first job."""
 
     name: Name
-    """Name in tables and figures: lower-case letters, digits and '-'."""
+    """Name in tables and figures: lower-case letters, digits, '-' and '_'."""
 
 
 class Header(Section):
@@ -189,7 +189,7 @@ class Header(Section):
         return name
 
     name: Name
-    """Name of the scenario and of its folder of runs: lower-case letters, digits and '-'; not latest."""
+    """Name of the scenario and of its folder of runs: lower-case letters, digits, '-' and '_'; not latest."""
     description: str = ""
     """What the scenario shows, in a sentence or two."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1

@@ -97,3 +97,50 @@ def test_two_combinations_of_one_name_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ScenarioError, match="the name 'a-b-c-ring' appears twice"):
         load(write(tmp_path, text))
+
+
+def test_a_grid_is_counted_before_it_is_made(tmp_path: Path) -> None:
+    """Five keys of 60 values are 3 KB of text, and would be 777,600,000 variants."""
+    keys = ("topology", "codec", "collective", "workload", "device")
+    values = ", ".join(f"v{number}: {{}}" for number in range(60))
+    text = (
+        GRID.partition("variants:")[0] + "variants:\n" + "".join(f"  {key}: {{{values}}}\n" for key in keys)
+    )
+
+    with pytest.raises(ScenarioError) as caught:
+        load(write(tmp_path, text))
+    assert str(caught.value).endswith(
+        ":5: variants: spans 777,600,000 variants, the most is 1,000\n"
+        "  use fewer values, several scenarios, or a sweep"
+    )
+
+
+def test_names_may_have_underscores(tmp_path: Path) -> None:
+    """Also such that differ in their joints alone."""
+    text = GRID.replace("    star: ", "    torus_2d: ").replace("    ring: {", "    all_gather-2: {")
+    text = text.replace("name: grid", "name: my_grid")
+    sets = ["variants.torus_2d-floats-all_gather-2.collective.window=32"]
+    found = load(write(tmp_path, text), sets)
+
+    assert found.name == "my_grid"
+    assert found.variants[0].name == "torus_2d-floats-all_gather-2"
+    assert [one.collective.window for one in found.variants][:2] == [32, 512]
+    with pytest.raises(ScenarioError, match="must be lower-case letters, digits, '-' and '_', starting with"):
+        load(write(tmp_path, text.replace("my_grid", "_grid")))
+
+
+@pytest.mark.parametrize("length", [200, 201])
+def test_names_fit_into_names_of_files(tmp_path: Path, length: int) -> None:
+    wanted = write(tmp_path, GRID.replace("name: grid", f"name: {'n' * length}"))
+    if length == 200:
+        assert load(wanted).name == "n" * 200
+        return
+    with pytest.raises(ScenarioError, match=":1: name: must be text of at most 200 characters, found 'nnn"):
+        load(wanted)
+
+
+def test_names_that_are_too_long_together(tmp_path: Path) -> None:
+    text = GRID.replace("    star: ", f"    {'s' * 120}: ").replace("    floats: ", f"    {'f' * 120}: ")
+
+    with pytest.raises(ScenarioError, match="must be text of at most 200 characters, found 'sss"):
+        load(write(tmp_path, text))
