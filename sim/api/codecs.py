@@ -17,6 +17,7 @@ from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.round import Round
 from netfold.sim.errors import DataError, NetfoldError
+from netfold.sim.files.process import require_threads
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.tables import frame
 from netfold.sim.study.defaults import ROUNDS
@@ -121,6 +122,7 @@ def study(
     RunError
         A codec cannot carry the gradients or cannot decode.
     """
+    require_threads()
     if isinstance(codecs, str):
         codecs = [codecs]
     wanted = (

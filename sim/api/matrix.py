@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 from rich.table import Table
 
+from netfold.sim.files.process import require_threads
 from netfold.sim.matrix.cells import Cell
 from netfold.sim.matrix.make import Matrix, Wanted, make_matrix
 from netfold.sim.matrix.table import matrix_table
@@ -75,6 +76,7 @@ def matrix(
     DataError
         The training data is not available.
     """
+    require_threads()
     named = [codecs] if isinstance(codecs, str) else codecs
     kinds = [collectives] if isinstance(collectives, str) else collectives
     wanted = Wanted(tuple(named), tuple(kinds), loss, workers, switch, seed)

@@ -9,7 +9,8 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PARTIAL_PREFIX = ".partial-"
@@ -17,7 +18,8 @@ PARTIAL_PREFIX = ".partial-"
 
 def write_file(path: Path, data: bytes) -> None:
     """Write `data` to `path`; at any moment the file is the old one or the complete new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    # Named after the thread, which writes one file at a time; not after the file, whose name may be long.
+    temporary = path.with_name(f".{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
@@ -45,15 +47,63 @@ def write_folder(wanted: Path, fill: Callable[[Path], None]) -> Path:
     """Make a folder whole or not at all; returns its path, to which a number is added if it is taken."""
     wanted.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_partials(wanted.parent)
-    partial = partial_path(wanted.parent)
-    partial.mkdir()
+    with _partial_folder(wanted.parent) as partial:
+        try:
+            fill(partial)
+            sync_folder(partial)
+            return _publish(partial, wanted)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def _partial_folder(parent: Path) -> Iterator[Path]:
+    """A new hidden folder. It is locked meanwhile, so that others see that its process lives.
+
+    A process id says that only within a PID namespace, of which containers have one each.
+    """
+    descriptor = None
+    while True:
+        path = claim(parent, os.mkdir)
+        try:
+            descriptor = _locked(path)
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError:  # a file system without locks, where leftovers stay
+            break
+        # Another process took it for a leftover before it was locked, and removes it.
+        if descriptor is not None:
+            os.close(descriptor)
+            descriptor = None
     try:
-        fill(partial)
-        sync_folder(partial)
-        return _publish(partial, wanted)
+        yield path
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that locks a folder until it is closed.
+
+    Raises
+    ------
+    BlockingIOError
+        It is locked.
+    OSError
+        It cannot be opened or locked.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)  # Windows opens no folder
+    try:
+        import fcntl  # late: Windows has none
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        os.close(descriptor)
         raise
+    return descriptor
 
 
 def _publish(partial: Path, wanted: Path) -> Path:
@@ -73,25 +123,39 @@ def _publish(partial: Path, wanted: Path) -> Path:
     return target
 
 
-def partial_path(parent: Path) -> Path:
-    """A free hidden path in `parent`, named after this machine and process."""
+def claim(parent: Path, make: Callable[[Path], None]) -> Path:
+    """Make a file or folder at a free hidden path in `parent`, named after this machine and process.
+
+    `make` raises FileExistsError where the path is taken, as by another thread.
+    """
     prefix = f"{PARTIAL_PREFIX}{platform.node()}-{os.getpid()}"
-    return next(
-        path for number in itertools.count() if not os.path.lexists(path := parent / f"{prefix}-{number}")
-    )
+    number = 0
+    while True:
+        path = parent / f"{prefix}-{number}"
+        try:
+            make(path)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
 
 
 def remove_stale_partials(parent: Path) -> None:
-    """Remove from `parent` the hidden folders of dead processes of this machine."""
+    """Remove from `parent` the hidden folders of dead processes of this machine; not one that is locked."""
     name = re.compile(rf"{re.escape(PARTIAL_PREFIX + platform.node())}-(\d+)-\d+")
     for path in parent.iterdir():
         match = name.fullmatch(path.name)
         if match is None or _is_alive(int(match[1])):
             continue
-        if path.is_symlink() or path.is_file():
-            path.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # locked, or removed by another run
+            if not path.is_dir() or path.is_symlink():
+                path.unlink()
+                continue
+            descriptor = _locked(path)
+            try:
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def _is_alive(pid: int) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from netfold.sim.errors import DataError
+from netfold.sim.errors import DataError, shown
+
+_BELOW_BYTES = 200  # of the longest path below a scenario's folder
 
 
 def require_writable(out_dir: Path, scenario_name: str) -> None:
@@ -15,13 +18,32 @@ def require_writable(out_dir: Path, scenario_name: str) -> None:
     Raises
     ------
     DataError
-        A folder cannot be written, or is not a folder.
+        A folder cannot be written, is not a folder, or its name is too long.
     """
+    _require_short(out_dir / scenario_name)
     for wanted in (out_dir, out_dir / scenario_name):
         folder = _nearest(wanted.absolute())
         reason = _refusal(folder)
         if reason:
             raise DataError(f"no run folder can be made in {out_dir}: {folder} {reason}", "use --out DIR")
+
+
+def _require_short(wanted: Path) -> None:
+    """Refuse a path whose whole or parts have more bytes than the file system takes."""
+    existing = _nearest(wanted.absolute())
+    parts = wanted.absolute().relative_to(existing).parts
+    for path in (wanted / ("x" * _BELOW_BYTES), *(existing / part for part in parts)):
+        reason = ""
+        try:
+            os.lstat(path)
+        except ValueError:
+            reason = "it holds a null character"
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                reason = f"its name is too long ({len(os.fsencode(wanted))} bytes)"
+        if reason:
+            where = shown(str(wanted))
+            raise DataError(f"no run folder can be made at {where}: {reason}", "use --out DIR")
 
 
 def _nearest(wanted: Path) -> Path:

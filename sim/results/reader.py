@@ -7,6 +7,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os.path import isdir, isfile  # those of Path raise errors on a path that is too long or not permitted
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import polars as pl
 from netfold.sim.errors import DataError
 from netfold.sim.files.durable import PARTIAL_PREFIX
 from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.files.process import require_threads
 from netfold.sim.results import format
 from netfold.sim.results.records import PHASES
 from netfold.sim.results.tables import ADDED, TABLES, frame, nullable, schema
@@ -53,8 +55,9 @@ def load(path: Path) -> Run:
         The path does not exist or is not a run folder, the run did not finish, or a file is missing, is not a
         regular file, is too large or damaged, has another format, or contradicts another.
     """
+    require_threads()
     folder = _resolve(path)
-    if not folder.is_dir():
+    if not isdir(folder):
         raise DataError(
             f"{path}: no such run folder", "give a folder that `netfold run` printed, or runs/latest"
         )
@@ -62,7 +65,7 @@ def load(path: Path) -> Run:
         raise DataError(
             f"{path}: this run did not finish", "run its scenario again; this folder can be removed"
         )
-    if not (folder / "summary.json").is_file():
+    if not isfile(folder / "summary.json"):
         raise DataError(f"{path}: not a run folder, it has no summary.json", _nearest_run(folder))
     return read(folder)
 
@@ -101,12 +104,12 @@ def _resolve(path: Path) -> Path:
         place = path.resolve()  # gives "." a name
     except (OSError, RuntimeError, ValueError):  # a link to itself, for example
         return path
-    pointer = place.with_name("latest.txt")
-    if place.name in ("latest", "latest.txt") and not place.is_dir() and pointer.is_file():
+    pointer = place.parent / "latest.txt"  # the root has no name, and no sibling
+    if place.name in ("latest", "latest.txt") and not isdir(place) and isfile(pointer):
         return pointer.parent / _bytes(pointer, TEXT_BYTES_MAX).decode("utf-8", "replace").strip()
-    if not place.is_file():
+    if not isfile(place):
         return place
-    return next((folder for folder in place.parents if (folder / "summary.json").is_file()), place.parent)
+    return next((folder for folder in place.parents if isfile(folder / "summary.json")), place.parent)
 
 
 def _nearest_run(folder: Path) -> str:

@@ -194,13 +194,25 @@ def to_json(content: Any) -> bytes:
 
 
 def _point_latest(out_dir: Path, finished: Path) -> None:
-    """Replace `latest` by a link to the run, or `latest.txt` by its path on systems without links."""
-    relative = finished.relative_to(out_dir)
-    temporary = files.partial_path(out_dir)
+    """Point the link `latest` at the run; `latest.txt` instead without links, or if `latest` is no link."""
+    relative, latest = finished.relative_to(out_dir), out_dir / "latest"
     try:
-        os.symlink(relative, temporary, target_is_directory=True)
-        os.replace(temporary, out_dir / "latest")
+        if os.path.lexists(latest) and not latest.is_symlink():
+            raise FileExistsError
+        _replace_link(latest, relative)
     except OSError:
-        temporary.unlink(missing_ok=True)
         files.write_file(out_dir / "latest.txt", f"{relative.as_posix()}\n".encode())
     files.sync_folder(out_dir)
+
+
+def _replace_link(link: Path, target: Path) -> None:
+    """Make a link in one step, whatever link it was."""
+    while True:
+        temporary = files.claim(link.parent, lambda path: os.symlink(target, path, target_is_directory=True))
+        try:
+            return os.replace(temporary, link)
+        except FileNotFoundError:  # a run in another container took it for a leftover
+            continue
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise

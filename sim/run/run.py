@@ -16,6 +16,7 @@ from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from netfold.sim.checkpoint.store import Identity, Store
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.files.out_folder import require_writable
+from netfold.sim.files.process import one_run
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results import Run, RunData, write_run
@@ -27,7 +28,7 @@ from netfold.sim.run.progress import Progress, ProgressReporter
 from netfold.sim.run.settings import with_setups
 from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import COMPILING, compile_engine, is_cold
-from netfold.sim.scenario import load
+from netfold.sim.scenario import Scenario, load
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.workload.pool import Workloads
 from netfold.spelling import names_hint
@@ -78,6 +79,8 @@ def run_scenario(
     If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has
     the finished variants and, as `stopped`, the reason. The name of their folder then has "unfinished" in it.
 
+    Threads take turns, a whole run each.
+
     Raises
     ------
     ScenarioError, DataError
@@ -88,7 +91,18 @@ def run_scenario(
     InvariantError, KeyboardInterrupt
         An invariant of netfold is broken, or it was interrupted, before a variant was finished.
     """
-    scenario = load(path, sets, seed)
+    with one_run():
+        return _run(load(path, sets, seed), sets, out_dir, progress, variants, checkpoints)
+
+
+def _run(
+    scenario: Scenario,
+    sets: tuple[str, ...],
+    out_dir: Path,
+    progress: Progress,
+    variants: Sequence[str],
+    checkpoints: Checkpoints | None,
+) -> Outcome:
     if scenario.sweep is not None:
         raise scenario.sweep.node.error(
             f"this scenario is a sweep of {scenario.sweep.size} points",
@@ -257,8 +271,9 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
     ScenarioError, DataError, RunError, InvariantError
         As `run_scenario`; no variant is kept.
     """
-    plan = resolve(load(path))
-    return summary_of(list(_simulated(plan, lambda *_: None)))
+    with one_run():
+        plan = resolve(load(path))
+        return summary_of(list(_simulated(plan, lambda *_: None)))
 
 
 def _draw(run: Run) -> None:

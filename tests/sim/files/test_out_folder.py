@@ -65,3 +65,24 @@ def test_it_is_reported_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         run_scenario(write(tmp_path), (), None, tmp_path / "runs", lambda text, *_: reported.append(text))
     assert reported == []
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"),
+    [
+        ("x" * 256, "its name is too long"),
+        ("/".join(["x" * 200] * 25), "its name is too long"),
+        ("new/" + "x" * 256 + "/new", "its name is too long"),
+        ("a\0b", "it holds a null character"),
+    ],
+)
+def test_a_name_that_the_file_system_does_not_take(tmp_path: Path, out: str, reason: str) -> None:
+    """Before the run: nothing was said to begin."""
+    assert reason in refused(tmp_path / out)
+    with pytest.raises(DataError, match="no run folder can be made at"):
+        run_scenario(write(tmp_path), (), None, tmp_path / out, lambda *_: pytest.fail("it runs"))
+
+
+def test_the_longest_names_that_it_takes(tmp_path: Path) -> None:
+    require_writable(tmp_path / ("x" * 255), "tiny")
+    require_writable(tmp_path, "y" * 255)

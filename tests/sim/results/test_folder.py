@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -17,7 +18,7 @@ import polars as pl
 import pytest
 
 from netfold.sim.errors import DataError
-from netfold.sim.files.durable import write_file
+from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
 from netfold.sim.results import Run, load, write_run
 from netfold.sim.results.tables import TABLES, schema, to_parquet
 from tests import ROOT
@@ -264,3 +265,71 @@ def test_numbers_from_numpy_are_written_as_numbers(tmp_path: Path) -> None:
     frame = pl.read_parquet(to_parquet(TABLES["phases"], [numpy_record]))
 
     assert frame.select("start_ps", "payload_bytes").row(0) == (5, 3)
+
+
+HOLDS = """
+import fcntl, os, sys
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(descriptor, fcntl.LOCK_EX)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
+    """As of a run in another container with the same host name, whose process ids mean nothing here."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    live, left = (tmp_path / f".partial-{platform.node()}-{dead.pid}-{number}" for number in (0, 1))
+    live.mkdir()
+    left.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(live)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holds\n"
+        remove_stale_partials(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [live.name]
+        assert holder.stdin is not None
+        holder.stdin.close()
+    remove_stale_partials(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_held_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run that takes every process for dead does not remove it."""
+    monkeypatch.setattr("netfold.sim.files.durable._is_alive", lambda pid: False)
+
+    def fill(folder: Path) -> None:
+        remove_stale_partials(tmp_path)
+        (folder / "x").touch()
+
+    assert [path.name for path in write_folder(tmp_path / "run", fill).iterdir()] == ["x"]
+
+
+def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir, removed = os.mkdir, list[Path]()
+
+    def removing(path: Path, *mode: int) -> None:
+        mkdir(path, *mode)
+        if len(removed) < 3:
+            removed.append(path)
+            shutil.rmtree(path)
+
+    monkeypatch.setattr(os, "mkdir", removing)
+    write_folder(tmp_path / "run", lambda folder: (folder / "x").touch())
+
+    assert len(removed) == 3
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "x"]
+
+
+def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path, plain: None) -> None:
+    (tmp_path / "latest").write_text("keep")
+    written = write_run(tmp_path, run_data())
+
+    assert (tmp_path / "latest").read_text() == "keep"
+    assert (tmp_path / "latest.txt").read_text() == "quick/2026-11-21T19-12-51-seed7\n"
+    assert load(tmp_path / "latest").path == written
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "latest.txt", "quick"]
