@@ -12,6 +12,7 @@ from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.report.shown import Shown
+from netfold.sim.scenario.code import running_code
 from netfold.sim.sweep.cluster import LOCAL, cluster_of
 from netfold.sim.sweep.make import Progress, Settings, cores, require_jobs, run_sweep, sweep_of
 from netfold.sim.sweep.page import Sweep, counts, load_sweep, sweep_table
@@ -63,6 +64,8 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     scheduler: str = LOCAL,
     scheduler_file: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    trust_kept: bool = False,
+    code: bool = True,
 ) -> Swept:
     """Run every point of a scenario's sweep that is not kept from an earlier one, several at a time.
 
@@ -90,6 +93,10 @@ def sweep(  # noqa: PLR0913  as many as the command has options
         The address of a Dask scheduler, or the file that it wrote; by default this machine's processes.
     progress
         Called with what came of each point, when it ends.
+    trust_kept
+        Take kept points also where what decided them cannot be known, such as data that your own model reads.
+    code
+        Whether Python files that the scenario names may run, as for `run`.
 
     Raises
     ------
@@ -103,10 +110,15 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     swept = {f"sweep.{path}": list(values) for path, values in (over or {}).items()}
     file = None if scheduler_file is None else Path(scheduler_file)
     settings = Settings(
-        require_jobs(cores() if jobs is None else jobs), cluster_of(scheduler, file), fresh, keep_runs
+        require_jobs(cores() if jobs is None else jobs),
+        cluster_of(scheduler, file),
+        fresh,
+        keep_runs,
+        trust_kept,
     )
-    found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
-    return Swept(load_sweep(run_sweep(found, settings, Path(out), progress or _ignore_progress)))
+    with running_code(code):
+        found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
+        return Swept(load_sweep(run_sweep(found, settings, Path(out), progress or _ignore_progress)))
 
 
 def _ignore_progress(ended: object) -> None:

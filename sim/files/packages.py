@@ -12,6 +12,7 @@ _PACKAGES = (
     "simpy",
     "polars",
     "matplotlib",
+    "topohub",  # its networks are in scenarios by name
 )  # they may move a number or a byte
 
 

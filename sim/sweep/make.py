@@ -16,7 +16,9 @@ from typing import Any
 from netfold.sim.errors import NetfoldError
 from netfold.sim.files import durable
 from netfold.sim.files.out_folder import require_writable
+from netfold.sim.files.process import require_threads
 from netfold.sim.memory.available import available_bytes
+from netfold.sim.report.words import counted
 from netfold.sim.results import verdicts
 from netfold.sim.results.tables import parquet_bytes
 from netfold.sim.results.writer import circumstances, to_json
@@ -43,6 +45,7 @@ class Settings:
     cluster: cluster.Cluster | None = None  # instead of this machine
     is_fresh: bool = False  # run points again that are kept
     keeps_runs: bool = False  # keep the run folder of every point
+    trusts_kept: bool = False  # take kept points that may be stale
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: P
     RunError, UnwrittenError, KeyboardInterrupt
         The sweep ended early. Its finished points are kept, and the note says how to go on.
     """
+    require_threads()
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     versions = own_versions()
     points = points_of(scenario, versions, settings.keeps_runs)
@@ -122,7 +126,7 @@ def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: P
     store = Store(out_dir / scenario.name / FOLDER, settings.keeps_runs)
     running = _Running(scenario, points, store, progress)
     if not settings.is_fresh:
-        running.take_kept()
+        running.take_kept(settings.trusts_kept)
     try:
         running.run(settings)
     except BaseException as error:
@@ -151,12 +155,27 @@ class _Running:
             if point.task is None
         }
 
-    def take_kept(self) -> None:
-        """Take the results of points that an earlier sweep finished."""
+    def take_kept(self, trusts: bool) -> None:
+        """Take the results of points that an earlier sweep finished; say how many, of when, and which not."""
+        sure, doubtful = list[Point](), list[Point]()
         for index, point in enumerate(self._points):
             kept = self._store.get(point.digest) if point.task is not None else None
-            if kept is not None:
+            if kept is None:
+                continue
+            (doubtful if point.doubts else sure).append(point)
+            if trusts or not point.doubts:
                 self._results[index] = PointResult(point, DONE, outcome=kept)
+        if sure:
+            _LOGGER.info("%s", self._kept(sure))
+        if doubtful:
+            doubts = ", ".join(dict.fromkeys(doubt for point in doubtful for doubt in point.doubts))
+            what = "are taken, though" if trusts else "run again, because"
+            hint = "" if trusts else "; --trust-kept (from Python: trust_kept=True) takes them"
+            _LOGGER.warning("%s %s %s may have changed since%s", self._kept(doubtful), what, doubts, hint)
+
+    def _kept(self, points: Sequence[Point]) -> str:
+        since = min(self._store.kept_at(point.digest) for point in points)
+        return f"{counted(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
 
     def run(self, settings: Settings) -> None:
         """Run the points without results."""
@@ -196,7 +215,9 @@ class _Running:
         """What is kept of a sweep that ended early."""
         done = sum(one.status == DONE for one in self._results.values())
         total = sum(point.task is not None for point in self._points)
-        return f"{done} of {total} points are finished and kept; the same command goes on from there"
+        doubtful = any(point.doubts for point in self._points)
+        option = " with --trust-kept (from Python: trust_kept=True)" if doubtful else ""
+        return f"{done} of {total} points are finished and kept; the same command{option} goes on from there"
 
 
 @contextmanager

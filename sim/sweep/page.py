@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import isfile  # that of Path raises errors on a path that is too long or not permitted
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import polars as pl
 from netfold.sim.errors import DataError
 from netfold.sim.files import durable as files
 from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.files.process import require_threads
 from netfold.sim.report import words
 from netfold.sim.results.reader import TABLE_BYTES_MAX, TEXT_BYTES_MAX
 from netfold.sim.results.verdicts import GOOD, kind
@@ -52,7 +54,7 @@ class Sweep:
 
 def is_sweep(path: Path) -> bool:
     """Whether a path is the folder of a sweep."""
-    return (path / NAME).is_file()
+    return isfile(path / NAME)
 
 
 def load_sweep(path: Path) -> Sweep:
@@ -63,6 +65,7 @@ def load_sweep(path: Path) -> Sweep:
     DataError
         It is no sweep's folder, or a file is missing, damaged or of another format.
     """
+    require_threads()
     if not is_sweep(path):
         raise DataError(
             f"{path}: not a sweep's folder, it has no {NAME}", "give what `netfold sweep` printed"

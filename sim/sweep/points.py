@@ -20,6 +20,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import Node
+from netfold.sim.sweep.origins import origins_of
 from netfold.sim.sweep.task import Task, Versions, digest_of
 
 FILE_BYTES_MAX = 1 << 30  # of a file that is sent to workers
@@ -36,7 +37,8 @@ class Point:
     values: tuple[object, ...]  # by axis, as the file has them
     seed: int
     names: tuple[str, ...]  # of its rows: variants, or "variant/job"
-    digest: str = ""  # the same for the same results
+    digest: str = ""  # the same for the same results, but for
+    doubts: tuple[str, ...] = ()  # what decides them and cannot be known: "what ./mine.py reads"
     task: Task | None = None  # None: it cannot run
     error: str = ""  # why it cannot
     bytes: int = 0  # memory that a process takes for it, more rather than less
@@ -100,6 +102,7 @@ class _Maker:
         self._skips = scenario.sweep.skips_impossible
         self._paths = [axis.path for axis in scenario.sweep.axes]
         self._files: dict[str, bytes] = {}
+        self._digests: dict[str, str] = {}  # of modules
         self._wrong: dict[str, ScenarioError] = {}
         self._impossible: dict[str, tuple[ScenarioError, list[str]]] = {}  # by text, with the points
 
@@ -123,13 +126,14 @@ class _Maker:
     def _possible(self, number: int, values: tuple[object, ...], seed: int, plan: Plan) -> Point:
         jobs = [job for variant in plan.variants for job in variant.jobs]
         files = {path: self._file(path) for path in sorted(input_paths(plan.scenario))}
-        text = resolved_text(plan.scenario)
+        text, origins = resolved_text(plan.scenario), origins_of(plan, self._digests)
         return Point(
             number,
             values,
             seed,
             tuple(job.label for job in jobs),
-            digest_of(text, files, self._versions),
+            digest_of(text, files, self._versions, origins.known),
+            origins.doubts,
             Task(text, files, self._versions, self._keeps_run),
             bytes=most_bytes(plan),
             weight=sum(float(job.steps) * len(job.hosts) * job.workload.elements for job in jobs),

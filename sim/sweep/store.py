@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 
 from netfold.sim.errors import UnwrittenError
@@ -50,6 +51,10 @@ class Store:
         if not outcome.rows or (self._keeps_runs and not self.run_folder(digest).is_dir()):
             return None
         return outcome
+
+    def kept_at(self, digest: str) -> datetime:
+        """When a finished point was kept, in local time."""
+        return datetime.fromtimestamp((self._folder / f"{digest}.json").stat().st_mtime).astimezone()
 
     def put(self, digest: str, outcome: Outcome) -> None:
         """Keep a finished point.

@@ -182,9 +182,10 @@ def unzip(archive: bytes, folder: Path) -> None:
                 shutil.copyfileobj(source, file)
 
 
-def digest_of(text: str, files: Mapping[str, bytes], versions: Versions) -> str:
-    """The name of a point: the same for the same scenario, files, seed and versions."""
+def digest_of(text: str, files: Mapping[str, bytes], versions: Versions, known: Mapping[str, str]) -> str:
+    """The name of a point: the same for the same scenario, files, seed, versions, and what else is known."""
     content = {
+        "known": dict(known),
         "scenario": text,
         "files": {path: hashlib.sha256(one).hexdigest() for path, one in sorted(files.items())},
         "versions": [versions.python, versions.netfold, versions.sources, dict(versions.packages)],

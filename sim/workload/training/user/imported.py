@@ -7,20 +7,36 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def imported(path: Path) -> set[Path]:
+def imported(path: Path, folder: Path | None = None) -> set[Path]:
     """The modules and packages beside a Python file that its import statements name, and what these import.
 
     What a program imports by name at run time, and what it reads, is not found. A file that is no Python
-    imports nothing.
+    imports nothing. netfold and packages that are installed do not count.
+
+    Parameters
+    ----------
+    folder
+        Where modules are looked for: of a module in a package, the folder that has the package.
     """
+    folder = folder or path.parent
     found: set[Path] = set()
     queue = [path]
     while queue:
-        for one in _named(queue.pop(), path.parent):
-            if one != path and one not in found:
+        for one in _named(queue.pop(), folder):
+            if one != path and one not in found and not _is_installed(one, path, folder):
                 found.add(one)
                 queue.append(one)
     return found
+
+
+def _is_installed(file: Path, path: Path, folder: Path) -> bool:
+    """Whether a file is netfold's, or of another package where packages are installed."""
+    if not file.is_relative_to(folder):  # by a relative import
+        return False
+    package, importing = (one.relative_to(folder).parts[0] for one in (file, path))
+    return package == "netfold" or (
+        package != importing and folder.name in ("site-packages", "dist-packages")
+    )
 
 
 def _named(file: Path, folder: Path) -> Iterator[Path]:

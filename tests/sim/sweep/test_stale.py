@@ -1,0 +1,209 @@
+"""A kept point is taken only where nothing that decides it has changed, or could have changed unseen."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netfold.sim.sweep import make, page, task
+from netfold.sim.sweep.make import Settings, run_sweep
+from netfold.sim.sweep.task import Outcome
+from tests import ROOT
+from tests.sim.sweep.inline import Inline, use_inline
+from tests.sim.sweep.scene import points, scenario
+
+ELEMENTS = 4000
+CODEC = """
+from dataclasses import dataclass
+
+import numpy as np
+
+import netfold
+from helper import TIMES
+from netfold.homomorphic.codec import Codec, Decoded, Encoder
+from netfold.homomorphic.message import Merge, Message
+
+
+class Wide:
+    def of(self, sums):
+        return np.full(sums.total.size, 1e300)
+
+
+class Worker(Encoder):
+    def exchange(self, gradient, round):
+        (merged,) = yield (Message(np.tile(gradient, TIMES), Merge.FLOAT_ADD, "values"),)
+        return Decoded(merged.words[: gradient.size].copy(), gradient)
+
+
+@netfold.register
+@dataclass(frozen=True)
+class Mine(Codec):
+    kind = "mine"
+    is_order_free = False
+
+    @property
+    def merges(self):
+        return frozenset({Merge.FLOAT_ADD})
+
+    def worker(self, rank, workers, seed):
+        return Worker()
+
+    def error_bound(self, contributions):
+        return Wide()
+"""
+SCRIPT = """
+import sys
+
+import netfold
+import mine
+
+if __name__ == "__main__":
+    swept = netfold.sweep(
+        {
+            "name": "stale", "workers": 2, "topology": {"kind": "star", "hosts": 4},
+            "workload": {"kind": "synthetic", "elements": 4000},
+            "codec": {"kind": "mine"}, "collective": {"kind": "parameter_server"},
+        },
+        over={"workers": [2, 3]}, out=sys.argv[1], jobs=1,
+    )
+    print("payload", swept.points["payload_bytes_up"].to_list())
+"""
+
+
+def payload(folder: Path) -> tuple[list[float], str]:
+    """What every worker sends up, by the script; and what it says on stderr."""
+    done = subprocess.run(
+        [sys.executable, str(folder / "script.py"), str(folder / "out")],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (found,) = re.findall(r"^payload \[(.*)\]$", done.stdout, re.MULTILINE)
+    return [float(one) for one in found.split(",")], done.stderr
+
+
+def test_an_edited_codec_runs_again(tmp_path: Path) -> None:
+    """Also where a module that it imports was edited: it sends TIMES gradients of 4 bytes an element."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "mine.py").write_text(CODEC)
+    (tmp_path / "helper.py").write_text("TIMES = 1\n")
+    once = [4.0 * ELEMENTS] * 2
+
+    assert payload(tmp_path)[0] == once
+    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
+    again, said = payload(tmp_path)
+    assert again == once
+    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
+    assert "run again" not in said
+    (tmp_path / "helper.py").write_text("TIMES = 4\n")
+    assert payload(tmp_path)[0] == [4 * one for one in once]
+    (tmp_path / "mine.py").write_text(CODEC.replace("np.tile(gradient, TIMES)", "np.tile(gradient, 2)"))
+    assert payload(tmp_path)[0] == [2 * one for one in once]
+
+
+MODEL = """
+import json, pathlib
+import torch
+from torch import nn
+
+def make():
+    width = json.loads(pathlib.Path({data!r}).read_text())
+    module = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2))
+    return module, (torch.zeros(16, 4), torch.zeros(16, 2)), nn.MSELoss()
+"""
+TRAINED = """
+name: small
+topology: {{kind: star, hosts: 4}}
+workers: 2
+workload: {{kind: training, model: {model}, steps: 1, batch: 4}}
+codec: {{kind: none}}
+collective: {{kind: ring}}
+sweep: {{workers: [2, 3]}}
+"""
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A scenario with a model whose width is in a file that the scenario does not name."""
+    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
+    (tmp_path / "width.json").write_text("8")
+    (tmp_path / "mdl.py").write_text(MODEL.format(data=str(tmp_path / "width.json")))
+    return TRAINED.format(model=f"{tmp_path}/mdl.py:make")
+
+
+def elements(out: Path, text: str, **settings: bool) -> list[int]:
+    folder = run_sweep(scenario("", base=text), Settings(1, **settings), out, lambda ended: None)
+    return [int(one) for one in page.load_sweep(folder).frame["elements"].to_list()]
+
+
+def test_what_a_model_reads_is_not_known(
+    tmp_path: Path, own_model: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def parameters(width: int) -> int:
+        return 4 * width + width + width * 2 + 2
+
+    use_inline(monkeypatch, Inline())
+    caplog.set_level(logging.INFO, "netfold")
+    assert elements(tmp_path, own_model) == [parameters(8)] * 2
+    assert caplog.text == ""
+    (tmp_path / "width.json").write_text("80")
+    assert elements(tmp_path, own_model) == [parameters(80)] * 2
+    assert re.search(
+        r"2 points kept from \d{4}-\d\d-\d\d \d\d:\d\d run again, because what .*/mdl\.py reads may have "
+        r"changed since; --trust-kept",
+        caplog.text,
+    )
+    caplog.clear()
+    (tmp_path / "width.json").write_text("800")
+    assert elements(tmp_path, own_model, trusts_kept=True) == [parameters(80)] * 2
+    assert "2 points kept from" in caplog.text
+    assert "are taken, though what" in caplog.text
+
+
+def test_a_sweep_that_stops_says_how_to_go_on(
+    tmp_path: Path, own_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(one: task.Task) -> Outcome:
+        raise KeyboardInterrupt
+
+    use_inline(monkeypatch, Inline())
+    monkeypatch.setattr(make, "work", stopping)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        elements(tmp_path, own_model)
+    (note,) = stop.value.__notes__
+    assert "the same command with --trust-kept (from Python: trust_kept=True) goes on" in note
+
+
+def test_kept_points_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
+    use_inline(monkeypatch, Inline())
+    caplog.set_level(logging.INFO, "netfold")
+    for _ in range(2):
+        run_sweep(scenario(), Settings(1), tmp_path, lambda ended: None)
+    assert len(re.findall(r"8 points kept from \d{4}", caplog.text)) == 1
+
+
+def test_a_measured_device_is_that_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", "")
+
+    def digests(text: str) -> set[str]:
+        return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=text)}
+
+    measured = f"{plain}device: {{kind: measured}}\n"
+    here, given = digests(measured), digests(plain)
+    monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    assert not here & digests(measured)
+    assert given == digests(plain)
+
+
+def test_the_version_of_topohub_counts() -> None:
+    assert "topohub" in task.own_versions().packages
