@@ -22,6 +22,7 @@ from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
+from netfold.sim.commands.reproduce import installed_version, reproducible
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
 from netfold.sim.commands.terminal import (
@@ -96,7 +97,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print_line(f"netfold {_installed_version()}")
+        print_line(f"netfold {installed_version()}")
         raise typer.Exit
 
 
@@ -174,7 +175,7 @@ def run(  # noqa: PLR0913  one argument an option
             names = tuple(variant or ())
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, names, kept)
     except InvariantError as error:
-        raise _reproducible(error, file, sets, seed, variant) from error
+        raise reproducible(error, file, sets, seed, variant) from error
     result = outcome.as_dict()
     if as_json:
         print_json(result)
@@ -182,7 +183,7 @@ def run(  # noqa: PLR0913  one argument an option
         _print_result(result, outcome.approximations or APPROXIMATIONS)
         print_line("\n".join(outcome.place()))
     if isinstance(outcome.stopped, InvariantError):
-        raise _reproducible(outcome.stopped, file, sets, seed, variant)
+        raise reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
         raise outcome.stopped
     if kind(result["verdict"]) not in GOOD:
@@ -313,37 +314,6 @@ def _points(scenario: Scenario) -> str:
     from netfold.sim.sweep.task import own_versions
 
     return swept(points_of(scenario, own_versions()))
-
-
-def _installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("netfold")
-    except PackageNotFoundError:
-        return "(not installed)"
-
-
-def _reproducible(
-    error: InvariantError, file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None
-) -> InvariantError:
-    """The same error with the command that reproduces it as its hint."""
-    return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed, variants)}")
-
-
-def _command(file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None) -> str:
-    """The command that repeats a run, with netfold's version and the hash of the scenario."""
-    import hashlib
-    import shlex
-
-    words = ["netfold", "run", str(file)]
-    words += [word for text in sets or () for word in ("--set", text)]
-    words += [] if seed is None else ["--seed", str(seed)]
-    words += [word for name in variants or () for word in ("--variant", name)]
-    version = f"# netfold {_installed_version()}"
-    if not file.is_file():  # standard input cannot be read again
-        return f"{shlex.join(words)}   {version}"
-    return f"{shlex.join(words)}   {version}, scenario sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:

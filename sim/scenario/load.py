@@ -200,9 +200,7 @@ def _items(document: Node, mistakes: Mistakes) -> dict[str, Node]:
     variants = document.children.get("variants")
     if variants is None:
         name = document.children.get("name")
-        named = (
-            name if name is not None and is_name(name.value) else None
-        )  # otherwise it is a mistake already
+        named = name if name is not None and is_name(name.value) else None  # else it is a mistake already
         item = only(document, ())
         return {
             str(named.value) if named else _NAMELESS: with_child(

@@ -58,15 +58,16 @@ def test_runs_in_threads_equal_a_lone_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert len({*folders}) == THREADS * RUNS
     assert all(tables(folder) == tables(alone.path) for folder in folders)
     assert netfold.load(tmp_path / "runs" / "latest").path in [folder.resolve() for folder in folders]
-    assert [path for path in (tmp_path / "runs").rglob(".*")] == []
+    assert not list((tmp_path / "runs").rglob(".*"))
 
 
 def test_threads_write_folders_beside_each_other(tmp_path: Path) -> None:
     made: list[Path] = []
 
     def work(number: int) -> None:
-        for _ in range(50):
-            made.append(write_folder(tmp_path / "wanted", lambda folder: write_file(folder / "x", b"1")))
+        made.extend(
+            write_folder(tmp_path / "wanted", lambda folder: (folder / "x").touch()) for _ in range(50)
+        )
 
     assert in_threads(work) == []
     assert len({*made}) == 50 * THREADS
@@ -149,8 +150,9 @@ def test_a_forked_child_ends(tmp_path: Path, how: str, words: list[str]) -> None
 def test_a_child_of_one_that_has_not_run_may_run() -> None:
     """polars is imported, and has not started a thread."""
     script = (
-        "import json, os, sys, tempfile, netfold; netfold.run; child = os.fork()\n"
-        "if not child: print(netfold.run(sys.argv[1], out=tempfile.mkdtemp()).verdict, flush=True); os._exit(0)\n"
+        "import os, sys, tempfile, netfold; netfold.run; child = os.fork()\n"
+        "if not child: print(netfold.run(sys.argv[1], out=tempfile.mkdtemp()).verdict, flush=True)\n"
+        "if not child: os._exit(0)\n"
         "os.waitpid(child, 0)"
     )
     assert printed("-c", script, f"{TINY}\n") == "pass"

@@ -90,7 +90,7 @@ def payload(folder: Path) -> tuple[list[float], str]:
 
 
 def test_an_edited_codec_runs_again(tmp_path: Path) -> None:
-    """Also where a module that it imports was edited: what it sends is TIMES gradients of 4 bytes an element."""
+    """Also where a module that it imports was edited: it sends TIMES gradients of 4 bytes an element."""
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "mine.py").write_text(CODEC)
     (tmp_path / "helper.py").write_text("TIMES = 1\n")
