@@ -55,18 +55,19 @@ class _Drawing:
         self.first: Choice = {key: kind for key, kind in chosen.first.items() if key != SEVERAL}
         self.scene = Scene(chance, self.first, chosen.faults)
         self.has_jobs = any(key.startswith("jobs.") for key in self.first) or self.scene.maybe(0.15)
-        self.second: Choice | None = chosen.second
-        self.second_is_job = self.second is not None and (
-            any(key.startswith("jobs.") for key in (*self.first, *self.second)) or self.scene.maybe(0.3)
-        )
-        self.has_jobs |= self.second_is_job
-        self.comes = any(key.startswith("jobs.") for key in (*self.first, *(self.second or {})))
+        self.others: tuple[Choice, ...] = chosen.others
+        planned = [key for kinds in (self.first, *self.others) for key in kinds]
+        self.comes = any(key.startswith("jobs.") for key in planned)
+        self.are_jobs = bool(self.others) and (self.comes or self.scene.maybe(0.3))
+        self.has_jobs |= self.are_jobs
         self.scene.workers = self.scene.one(1, 2, 2, 2, 3, 3, 4, 4, 5)
-        most = self.scene.workers * (2 if self.has_jobs else 1)
-        most += sum("parameter_server" in (one or {}).values() for one in (self.first, self.second))
+        jobs = 1 + (len(self.others) if self.are_jobs else self.has_jobs)
+        most = self.scene.workers * jobs
+        most += sum("parameter_server" in one.values() for one in (self.first, *self.others))
+        self.names = (self.scene.one(*NAMES), "c", "d")  # of other jobs or variants
         self.scene.hosts = most + self.scene.one(0, 0, 1, 2)
         self.scene.host_names = tuple(f"h{n}" for n in range(self.scene.hosts))
-        self.scene.jobs = ("a", self.scene.one(*NAMES)) if self.has_jobs else ()
+        self.scene.jobs = ("a", *self.names[: jobs - 1]) if self.has_jobs else ()
 
     def values(self, kinds: Mapping[str, str]) -> Values:
         """Draws with these kinds."""
@@ -84,9 +85,9 @@ class _Drawing:
             scenario["jobs"] = self.jobs()
         if self.chosen.faults:
             scenario[SEVERAL] = self.faults()
-        if self.second is not None and not self.second_is_job:
-            scenario["variants"] = self.variants(self.second)
-        elif self.scene.maybe(0.15):
+        if self.others and not self.are_jobs:
+            scenario["variants"] = self.variants()
+        elif self.scene.maybe(0.2):
             scenario["variants"] = self.grid()
         if self.scene.maybe(0.06):
             scenario["sweep"] = self.sweep()
@@ -119,17 +120,22 @@ class _Drawing:
     # Jobs.
 
     def jobs(self) -> list[Section]:
-        named = self.scene.jobs[1]
-        first, second = self.job("a", self.first), self.job(named, self.second or {})
-        if self.second_is_job and self.second is not None:
-            second |= self.own(self.second)
-            if self.comes and self.scene.maybe(0.9):
-                second.pop("hosts", None)  # all jobs that come and go have the same
-        elif self.scene.maybe(0.4):
-            second["workers"] = self.chance.randint(1, self.scene.workers)
+        found = [self.job("a", self.first)]
+        for name, kinds in zip(self.scene.jobs[1:], self.others if self.are_jobs else ({},), strict=False):
+            job = self.job(name, kinds)
+            if self.are_jobs:
+                job |= self.own(kinds)
+                if self.comes and self.scene.maybe(0.9):
+                    job.pop("hosts", None)  # all jobs that come and go have the same
+            elif self.scene.maybe(0.4):
+                job["workers"] = self.chance.randint(1, self.scene.workers)
+            found.append(job)
         if self.scene.maybe(0.1):
-            second["published"] = self.values({}).value(root()["properties"]["published"], "published")
-        return [first, second]
+            found[-1]["published"] = self.published()
+        return found
+
+    def published(self) -> Any:
+        return self.values({}).value(root()["properties"]["published"], "published")
 
     def job(self, name: str, kinds: Mapping[str, str]) -> Section:
         """The keys that only jobs have."""
@@ -155,20 +161,27 @@ class _Drawing:
 
     # Alternatives.
 
-    def variants(self, kinds: Mapping[str, str]) -> list[Section]:
-        """The scenario as it is, and one that differs in much."""
-        other = {"name": self.scene.one(*NAMES), **self.own(kinds)}
+    def variants(self) -> list[Section]:
+        """The scenario as it is, and some that differ in much."""
+        return [
+            {"name": "a"},
+            *(self.variant(name, kinds) for name, kinds in zip(self.names, self.others, strict=False)),
+        ]
+
+    def variant(self, name: str, kinds: Mapping[str, str]) -> Section:
+        """Whole sections that a variant changes."""
+        found = {"name": name, **self.own(kinds)}
         shared = [key for key in root()["properties"] if key not in (*PARTS, *_job()["properties"])]
         for key in shared:
             if self.scene.maybe(0.06):
-                other[key] = self.values(self.first).value(root()["properties"][key], key)
+                found[key] = self.values(self.first).value(root()["properties"][key], key)
         if self.scene.maybe(0.06):
-            other[SEVERAL] = self.faults()
+            found[SEVERAL] = self.faults()
         if self.scene.maybe(0.06):
-            other["published"] = self.values({}).value(root()["properties"]["published"], "published")
+            found["published"] = self.published()
         if self.scene.maybe(0.06):
-            other["jobs"] = [{"name": "only"}]
-        return [{"name": "a"}, other]
+            found["jobs"] = [{"name": "only"}]
+        return found
 
     def grid(self) -> Section:
         """One or two keys with one or two values each."""

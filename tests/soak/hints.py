@@ -89,7 +89,7 @@ def rail_optimized(scene: Scene, found: Section) -> None:
 
 
 def topology_file(scene: Scene, found: Section) -> None:
-    if scene.maybe(0.25):
+    if scene.maybe(0.4):
         scene.files["net.graphml"] = GRAPHML.encode()
         found |= {"path": "net.graphml", "hosts_per_switch": _up(scene.hosts, 3)}
         return
@@ -259,19 +259,25 @@ def lstm(scene: Scene, found: Section) -> None:
         found["samples"] = scene.one(2, 5)
 
 
+DEVICES = ("p100", "t4", "v100", "a100", "h100", "b200", "cpu_core", "cpu_socket")
+MODELS = ("v100", "a100", "h100", "p100", "t4")
+
+
 def roofline(scene: Scene, found: Section) -> None:
     """Exactly one of the keys that say which device it is."""
     which = scene.one("name", "name", "file", "model")
     for key in ("name", "file", "model"):
         if key != which:
             found.pop(key, None)
-    if which == "file" or found.get(which) is None:
-        found[which] = files.device_file(scene) if which == "file" else scene.one("v100", "h100")
+    names = {"name": DEVICES, "model": MODELS}
+    found[which] = files.device_file(scene) if which == "file" else scene.one(*names[which])
     if which != "name":
         for key in ("precision", "efficiency", "memory_efficiency", "launch"):
             if scene.maybe(0.95):
                 found.pop(key, None)
     different(scene, found)
+    if scene.maybe(0.35):
+        found |= {"codec": "host", "host": "cpu_core", "link": scene.one("pcie3", "pcie4", "pcie5")}
     if found.get("codec") != "host":
         for key in ("host", "link"):
             found.pop(key, None)
@@ -423,9 +429,9 @@ PROGRAM_KEYS = {
 def frame(scene: Scene, found: Section) -> None:
     found |= {"words": scene.one(1, 32, 64, 256), "overhead": scene.one("82B", "82B", "20B")}
     for key in ("first", "last"):
-        if key in found:
+        if scene.maybe(0.5):
             found[key] = scene.one("0B", "8B")
-    if "ack" in found:
+    if scene.maybe(0.5):
         found["ack"] = scene.one("84B", "100B", "84B", "64B")
 
 

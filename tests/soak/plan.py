@@ -20,22 +20,23 @@ from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew
 WANTED = 5  # of each pair, and some more
+LATE = 0.5  # part of a period after which what came up least often begins, long list or not
 HARD = 150  # kinds of the one section times kinds of the other
-REFUSED = 0.28  # share of scenarios that begin with kinds that netfold refuses together
+REFUSED = 0.15  # share of scenarios that begin with kinds that netfold refuses together
 BROKEN = 0.1  # share of scenarios that break a rule
-SECOND = 1.0  # share of scenarios with another job or variant
+OTHERS = (1.0, 0.6)  # shares of scenarios with a second and a third job or variant
 NEEDED = ("topology", "workload", "codec", "collective")
 Kind = tuple[str, str]  # section, kind
 Choice = dict[str, str]  # kind by section
 SEVERAL = "faults"  # the section of which a scenario may have several kinds
-CALM = 0.3  # share of numbers without faults and arrivals, unless they are wanted
+CALM = {SEVERAL: 0.25, "jobs": 0.12}  # shares of scenarios without them, unless they begin with one
 
 
 class Chosen(NamedTuple):
     """The kinds of a number."""
 
     first: Choice
-    second: Choice | None  # of another job or variant
+    others: tuple[Choice, ...]  # of other jobs or variants
     faults: tuple[str, ...]
 
 
@@ -75,6 +76,7 @@ class _Plan:
         }
         self.ranges = {section: slice(rows[0], rows[-1] + 1) for section, rows in self.of_section.items()}
         self.within = units.within
+        self.is_late = False
         self.inside = {
             section: [inner for inner in units.within if section in units.within[inner]]
             for section in units.kinds
@@ -85,7 +87,9 @@ class _Plan:
         self.weights = (sizes[:, None] * sizes[None, :]) ** 2  # pairs of long lists are hard to place
         self.lacks = np.where(self.meets, WANTED + 1 + (self.weights < HARD**2), 0)
         shared = np.array([section not in self.own for section, _ in self.kinds])
-        self.weights *= np.where(shared[:, None] & shared[None, :], 4, 1)  # once in a scenario, not in a job
+        once = shared[:, None] & shared[None, :]  # in a scenario, and not in each of its jobs
+        self.weights *= np.where(once, 4, 1)
+        self.lacks += np.where(once & self.meets, 3, 0)
 
     def _tables(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         size = len(self.kinds)
@@ -97,12 +101,84 @@ class _Plan:
         return meets, avoided
 
     def all(self) -> list[Chosen]:
-        return [self.next(number) for number in range(PERIOD)]
+        found = [self.next(number) for number in range(PERIOD)]
+        self._complete(found)
+        return found
+
+    def _complete(self, found: list[Chosen]) -> None:
+        """Add a job or a fault to some numbers for each pair that still came up too seldom."""
+        counts = np.zeros_like(self.lacks)
+        for number, chosen in enumerate(found):
+            if not is_broken(self.seed, number):
+                counts += self._pairs_of(chosen)
+        chance = random.Random(f"{self.seed}/complete")
+        numbers = [number for number in range(PERIOD) if not is_broken(self.seed, number)]
+        for one, other in np.argwhere(np.triu(self.meets & (counts <= WANTED))).tolist():
+            chance.shuffle(numbers)
+            for number in numbers:
+                if counts[one, other] > WANTED:
+                    break
+                longer = self._with_pair(found[number], one, other, chance)
+                if longer is not None:
+                    counts += self._pairs_of(longer) & ~self._pairs_of(found[number])
+                    found[number] = longer
+
+    def _pairs_of(self, chosen: Chosen) -> NDArray[np.bool_]:
+        """Which pairs a number has."""
+        has = np.zeros_like(self.meets)
+        for kinds in (chosen.first, *chosen.others):
+            rows = [self.rows[kind] for kind in kinds.items() if kind[0] != SEVERAL]
+            rows += [self.rows[SEVERAL, fault] for fault in chosen.faults]
+            has[np.ix_(rows, rows)] = True
+        return has & self.meets
+
+    def _with_pair(self, chosen: Chosen, one: int, other: int, chance: random.Random) -> Chosen | None:
+        """A number with another job or fault that has a pair; None if that does not go with the rest."""
+        pair = [self.kinds[one], self.kinds[other]]
+        first = [self.rows[kind] for kind in chosen.first.items() if kind[0] != SEVERAL]
+        if self._is_refused(first) < self.avoided[one, other] or len(chosen.others) > len(OTHERS):
+            return None
+        shared = [row for row in first if not self._has_own(self.kinds[row][0], first)]
+        faults = [kind for section, kind in pair if section == SEVERAL]
+        own = [kind for kind in pair if kind[0] != SEVERAL and self.rows[kind] not in shared]
+        if any(not self._has_own(section, first) for section, _ in own):
+            return None
+        more = Chosen(chosen.first, chosen.others, tuple(dict.fromkeys((*chosen.faults, *faults))))
+        if not own:
+            return more
+        context = _Context(self, np.array([chance.random() for _ in self.kinds]))
+        context.is_refused = bool(self.avoided[one, other])
+        context.wanted = self._wanted(context.is_refused)
+        context.add(shared)
+        for kind in own:
+            for row in sorted(
+                {self.rows[kind], *self._around(kind, context)}, key=lambda row: self.kinds[row][0]
+            ):
+                if (
+                    self.kinds[row][0] in context.had
+                    and context.had[self.kinds[row][0]] == self.kinds[row][1]
+                ):
+                    continue
+                if not context.meets[row]:
+                    return None
+                context.add([row])
+        for section in NEEDED:
+            self._extend(context, section, chance)
+        return more._replace(others=(*more.others, self._names(context.rows)))
+
+    def _around(self, kind: Kind, context: _Context) -> list[int]:
+        """The kinds that a kind has to be in, which are not there yet."""
+        return [
+            self.rows[section, sorted(kinds)[0]]
+            for section, kinds in allowed(*kind).items()
+            if section != kind[0] and context.had.get(section) not in kinds
+        ]
 
     def next(self, number: int) -> Chosen:
         chance = random.Random(f"{self.seed}/{number}/plan")
+        self.is_late = number > LATE * PERIOD
         rows = self._context(chance, [])
-        is_refused = bool(self.avoided[np.ix_(rows, rows)].any())
+        is_refused = self._is_refused(rows)
         faults = [row for row in rows if self.kinds[row][0] == SEVERAL]
         if faults:
             faults += self._more_faults(rows, chance)
@@ -112,34 +188,47 @@ class _Plan:
         shared = [
             row for row in rows if self.kinds[row][0] not in self.own and self.kinds[row][0][:5] != "jobs."
         ]
-        second = None
-        if not is_refused and chance.random() < SECOND:
-            second = self._context(chance, shared)
-            if is_counted:
-                self._count([*second, *faults[1:]], bool(self.avoided[np.ix_(second, second)].any()))
+        others = []
+        for share in OTHERS:
+            if chance.random() < share:
+                others.append(self._context(chance, shared, is_refused))
+                if is_counted:
+                    self._count([*others[-1], *faults[1:]], self._is_refused(others[-1]))
         return Chosen(
             self._names(rows),
-            None if second is None else self._names(second),
+            tuple(map(self._names, others)),
             tuple(self.kinds[row][1] for row in faults),
         )
+
+    def _is_refused(self, rows: list[int]) -> bool:
+        """Whether netfold is known to refuse these kinds."""
+        return bool(self.avoided[np.ix_(rows, rows)].any())
 
     def _names(self, rows: list[int]) -> Choice:
         return {self.kinds[row][0]: self.kinds[row][1] for row in rows}
 
-    def _context(self, chance: random.Random, shared: list[int]) -> list[int]:
-        """The kinds of one job; with those that it shares with another, it is not to be refused."""
+    def _context(
+        self, chance: random.Random, shared: list[int], is_beside_refused: bool = False
+    ) -> list[int]:
+        """The kinds of one job; beside another it has what that shares, and is refused if that is."""
         noise = np.array([chance.random() for _ in self.kinds])
         is_second = bool(shared)
         context = _Context(self, noise)
-        context.add(shared if is_second else self._first(noise, chance.random() < REFUSED))
-        context.is_refused = not is_second and context.has_avoided()
+        context.is_refused = is_beside_refused
+        if is_second and is_beside_refused:
+            first = [row for row in self._first(noise, True) if self._has_own(self.kinds[row][0], shared)]
+            for row in [*shared, *first]:
+                context.add([row] if context.meets[row] else [])
+        else:
+            context.add(shared if is_second else self._first(noise, chance.random() < REFUSED))
+        context.is_refused = is_beside_refused or (not is_second and context.has_avoided())
         context.wanted = self._wanted(context.is_refused)
-        is_calm = chance.random() < CALM
+        left_out = {section for section, share in CALM.items() if chance.random() < share}
         sections = sorted(
             self.of_section, key=lambda one: (one not in NEEDED, -len(self.of_section[one]), chance.random())
         )
         for section in sections:
-            if is_calm and section.split(".")[0] in (SEVERAL, "jobs", "admission"):
+            if section.split(".")[0] in left_out:
                 continue
             if not is_second or self._has_own(section, context.rows):
                 self._extend(context, section, chance)
@@ -168,9 +257,10 @@ class _Plan:
         lacks_refused, lacks_other = (
             self.lacks[mask].max(initial=0) for mask in (self.avoided, ~self.avoided)
         )
-        is_refused = lacks_refused > 0 and (is_refused or lacks_other <= 0)
+        is_refused = lacks_refused > 0 and (is_refused or lacks_other <= lacks_refused - 2)
         able = self.avoided if is_refused else ~self.avoided
-        worst = (self.lacks * (1 if is_refused else self.weights) + noise[:, None] * noise[None, :]) * able
+        weights = 1 if is_refused or self.is_late else self.weights
+        worst = (self.lacks * weights + noise[:, None] * noise[None, :]) * able
         one, other = divmod(int(np.argmax(worst)), len(self.kinds))
         rows: list[int] = []
         for row in (one, other):
@@ -248,7 +338,8 @@ class _Context:
             self.had[section] = kind
             self.meets &= self.plan.meets[row]
             self.avoids |= self.plan.avoided[row]
-            self.scores += np.maximum(self.plan.lacks[row], 0) * self.plan.weights[row]
+            worth = self.plan.avoided[row] * 1000.0 + 1 if self.is_refused else 1.0
+            self.scores += np.maximum(self.plan.lacks[row], 0) * self.plan.weights[row] * worth
 
     def has_avoided(self) -> bool:
         """Whether netfold is known to refuse these kinds."""

@@ -48,7 +48,7 @@ STUCK, FAIL, GIVEN_UP, REFUSED = (
 )
 LARGE = "too large to run here"  # it is resolved: all rules are checked, and nothing is simulated
 ELEMENTS_MAX = 300_000  # of all workers and steps of a variant
-VARIANTS_MAX = 2  # that are run
+VARIANTS_MAX = 3  # that are run
 REPORTED = 0.04  # share of scenarios whose run folder and report are written
 # … and findings.
 SILENT, FALSE_ALARM, TRACEBACK, HUNG = "SILENT WRONG", "FALSE ALARM", "TRACEBACK", "HUNG"

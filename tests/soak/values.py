@@ -66,7 +66,13 @@ class Values:
     def value(self, schema: Schema, path: str) -> Any:
         """A value of a schema at a path without kinds."""
         options = alternatives(schema)
-        if len(options) > 1 and self.scene.maybe(NULL) and any(one.get("type") == "null" for one in options):
+        is_planned = path in self.scene.kinds
+        if (
+            len(options) > 1
+            and not is_planned
+            and self.scene.maybe(NULL)
+            and any(one.get("type") == "null" for one in options)
+        ):
             return None
         options = [one for one in options if one.get("type") != "null"]
         kinds = {kind_of(one): one for one in options if kind_of(one)}
@@ -148,7 +154,8 @@ class Values:
             return True
         if inner in language().kinds and inner != "hosts":
             return inner in NEEDED
-        return self.scene.maybe(OPTIONAL if "default" in child or name in DERIVED else 0.995)
+        optional = 0.6 if at.path in RARE else OPTIONAL
+        return self.scene.maybe(optional if "default" in child or name in DERIVED else 0.995)
 
 
 # Keys whose default is made of something else, so that the schema has none.
@@ -160,6 +167,7 @@ DERIVED = {
     *("description", "routing", "hosts", "device", "overlap", "published"),
     *("admission", "baseline"),
 }
+RARE = ("collective.inner", "collective.outer", "topology.links", "workload.fusion.costs.decode", "sweep")
 NEEDED = (
     *("topology", "workload", "codec", "collective"),
     *("workload.model", "collective.inner", "collective.outer"),
