@@ -287,10 +287,7 @@ class Codec(ABC):
 
     @property
     def workers_max(self) -> int | None:
-        """The most workers that its sums have room for; None: no limit of its own.
-
-        Lanes of 4 bits have room for 15 if each adds at most 1.
-        """
+        """The most workers that its sums have room for: 15 in 4 bits, if each adds 1; None: no limit."""
         return 2**COUNTER_BITS - 1 if self.lane_bits == COUNTER_BITS else None
 
     @property

@@ -169,12 +169,12 @@ def compare(
     baseline: Run | str | os.PathLike[str] | None = None,
     sort: str = AS_GIVEN,
 ) -> Comparison:
-    """Compare runs, or the variants of one: ratios, ranks, and what bounds each variant.
+    """Compare runs, or the variants of one: ratios, ranks, and the bottleneck of each.
 
-    Each variant is compared with the same variant of a baseline, by default the first run; those of a single
-    run with its first variant. `baseline` may also be a variant's name. `sort` ranks the rows, best first:
-    "aggregation", "iteration", "elements", "wire", "compression", "nmse", "error", "loss" or "score".
-    `draw()` of the result is a figure.
+    Variants of equal workload are compared: with the same variant of a baseline, by default the first run;
+    those of a single run with its own baseline. `baseline` may also be a variant's name. `sort` ranks the
+    rows, best first: "aggregation", "iteration", "elements", "wire", "compression", "nmse", "cosine",
+    "error", "loss", "score" or "target". `draw()` of the result is a figure.
 
     Raises
     ------

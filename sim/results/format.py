@@ -319,11 +319,8 @@ def _require_format(path: str, found: object) -> None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise DataError(f"{path}: format: must be {FORMAT}, found {_shown(version)}", _DAMAGED)
     if version < FORMAT:
-        raise DataError(
-            f"{path}: has format {version}, an older netfold wrote it: this one reads format {FORMAT}; "
-            f"{_RENAMED}",
-            "run the scenario again, or use the version in run.json",
-        )
+        older = f"{path}: has format {version}, an older netfold wrote it: this one reads format {FORMAT}"
+        raise DataError(f"{older}; {_RENAMED}", "run the scenario again, or use the version in run.json")
     if version > FORMAT:
         raise DataError(
             f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",

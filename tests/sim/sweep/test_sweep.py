@@ -26,7 +26,7 @@ from netfold.sim.sweep import make, page
 from netfold.sim.sweep.dispatch import FailedError
 from netfold.sim.sweep.make import Ended, Settings, run_sweep, sweep_of
 from netfold.sim.sweep.store import Store
-from netfold.sim.sweep.task import Outcome, own_versions, work
+from netfold.sim.sweep.task import RANKING, Outcome, own_versions, work
 from tests import ROOT
 from tests.sim.sweep.inline import Inline, use_inline
 from tests.sim.sweep.scene import GRID, scenario, write
@@ -68,7 +68,8 @@ def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tm
     assert found.columns[:8] == [
         *("point", "workers", "workload.density", "seed", "variant", "status", "verdict", "error")
     ]
-    assert set(found.columns[8:]) == set(metric_types()) - {"workers"}
+    assert found.columns[8:12] == [*RANKING]
+    assert set(found.columns[12:]) == set(metric_types()) - {"workers"}
     assert found.height == 8 * 2
     assert found.schema["workers"] == pl.Int64()
     assert found.schema["workload.density"] == pl.Float64()
@@ -82,8 +83,9 @@ def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tm
         run = netfold.run(file, set=changes, seed=first["seed"], out=tmp_path / "runs")
         for row, one in zip(rows.iter_rows(named=True), run.summary["variants"], strict=True):
             assert (row["variant"], row["verdict"]) == (one["name"], one["verdict"])
-            assert {name: row[name] for name in found.columns[8:]} == {
-                name: one["metrics"].get(name) for name in found.columns[8:]
+            assert {name: row[name] for name in RANKING} == {name: one["ranking"][name] for name in RANKING}
+            assert {name: row[name] for name in found.columns[12:]} == {
+                name: one["metrics"].get(name) for name in found.columns[12:]
             }
 
 
