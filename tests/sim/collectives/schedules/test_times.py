@@ -161,7 +161,7 @@ def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> Non
     wire = FRAME.elements / (PACKET_PS * 1e-12)
     assert apart.elements_per_s == pytest.approx(wire / (2 * 3 / 4 + 2 * 1 / 2))
     assert together.elements_per_s == pytest.approx(apart.elements_per_s)  # workers 0 and 1 are in both
-    other = Steps.chain([inside, across._replace(pairs=[(2, 3)])])
+    other = Steps.chain([inside, across._replace(pairs=[(2, 3)], channels=[0])])
     assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
         apart.elements_per_s
     )
