@@ -68,8 +68,7 @@ class HostSection(CollectiveSection):
     window: Count = 512
     """Packets a host may have outstanding to another host."""
     timeout: AutoTime = "auto"
-    """Retransmission timeout. auto: 4 round trips of all windows at once on the idle network and at least
-    20us, and nothing is sent again while nothing was lost, whoever is late."""
+    """Retransmission timeout. auto: 4 round trips of all windows, at least 20us; never without loss."""
     ack_every: Count = 16
     """Packets per acknowledgement."""
 
@@ -202,9 +201,8 @@ class Schedule:
         stages = [(one, traffic_of(network, nodes, one.flows, key_of)) for one in steps.stages]
         trip_ps = max(full_window_trip_ps(network, traffic, window) for _, traffic in stages)
         sent = [(traffic, one.windows * job.buckets_in_flight) for one, traffic in stages]
-        timeout_ps = auto_timeout_ps(all_windows_trip_ps(network, sent, window))
-        if isinstance(section.timeout, int):
-            timeout_ps = section.timeout
+        auto_ps = auto_timeout_ps(all_windows_trip_ps(network, sent, window))
+        timeout_ps = section.timeout if isinstance(section.timeout, int) else auto_ps
         check_timeout(job.location, "timeout", timeout_ps, trip_ps, "window")
         plan = make_plan(
             kind=self.kind,

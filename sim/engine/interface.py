@@ -116,8 +116,7 @@ class Job:
         """Node of each point, the root first, then of each split."""
         return (
             self.switch,
-            *(branch.switch for branch in self.branches),
-            *(split.switch for split in self.splits),
+            *(one.switch for one in (*self.branches, *self.splits)),
         )
 
     @property

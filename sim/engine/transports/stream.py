@@ -262,7 +262,7 @@ def on_timer(world: World, row: int) -> None:
         if window.deadline_ps <= now_ps:
             if is_in_vain(world, job.waits_for_loss, window.attempt, window.sent_ps):
                 window.deadline_ps = now_ps + stream.timeout_ps
-                next_ps = min(next_ps, window.deadline_ps)
+                next_ps = min(window.deadline_ps, next_ps)
                 continue
             stream.timeouts += 1
             window.attempt += 1

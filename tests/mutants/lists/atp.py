@@ -61,8 +61,10 @@ MUTANTS: list[Mutant] = [
             ("an evicted entry stays claimed", "        atp.free(world.entries, entry)\n", "        pass\n"),
             (
                 "resends count as collisions",
-                "        if not is_resend:\n            packet.flags |= COLLIDED\n            point.collisions += 1",
-                "        if not is_resend:\n            packet.flags |= COLLIDED\n        point.collisions += 1",
+                "        if not is_resend:\n            packet.flags |= COLLIDED\n            point.collisions += 1\n"
+                "            world.clock[0].lost_ps = world.clock[0].now_ps",
+                "        if not is_resend:\n            packet.flags |= COLLIDED\n            world.clock[0].lost_ps = world.clock[0].now_ps\n"
+                "        point.collisions += 1",
             ),
         ],
     ),

@@ -109,8 +109,8 @@ MUTANTS: list[Mutant] = [
             ),
             (
                 "the timeout doubles one timeout late",
-                "if stream.timeouts >= stream.timeouts_threshold:",
-                "if stream.timeouts > stream.timeouts_threshold:",
+                "and stream.timeouts >= stream.timeouts_threshold:",
+                "and stream.timeouts > stream.timeouts_threshold:",
             ),
             (
                 "the timeout has no bound",

@@ -66,14 +66,14 @@ MUTANTS: list[Mutant] = [
         [ROUTES],
         [
             (
-                "a ring waits ten milliseconds",
-                'TIMEOUT_PS = TIME.parse("1ms")',
-                'TIMEOUT_PS = TIME.parse("10ms")',
+                "a ring waits for half as many windows",
+                "AUTO_TRIPS = 4",
+                "AUTO_TRIPS = 2",
             ),
             (
-                "a ring's timeout is one round trip",
-                "max(TIMEOUT_PS, 2 * full_window_trip_ps(",
-                "max(TIMEOUT_PS, 1 + full_window_trip_ps(",
+                "a ring's windows are one",
+                "load[link] += windows * count",
+                "load[link] += count",
             ),
         ],
     ),
@@ -117,14 +117,20 @@ MUTANTS: list[Mutant] = [
                 "self._tree_route(number) if is_tree else self._route(worker, SWITCHES)",
                 "self._tree_route(number)",
             ),
+        ],
+    ),
+    *faults(
+        "sim/collectives/in_network/placement/timers.py",
+        [ERRORS],
+        [
             (
                 "a timeout is one round trip",
-                "timeouts.usual_ps, 2 * trip_ps) if section.timeout",
-                "timeouts.usual_ps, trip_ps + 1) if section.timeout",
+                "timeouts.usual_ps, 2 * trip_ps)",
+                "timeouts.usual_ps, trip_ps + 1)",
             ),
             (
                 "the first timeout is not checked",
-                '        check_timeout(self.location, "first_timeout", first_timeout_ps, trip_ps)\n',
+                '    check_timeout(location, "first_timeout", first_timeout_ps, trip_ps)\n',
                 "",
             ),
         ],
