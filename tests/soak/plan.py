@@ -119,8 +119,11 @@ class _Plan:
                 if counts[one, other] > WANTED:
                     break
                 longer = self._with_pair(found[number], one, other, chance)
-                if longer is not None:
-                    counts += self._pairs_of(longer) & ~self._pairs_of(found[number])
+                if longer is None:
+                    continue
+                change = self._pairs_of(longer).astype(int) - self._pairs_of(found[number])
+                if not ((change < 0) & (counts <= WANTED + 1)).any():
+                    counts += change
                     found[number] = longer
 
     def _pairs_of(self, chosen: Chosen) -> NDArray[np.bool_]:
@@ -141,6 +144,8 @@ class _Plan:
         shared = [row for row in first if not self._has_own(self.kinds[row][0], first)]
         faults = [kind for section, kind in pair if section == SEVERAL]
         own = [kind for kind in pair if kind[0] != SEVERAL and self.rows[kind] not in shared]
+        if len(own) == 1 and not self._has_own(own[0][0], first) and own[0][0] not in NEEDED:
+            return chosen._replace(first={**chosen.first, own[0][0]: own[0][1]})
         if any(not self._has_own(section, first) for section, _ in own):
             return None
         more = Chosen(chosen.first, chosen.others, tuple(dict.fromkeys((*chosen.faults, *faults))))
