@@ -116,7 +116,8 @@ class Job:
         """Node of each point, the root first, then of each split."""
         return (
             self.switch,
-            *(one.switch for one in (*self.branches, *self.splits)),
+            *(branch.switch for branch in self.branches),
+            *(split.switch for split in self.splits),
         )
 
     @property
