@@ -385,7 +385,9 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     before = kept(out)
     assert 1 <= len(before) < 40
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert len(done.stderr.splitlines()) == 40 - len(before)
+    kept_line, *ended = done.stderr.splitlines()
+    assert kept_line.startswith(f"{len(before)} point{'s' * (len(before) > 1)} kept from ")
+    assert len(ended) == 40 - len(before)
     assert "small: 40 points done: pass" in done.stdout
     assert before.items() <= kept(out).items()
     (resumed,) = (out / "small").glob("*-sweep")
