@@ -129,15 +129,12 @@ def claim(parent: Path, make: Callable[[Path], None]) -> Path:
     `make` raises FileExistsError where the path is taken, as by another thread.
     """
     prefix = f"{PARTIAL_PREFIX}{platform.node()}-{os.getpid()}"
-    number = 0
-    while True:
+    for number in itertools.count():
         path = parent / f"{prefix}-{number}"
-        try:
+        with contextlib.suppress(FileExistsError):
             make(path)
-        except FileExistsError:
-            number += 1
-        else:
             return path
+    raise AssertionError("counting does not end")
 
 
 def remove_stale_partials(parent: Path) -> None:

@@ -15,6 +15,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
+    PlainValidator,
     PydanticSchemaGenerationError,
     TypeAdapter,
     WithJsonSchema,
@@ -80,36 +81,25 @@ Time = Annotated[
 ]
 
 
-class _TimeOr:
-    """A time, or one of some words."""
+def _time_or(*words: str) -> Any:
+    """The type of a time, or one of some words."""
 
-    def __init__(self, *words: str) -> None:
-        self._words = words
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self._read,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda value: value if value in self._words else TIME.format(value)
-            ),
-        )
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": list(self._words)}, TypeAdapter(Time).json_schema()]}
-
-    def _read(self, value: object) -> object:
-        if value in self._words:
-            return value
+    def read(value: object) -> object:
         try:
-            return _check_time(TIME.parse(value))
+            return value if value in words else _check_time(TIME.parse(value))
         except UnitError as error:
-            raise UnitError(error.message, f"{error.hint}, or {' or '.join(self._words)}") from None
+            raise UnitError(error.message, f"{error.hint}, or {' or '.join(words)}") from None
+
+    return Annotated[
+        int | Literal[words],
+        PlainValidator(read),
+        PlainSerializer(lambda value: value if value in words else TIME.format(value)),
+        WithJsonSchema({"anyOf": [{"enum": list(words)}, TypeAdapter(Time).json_schema()]}),
+    ]
 
 
-AutoTime = Annotated[int | Literal["auto"], _TimeOr("auto")]
-ReleasedTime = Annotated[int | Literal["auto", "released"], _TimeOr("auto", "released")]
+AutoTime = _time_or("auto")
+ReleasedTime = _time_or("auto", "released")
 Size = Annotated[
     int,
     BeforeValidator(SIZE.parse),

@@ -46,8 +46,8 @@ APPROXIMATIONS = (
     "A bucket is ready when its last tensor is: by the kernels of a roofline device, by a recording, a "
     "measurement or a profile; else backward is assumed to produce gradient bytes at an even rate.",
     "Compute time comes from the device model; encoding and decoding are charged the work that codecs count.",
-    "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them. With "
-    "`timeout: auto` nothing is sent again while nothing was lost, however late a worker is.",
+    "Retransmission timers expire exactly, those of copies up to a quarter later; real clients poll them. "
+    "With `timeout: auto` nothing is sent again while nothing was lost, however late a worker is.",
 )
 
 

@@ -8,7 +8,7 @@ upload holds back the same as before, and discards its gradient.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from netfold.homomorphic.codecs.sasg.rule import UploadRule
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import WORD_MAX, Gradient, Words, Work
 from netfold.homomorphic.numbers.refusals import not_finite
-from netfold.homomorphic.round import Round, Tensor
+from netfold.homomorphic.round import Round
 
 FRACTION_BITS = 24
 FRACTION_BITS_MAX = 60  # a step of 2**-60 and sums of int32 stay normal float32 numbers
@@ -29,11 +29,6 @@ FRACTION_BITS_MAX = 60  # a step of 2**-60 and sums of int32 stay normal float32
 def count_of(share: float, elements: int) -> int:
     """Elements of a tensor that an upload holds: the share rounded down, but at least one if it has any."""
     return min(elements, max(1, math.floor(share * elements)))
-
-
-def upload_count(share: float, tensors: Sequence[Tensor]) -> int:
-    """Elements that one upload of these tensors holds."""
-    return sum(count_of(share, tensor.elements) for tensor in tensors)
 
 
 class Entries(NamedTuple):

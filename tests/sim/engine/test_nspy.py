@@ -167,11 +167,14 @@ def test_two_flows_share_a_slow_link_between_switches() -> None:
 
 @pytest.mark.parametrize("make", [lambda: fat_tree(4, link(10**10)), lambda: torus((3, 3), 1, link(10**10))])
 def test_flows_on_fabrics_with_several_paths(make: Callable[[], nx.Graph]) -> None:
-    """A host sends to each of some others over the path that its key picks; flows meet on the way."""
+    """A host sends to each of some others over the path that its key picks; flows meet on the way.
+
+    By these keys no two packets reach a busy link in the same instant: their order there is nobody's rule.
+    """
     graph = make()
     count = len(hosts(graph))
     flows = [
-        flow(host, (host + far) % count, words(9, 11 + host), SILENT, route=1000 * host + far)
+        flow(host, (host + far) % count, words(9, 11 + host), SILENT, route=1000 * host + far + 13)
         for host in range(count)
         for far in (3, 5)
     ]

@@ -112,7 +112,7 @@ def test_jobs_have_hosts_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(tmp_path: Path, change: str, error: str) -> None:
-    assert error in refused(tmp_path, "hosts=dpdk", change)
+    assert error in refused(tmp_path, "hosts=dpdk", "collective.slots=512", change)
 
 
 @examples(100)

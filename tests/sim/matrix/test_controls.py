@@ -141,7 +141,7 @@ def test_table_json_and_page_have_the_same_cells() -> None:
     assert lossy["packets_retransmitted"] > clean["packets_retransmitted"] == 0
     reason = refused["reason"].replace("codec 'topk'", "the codec")
     for shown in (table, page):
-        assert f"{clean['aggregation_time_us']:.2f} µs, {lossy['aggregation_time_us']:.0f} µs" in shown
+        assert f"{clean['aggregation_time_us']:.2f} µs, {lossy['aggregation_time_us']:.3g} µs" in shown
         assert f"[1] {reason}; {refused['hint']}" in shown
 
 

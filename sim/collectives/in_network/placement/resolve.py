@@ -43,6 +43,8 @@ from netfold.topologies.routing import SWITCHES, flow_key_plain, path, planned_k
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 _ENOUGH = 2**30  # slots, for any round trip
 
+_ALL_WORKERS = 0  # in the key of a tree, whose paths are those of all
+
 
 @dataclasses.dataclass(frozen=True)
 class PlacedJob:
@@ -264,7 +266,7 @@ class InNetworkResolver:
 
     def _tree_route(self, number: int) -> int:
         """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
-        first = mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, 0) >> 33
+        first = mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, _ALL_WORKERS) >> 33
         return planned_key((first + number) % 2**31)
 
     def _overflow(self, root: str) -> str:

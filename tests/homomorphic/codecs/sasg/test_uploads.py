@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Codec, EncodeError
 from netfold.homomorphic.codecs.dense.kinds import Uncompressed
 from netfold.homomorphic.codecs.sasg.lists import Sasg
 from netfold.homomorphic.codecs.sasg.summed import SasgSummed
-from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of, upload_count
+from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of
 from netfold.homomorphic.message import WORD_MAX
 from netfold.homomorphic.round import Tensor
 from netfold.testing import check_codec
@@ -49,6 +49,11 @@ def resnet18(classes: int) -> list[tuple[int, ...]]:
                 shapes += [(outputs, inputs, 1, 1), (outputs,), (outputs,)]
             inputs = outputs
     return [*shapes, (classes, 512), (classes,)]
+
+
+def upload_count(share: float, tensors: Sequence[Tensor]) -> int:
+    """Elements that one upload of these tensors holds."""
+    return sum(count_of(share, tensor.elements) for tensor in tensors)
 
 
 @pytest.mark.parametrize(
