@@ -19,6 +19,7 @@ STAR = (
     "workload.steps=2",
     "collective.frame=roce-1024",
     "collective.message_packets=4",
+    "collective.slots=512",
 )
 FRAME: Frame = frame_of("roce-1024")
 MESSAGE_WORDS = 4 * FRAME.elements
