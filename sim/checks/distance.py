@@ -22,12 +22,12 @@ def beyond_note(journal: Journal) -> str:
 
 def lost_note(codec: Codec, journal: Journal) -> str:
     """How many rounds decoded to nothing but zeros; empty if a round did not, or should have."""
-    sums = [findings.loss.sums for findings in journal.findings]
-    lost = [own for own in sums if own[1] > 0]
-    if not lost or any(own[2] for own in sums):
+    losses = [findings.loss for findings in journal.findings]
+    lost = [loss for loss in losses if loss.is_contributed and loss.sums[1] > 0]
+    if not lost or any(loss.sums[2] for loss in losses):
         return ""
     return (
-        f"all totals are zero, and the sums of the gradients are not, in {len(lost)} of {len(sums)} rounds: "
+        f"all totals are zero, and the sums of the gradients are not, in {len(lost)} of {len(losses)} rounds: "
         f"the values are lost in encoding; use {codec.remedy}"
     )
 

@@ -39,6 +39,9 @@ def known(plain: None) -> Iterator[None]:
         yield
 
 
+FLOATS = {"merges_are_right", "sum_is_right"}  # a sum that lacks a worker is far from the gradients', too
+
+
 def failures(folder: Path, given: dict[str, Any]) -> dict[str, str]:
     """Failed checks of a run, whose verdict they are."""
     run = netfold.run(given, out=folder)
@@ -69,7 +72,7 @@ def test_damaged_packets_on_one_uplink(tmp_path: Path, codec: str) -> None:
     assert failures(tmp_path / "sound", given) == {}
     failed = failures(tmp_path, given | {"faults": DAMAGE})
 
-    assert set(failed) == {"merges_are_right"}
+    assert set(failed) == (FLOATS if codec == "toy_float" else {"merges_are_right"})
     place = {
         "toy_sign": r"\d+ of 3750 merged sign words are wrong, first at worker 0, word \d+ of 'signs' "
         r"\(step \d, bucket 0, operation 0\) \(no worker sent its bits 0x[0-9a-f]{8}\)",
@@ -190,7 +193,7 @@ def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest
 
     failed = failures(tmp_path, scenario("toy_float", 4, collective=RING))
 
-    assert set(failed) == {"merges_are_right"}
+    assert set(failed) == FLOATS
     assert " merged float32 words are not within " in failed["merges_are_right"]
     assert "around the ring" in failed["merges_are_right"]
 
@@ -209,5 +212,5 @@ def test_a_switch_that_drops_a_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
     failed = failures(tmp_path, scenario(codec, 4, collective=SWITCHML))
 
-    assert set(failed) == {"merges_are_right"}
+    assert set(failed) == (FLOATS if codec == "toy_float" else {"merges_are_right"})
     assert "step 0, bucket 0" in failed["merges_are_right"]

@@ -17,7 +17,7 @@ TIMED = ("collective={program: timed, slot_timer: 2ms}", FACTOR)
 
 
 def test_atp(tmp_path: Path) -> None:
-    variant = only(tmp_path, *ATP, text=BARE)
+    variant = only(tmp_path, *ATP, "collective.slots=100", "collective.timeout=released", text=BARE)
     job = job_of(variant)
 
     assert (job.program.name, job.overflow) == ("atp", Overflow.STICKY)
@@ -34,7 +34,8 @@ def test_atp(tmp_path: Path) -> None:
 
 
 def test_timed(tmp_path: Path) -> None:
-    job = job_of(only(tmp_path, *TIMED, "topology.switch=trio", text=BARE))
+    released = "collective.slots=512", "collective.timeout=released"
+    job = job_of(only(tmp_path, *TIMED, *released, "topology.switch=trio", text=BARE))
 
     assert (job.program.name, job.overflow, job.slot_timer_ps) == ("timed", Overflow.WRAP, 2 * 10**9)
     assert (job.frame.name, job.slots_count, job.timeout_ps) == ("udp-1024", 512, 10**10)
@@ -56,7 +57,7 @@ def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path
 
 
 def test_an_atp_window_needs_as_many_entries(tmp_path: Path) -> None:
-    assert refused(tmp_path, *ATP, "collective.entries=10", text=BARE) == (
+    assert refused(tmp_path, *ATP, "collective.slots=100", "collective.entries=10", text=BARE) == (
         "--set: collective.entries: a window of 100 packets needs at least 100 entries, found 10\n"
         "  use 100 entries or more, or 10 slots or fewer"
     )

@@ -106,6 +106,7 @@ def test_the_bound_of_the_wire_counts_streams(tmp_path: Path) -> None:
 
 
 def test_a_trip_through_a_tree(tmp_path: Path) -> None:
+    tree = "collective.aggregators=tree", "collective.slots=512"
     # Up: a window of 512 packets in a row, two links and passes, each point's loopback; and back.
     packet_ps = 332 * 80
     up_ps = 512 * packet_ps + 1_600_000 + packet_ps + 1_600_000
@@ -113,12 +114,14 @@ def test_a_trip_through_a_tree(tmp_path: Path) -> None:
     down_ps = packet_ps + 1_600_000 + packet_ps + 1_000_000
     trip_ps = up_ps + inside_ps + down_ps
 
-    assert only(tmp_path, SPINE, TREE, f"collective.timeout={trip_ps + 1}ps", text=RACKS)
-    assert "is too short" in refused(tmp_path, SPINE, TREE, f"collective.timeout={trip_ps}ps", text=RACKS)
+    assert only(tmp_path, SPINE, *tree, f"collective.timeout={trip_ps + 1}ps", text=RACKS)
+    assert "is too short" in refused(tmp_path, SPINE, *tree, f"collective.timeout={trip_ps}ps", text=RACKS)
 
 
 def test_sharp_needs_no_timers_and_nothing_is_dropped(tmp_path: Path) -> None:
-    variant = only(tmp_path, SHARP, "topology.switch=ideal", "codec={kind: none}", text=RACKS)
+    variant = only(
+        tmp_path, SHARP, "collective.slots=16", "topology.switch=ideal", "codec={kind: none}", text=RACKS
+    )
     job = job_of(variant)
 
     assert (job.program.name, job.overflow, job.unit_packets) == ("tree", Overflow.WRAP, 1)

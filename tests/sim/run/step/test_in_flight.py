@@ -31,7 +31,7 @@ codec: {kind: fixed_point}
 collective: {kind: in_network, program: switchml, slots: 16, frame: udp-256}
 """
 BUCKETS = 6
-SWITCH = ("collective={kind: in_network, program: switchml, slots: 16, frame: udp-256}",)
+SWITCH = ("collective={kind: in_network, program: switchml, slots: 16, timeout: released, frame: udp-256}",)
 ATP = ("topology.hosts=5", "codec.factor=1000", "collective={kind: in_network, program: atp, frame: atp}")
 RING = ("collective={kind: ring, frame: udp-256, window: 32}",)
 TRAINED = ("workload={kind: training, model: mlp, batch: 64, steps: 3, bucket: 8KB}",)
