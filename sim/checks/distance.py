@@ -27,8 +27,8 @@ def lost_note(codec: Codec, journal: Journal) -> str:
     if not lost or any(loss.sums[2] for loss in losses):
         return ""
     return (
-        f"all totals are zero, and the sums of the gradients are not, in {len(lost)} of {len(losses)} rounds: "
-        f"the values are lost in encoding; use {codec.remedy}"
+        f"all totals are zero, and the sums of the gradients are not, in {len(lost)} of {len(losses)} "
+        f"rounds: the values are lost in encoding; use {codec.remedy}"
     )
 
 
