@@ -51,7 +51,8 @@ def _mend(scenario: dict[str, Any], mistake: ScenarioError) -> bool:
     if "nothing to do" in text and "groups" in text and _with_groups(scenario):
         return True
     if "cannot stand in" in text:
-        return any([_without_shape(settings.get("collective")) for settings in _all_settings(scenario)])
+        changed = [_without_shape(settings.get("collective")) for settings in _all_settings(scenario)]
+        return any(changed)
     if "too short" in text and "timeout" in parts[-1] and "(default)" in mistake.path:
         return _with_timeouts(scenario)
     if "adders that wrap" in text and _without_everywhere(scenario, ["collective", "overflow"]):
