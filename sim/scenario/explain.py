@@ -178,7 +178,7 @@ def _follow(tree: Node, section: type[Section], location: Iterable[str | int]) -
 def _child(node: Node, part: str | int) -> Node | None:
     """A child of a node; list items go by number here, regardless of their names."""
     if isinstance(part, int) and isinstance(node.value, tuple):
-        return node.value[part]
+        return node.value[part] if part < len(node.value) else None  # a list that has too few items
     return node.children.get(str(part))
 
 
@@ -214,10 +214,15 @@ def _kinds_of(annotation: Any) -> list[str]:
     return [kind for member in _members(annotation) for kind in _kinds(member)]
 
 
+_FEW = "write as many as the default has; `netfold schema` describes every key"
+
+
 def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
     found = details["input"] if position.missing else position.node.plain
     context: Mapping[str, Any] = details.get("ctx", {})
     match details["type"]:
+        case "missing" if isinstance(position.node.value, tuple):
+            return position.node.error(f"has too few items: {len(position.node.value)}", _FEW)
         case "missing":
             return missing_key(position.node, position.key, position.meaning)
         case "extra_forbidden" | "unexpected_keyword_argument":

@@ -97,14 +97,16 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
 def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
     """Buckets of tensors by a rule; a single vector is cut into the rule's pieces.
 
-    `ready_shares` of the tensors are as for `layers_of`.
+    `ready_shares` of the tensors are as for `layers_of`; the pieces of a vector are ready when it is.
 
     Raises
     ------
     FusionError
         The rule's options do not fit these layers.
     """
-    tensors = pieces_of(tensors, fusion)
+    pieces = pieces_of(tensors, fusion)
+    if len(pieces) > len(tensors):
+        tensors, ready_shares = pieces, tuple(ready_shares) * len(pieces)
     layers = layers_of(tensors, ready_shares=ready_shares)
     return fuse(tensors, layers, fusion.partition(layers))
 

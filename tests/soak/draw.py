@@ -61,6 +61,8 @@ class _Drawing:
         self.are_jobs = bool(self.others) and (self.comes or self.scene.maybe(0.3))
         self.has_jobs |= self.are_jobs
         self.scene.workers = self.scene.one(1, 2, 2, 2, 3, 3, 4, 4, 5)
+        if any("hierarchical" in kinds.values() for kinds in (self.first, *self.others)):
+            self.scene.workers = self.scene.one(4, 4, 4, 6)
         jobs = 1 + (len(self.others) if self.are_jobs else self.has_jobs)
         most = self.scene.workers * jobs
         most += sum("parameter_server" in one.values() for one in (self.first, *self.others))

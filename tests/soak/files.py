@@ -56,6 +56,11 @@ def recording(scene: Scene) -> str:
         write_recording(Path(folder) / "recorded", steps=scene.one(1, 2), ranks=scene.workers)
         for path in sorted((Path(folder) / "recorded").iterdir()):
             scene.files[f"recorded/{path.name}"] = path.read_bytes()
+    trace = json.loads(scene.files["recorded/trace.json"])
+    for rank in (one for step in trace["steps"] for one in step["ranks"]):
+        for key in ("ready_ns", "bucket_ready_ns"):  # of many ranks, the last would be ready after the pass
+            rank[key] = [min(time_ns, rank["backward_end_ns"]) for time_ns in rank[key]]
+    scene.files["recorded/trace.json"] = json.dumps(trace).encode()
     return "recorded"
 
 

@@ -12,6 +12,7 @@ import networkx as nx
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from tests.soak import files
+from tests.soak.language import language
 from tests.soak.values import Fix, Hint, Scene, Section
 
 GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph id="g" edgedefault="undirected">
@@ -72,8 +73,9 @@ def jellyfish(scene: Scene, found: Section) -> None:
 
 
 def dragonfly(scene: Scene, found: Section) -> None:
-    groups, routers = scene.one(2, 3), scene.one(1, 2)
-    found |= {"groups": groups, "routers_per_group": routers, "global_links": scene.one(2, 2, 3)}
+    routers, links = scene.one(1, 2), scene.one(1, 2, 2)
+    groups = scene.chance.randint(max(2, links + 1), max(2, routers * links + 1))
+    found |= {"groups": groups, "routers_per_group": routers, "global_links": links}
     found["hosts_per_router"] = _up(scene.hosts, groups * routers)
 
 
@@ -426,6 +428,23 @@ PROGRAM_KEYS = {
 }
 
 
+def hierarchical(scene: Scene, found: Section) -> None:
+    """Groups of some of the workers; the key is that which there is."""
+    windows(scene, found)
+    keys = {key for key in ("groups", "group_size", "group_count") if key in language_keys("hierarchical")}
+    for key in sorted(keys)[1:] if scene.maybe(0.5) else sorted(keys)[:-1]:
+        found.pop(key, None)
+    if not keys & set(found) and scene.maybe(0.9):
+        key = scene.one(*sorted(keys))
+        found[key] = HINTS[f"collective.{key}"](scene)
+
+
+def language_keys(kind: str) -> set[str]:
+    """The keys of a kind of collective."""
+    prefix = f"collective[{kind}]."
+    return {key.removeprefix(prefix) for key in language().keys if key.startswith(prefix)}
+
+
 def frame(scene: Scene, found: Section) -> None:
     found |= {"words": scene.one(1, 32, 64, 256), "overhead": scene.one("82B", "82B", "20B")}
     for key in ("first", "last"):
@@ -558,9 +577,9 @@ HINTS: dict[str, Hint] = {
     "*.timeout_max": of("4ms", "100ms"),
     "*.slot_timer": of("5us", "50us", "1ms"),
     "*.chunk": of("256B", "4KiB", "64KiB"),
-    "collective.groups": of("rack", "rack", "island", 1, 2, 3),
-    "collective.group_size": of(1, 2, 3),
-    "collective.group_count": of(1, 2, 3),
+    "collective.groups": of(2, 2, 2, 2, 2, "rack", "island", 1),
+    "collective.group_size": of(2, 2, 2, 1, 3),
+    "collective.group_count": of(2, 2, 2, 1, 3),
     "collective.servers": of(1, 1, 2),
     "collective.placement": of("pack", "spread", "beside_workers", ["h0"], ["h1"]),
     "published.source": of("table 3"),
@@ -644,6 +663,7 @@ FIXES: dict[str, Fix] = {
     "codec[bird_plus]": bird_plus,
     "collective": windows,
     "collective[in_network]": in_network,
+    "collective[hierarchical]": hierarchical,
     "collective.inner[in_network]": in_network,
     "collective.outer[in_network]": in_network,
     "collective.inner[torus_2d]": grid,

@@ -10,6 +10,7 @@ which n workers have the values x, where M is the largest magnitude of the round
                            to a step that is never finer than n · 2^-127; eight times that where the exponents
                            may be a forecast, which may be three too high
     exact                  the correctly rounded sum
+    halves                 n · 2^-11 · Σ|x|, and half of the smallest half: every addition rounds to a half
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ def slack_of(codec: Any, wide: Doubles) -> Doubles:
         return rounded + workers * 2.0**-24 * magnitude + workers / (2 * factor)
     if codec.kind == "none":
         return workers * (2.0**-24 * magnitude + TINY)
+    if codec.kind == "fp16":
+        return workers * (1.01 * 2.0**-11 * magnitude + 2.0**-25)
     if is_float(codec):
         return np.full_like(magnitude, 2.0**-12 * largest * workers + workers * TINY)
     coarser = 8 if codec.kind == "auto" or getattr(codec, "schedule", "") == "concurrent" else 1

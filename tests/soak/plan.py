@@ -374,6 +374,10 @@ AVOIDED: tuple[Callable[[Choice], bool], ...] = (
         had.get("faults") in _OF_WORKERS
         and (had.get("admission") == "fifo" or "jobs.arrivals" in had or "jobs.fallback" in had)
     ),
+    lambda had: (
+        had.get("codec") in ("sasg", "sasg_summed", "marsit")
+        and had.get("workload", "training") != "training"
+    ),
     lambda had: had.get("device") == "measured" and had.get("workload", "training") != "training",
     lambda had: had.get("device") == "trace" and had.get("workload", "synthetic") != "synthetic",
     lambda had: "jobs.arrivals" in had and had.get("admission") == "reserved",

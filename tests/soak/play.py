@@ -38,6 +38,7 @@ from tests.soak.mend import ROUNDS_MAX, mended
 
 # Names of netfold's records and checks, in one place.
 NAMES = {"finishes": "finishes", "network": ("conservation", "switches_add_up"), "merges": "merges_are_exact"}
+NEVER_CAME = "never got hosts and slots"
 # Acceptable outcomes …
 EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and reported"
 STUCK, FAIL, GIVEN_UP, REFUSED = (
@@ -341,6 +342,8 @@ def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> V
     if finishes.verdict == "stuck":
         if not _may_be_stuck(drawn, plan):
             return Verdict(FALSE_ALARM, f"stuck, and no fault explains it: {finishes.detail}")
+        if NEVER_CAME in finishes.detail:  # the job that it waits for says why
+            return Verdict(STUCK, finishes.detail)
         has_cause = any(word in finishes.detail.lower() for word in ("cause", "crash"))
         return Verdict(STUCK if has_cause and job.facts.diagnosis else UNREPORTED, finishes.detail)
     if finishes.verdict == "fail":

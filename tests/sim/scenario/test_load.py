@@ -136,6 +136,18 @@ def test_training_and_named_hosts(tmp_path: Path) -> None:
     assert switch.workers.placement == ("h3", "h1")
 
 
+@pytest.mark.parametrize(("betas", "count"), [("[0.5]", 1), ("[]", 0)])
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_a_list_with_too_few_items_is_refused_in_words(
+    tmp_path: Path, kind: str, betas: str, count: int
+) -> None:
+    training = f"kind: training\n  model: ncf\n  optimizer: {{kind: {kind}, betas: {betas}}}"
+    text = changed("kind: synthetic\n  elements: 1000\n  density: 5%", training)
+
+    with pytest.raises(ScenarioError, match=f"workload.optimizer.betas: has too few items: {count}"):
+        load(write(tmp_path, text))
+
+
 def test_the_command_line_wins_over_variants_and_can_address_one(tmp_path: Path) -> None:
     path = write(tmp_path, changed("  - name: switch", "  - name: switch\n    workload: {elements: 5}"))
 

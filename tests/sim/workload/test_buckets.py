@@ -109,6 +109,16 @@ def test_neighbours_are_cut_as_views_and_others_as_copies() -> None:
     assert (views.copies, copies.copies) == (False, True)
 
 
+@pytest.mark.parametrize("shares", [(), (0.75,)])
+def test_pieces_of_a_vector_are_ready_when_it_is_where_that_is_known(shares: tuple[float, ...]) -> None:
+    """One all-reduce of a trace has a time; without one, gradients come at an even rate."""
+    vector = (Tensor("all-reduce", (10,), "all-reduce"),)
+    buckets = fused(vector, BySize(20), shares).buckets
+
+    assert [bucket.elements for bucket in buckets] == [5, 5]
+    assert [bucket.ready_share for bucket in buckets] == ([0.75, 0.75] if shares else [0.5, 1.0])
+
+
 @given(st.integers(1, 300), st.integers(1, 400))
 def test_a_vector_is_cut_into_equal_pieces(elements: int, size_bytes: int) -> None:
     vector = (Tensor("gradient", (elements,), ""),)
