@@ -48,7 +48,7 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + "variants:\n  - name: b\n  - {name: a, workers: 2}\n")
 
     printed = json.loads(json.dumps(outcome.as_dict(), allow_nan=False))
-    keys = "scenario seed verdict run_dir variants warnings injected engine"
+    keys = "scenario seed verdict run_dir variants warnings injected engine isa pinned"
     assert set(keys.split()) == set(printed)
     assert (printed["scenario"], printed["seed"], printed["verdict"]) == ("tiny", 7, "pass")
     assert load(Path(printed["run_dir"])).summary["variants"] == printed["variants"]
@@ -150,7 +150,7 @@ def test_what_a_ring_sends(tmp_path: Path) -> None:
     data_bytes = 3 * 4 * 4 * frame.wire_bytes(256, first=False, last=False)
     assert data_bytes + 3 * 3 * frame.ack_bytes <= found["wire_bytes_up"]
     assert found["wire_bytes_up"] <= data_bytes + 3 * 4 * frame.ack_bytes
-    assert (found["compression_ratio"], found["merges_verified"]) == (1.0, False)
+    assert (found["compression_ratio"], found["merges_verified"]) == (1.0, True)
 
 
 def reference_round(spec: SyntheticSpec, codec: Codec, workers: int, seed: int) -> tuple[int, float]:
