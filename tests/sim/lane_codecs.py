@@ -100,7 +100,8 @@ class CodesEncoder(Encoder):
         (merged,) = yield (Message(codes, Merge.TABLE_ADD, "codes", table=TABLE, lane_bits=self.lane_bits),)
         sums = merged.words.view(LANES[self.lane_bits])[: gradient.size].astype(np.float64)
         total = (2 * sums / LEVELS - round.workers) * unit
-        return Decoded(total.astype(np.float32), gradient)
+        put_in = (2 * levels.astype(np.float64) / LEVELS - 1) * unit
+        return Decoded(total.astype(np.float32), put_in.astype(np.float32))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ topology: {kind: star, hosts: 16, rate: 100Gbps, delay: 1us, switch: ideal}
 workers: 8
 workload: {kind: synthetic, elements: 1048576}
 codec: {kind: fixed_point}
-collective: {kind: in_network}
+collective: {kind: in_network, slots: 512}
 """
 SMALL = LANES.replace("1048576", "1000")
 VOTES, SIGNS = "codec={kind: votes}", "codec={kind: signs}"

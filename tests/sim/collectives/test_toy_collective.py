@@ -115,7 +115,7 @@ def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
         "kind": "gather",
         "frame": "roce-1024",
         "window": 64,
-        "timeout": "1ms",
+        "timeout": "85.5968us",
     }
 
 

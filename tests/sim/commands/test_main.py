@@ -50,7 +50,14 @@ def outcome(verdict: str) -> Any:
         "infinite_entries": 0,
     }
     check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
-    variant = {"name": "only", "verdict": verdict, "checks": [check], "metrics": metrics, "references": []}
+    variant = {
+        "name": "only",
+        "verdict": verdict,
+        "checks": [check],
+        "metrics": metrics,
+        "references": [],
+        "bounds": [],
+    }
     summary = {"verdict": verdict, "variants": [variant], "warnings": [], "injected": []}
     return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
 

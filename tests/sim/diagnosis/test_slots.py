@@ -418,7 +418,7 @@ def test_a_worker_that_a_tree_waits_for() -> None:
 
 def test_the_text_of_many_causes_is_short() -> None:
     """Five messages, each over its own link that loses every packet, and nine idle workers."""
-    flows = [WaitingFlow(host, (host + 1) % 4, 0, NOW_PS - 10**12, 100) for host in range(4)]
+    flows = [WaitingFlow(host, (host + 1) % 4, 0, 0, NOW_PS - 10**12, 100) for host in range(4)]
     links = {f"h{host}->s0": LinkOutcomes(3, 3, 0) for host in range(4)}
 
     text = str(
@@ -454,7 +454,7 @@ def test_a_server_that_receives_nothing() -> None:
 
 
 def test_messages_between_hosts() -> None:
-    flows = (WaitingFlow(0, 1, 0, NOW_PS - 10**12, 100), WaitingFlow(1, 2, 0, NOW_PS - 10**12, 100))
+    flows = (WaitingFlow(0, 1, 0, 0, NOW_PS - 10**12, 100), WaitingFlow(1, 2, 0, 0, NOW_PS - 10**12, 100))
     dead = snapshot(
         flows=flows, node_events=(NodeEvent(0, 2, CRASHED),), links={"s0->h0": LinkOutcomes(3, 3, 0)}
     )
@@ -492,7 +492,7 @@ def test_jobs_are_named() -> None:
     seen = snapshot(
         names=["a", "b", "c"],
         jobs=[JobOnSwitch(1, JOB)],
-        flows=[WaitingFlow(0, 1, 0, NOW_PS - 10**12, 100, owner=2)],
+        flows=[WaitingFlow(0, 1, 0, 0, NOW_PS - 10**12, 100, owner=2)],
         activities={(0, 5): "has crashed", (1, 2): "waits for 'values'", (2, 0): "waits for 'values'"},
     )
 
@@ -604,7 +604,7 @@ def test_losses_come_before_disturbances() -> None:
 
 
 def test_a_known_cause_comes_before_an_unknown_one() -> None:
-    flows = [WaitingFlow(0, 1, 0, NOW_PS - 10**12, 100), WaitingFlow(2, 3, 0, NOW_PS - 10**12, 100)]
+    flows = [WaitingFlow(0, 1, 0, 0, NOW_PS - 10**12, 100), WaitingFlow(2, 3, 0, 0, NOW_PS - 10**12, 100)]
 
     text = str(
         diagnose(Inside(), snapshot(flows=flows, links={"h2->s0": LinkOutcomes(3, 3, 0)}))

@@ -37,9 +37,9 @@ def refused(folder: Path, *lines: str) -> str:
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("switchml", ("roce-1024", 512, 4)),
-        ("tree", ("roce-2048", 16, 1)),
-        ("atp", ("atp", 100, 1)),
+        ("switchml", ("roce-1024", "auto", 4)),
+        ("tree", ("roce-2048", "auto", 1)),
+        ("atp", ("atp", "auto", 1)),
     ],
 )
 def test_defaults(tmp_path: Path, program: str, expected: tuple[str, int, int]) -> None:
@@ -52,7 +52,12 @@ def test_defaults(tmp_path: Path, program: str, expected: tuple[str, int, int]) 
 
 def test_timed_slots_need_their_timer(tmp_path: Path) -> None:
     found = collective(tmp_path, "program: timed", "slot_timer: 1ms")
-    assert (found.frame, found.slots, found.message_packets, found.slot_timer) == ("udp-1024", 512, 1, 10**9)
+    assert (found.frame, found.slots, found.message_packets, found.slot_timer) == (
+        "udp-1024",
+        "auto",
+        1,
+        10**9,
+    )
 
     assert refused(tmp_path, "program: timed") == (
         "FILE:6: collective.slot_timer: program timed needs a slot timer\n  for example slot_timer: 1ms"

@@ -31,7 +31,7 @@ def test_numbers_beyond_all_use_are_refused(tmp_path: Path, key: str, number: in
         plan(tmp_path, f"workload={{{KEYS[key].format(number)}}}")
 
     assert key in str(caught.value)
-    assert f"must be at most 9,007,199,254,740,992, found {number}" in str(caught.value)
+    assert f"must be at most 9007199254740992, found {number}" in str(caught.value)
 
 
 def test_a_tensor_has_as_many_elements_as_it_has() -> None:

@@ -95,7 +95,7 @@ def test_what_a_run_records(tmp_path: Path) -> None:
         "kind": "torus_2d",
         "frame": "roce-1024",
         "window": 512,
-        "timeout": "1ms",
+        "timeout": "574.66688us",
         "rows": 3,
         "columns": 4,
     }
