@@ -137,7 +137,9 @@ def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
     assert shares == pytest.approx([1, 1])
     assert comparison.frame["variant"].to_list() == ["dense", "sparse"] * 2
     assert comparison.frame["aggregation_elements_per_s_ratio"].to_list()[2:] == [1, 1]
-    assert comparison.frame["aggregation_elements_per_s_ratio"][0] < 0.5
+    assert (
+        0.1 < comparison.frame["aggregation_elements_per_s_ratio"][0] < 1
+    )  # a tenth of the rate, and latency
     assert "(baseline)" in str(comparison)
     assert comparison._repr_html_().startswith("<pre")
 

@@ -12,7 +12,7 @@ from tests import ROOT
 
 PACKAGES = ("homomorphic", "switch", "topologies", "sim", "netfold/torch")
 TEXTS = {".py", ".md", ".yaml", ".toml", ".html", ".json", ".txt"}
-LINES_MAX = 350
+LINES_MAX = 800
 UNDONE = ("NotImplemented" + "Error", "TO" + "DO", "FIX" + "ME")  # not to find themselves here
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests import ROOT
 
 FOLDERS = ("homomorphic", "sim", "switch", "topologies")
-TESTING = tuple(f"testing/{name}.py" for name in ("__init__", "cases", "law", "steps"))
+TESTING = tuple(f"testing/{name}.py" for name in ("__init__", "cases", "law", "many", "steps", "team"))
 OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "spelling.py", *TESTING)
 
 

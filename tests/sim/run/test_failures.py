@@ -54,7 +54,7 @@ def faulty(folder: Path, fault: str, *sets: str, text: str = SWITCHML) -> RunSum
 
 
 def test_a_link_that_loses_everything(tmp_path: Path) -> None:
-    summary = faulty(tmp_path, "{kind: loss, rate: 100%, links: ['h1->s0']}")
+    summary = faulty(tmp_path, "{kind: loss, rate: 100%, links: ['h1->s0']}", "collective.slots=512")
 
     assert (summary.exit_code, summary.verdict) == (1, "stuck")
     detail = summary.detail("tiny", "finishes")
@@ -108,7 +108,8 @@ def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> Non
 
 def test_copies_that_come_late(tmp_path: Path) -> None:
     """Taken for the next unit of their slot: a wrong sum, and SwitchML does not notice. netfold does."""
-    summary = faulty(tmp_path, "{kind: duplicate, rate: 3%, delay: 20us, links: ['h*->s0']}")
+    late = "{kind: duplicate, rate: 3%, delay: 20us, links: ['h*->s0']}"
+    summary = faulty(tmp_path, late, "collective.slots=512", "collective.timeout=released")
 
     assert (summary.exit_code, summary.verdict) == (1, "fail")
     assert summary.checks("tiny") == {

@@ -49,7 +49,7 @@ def test_slots_follow_each_other_in_order_of_jobs(tmp_path: Path) -> None:
     variant = only(tmp_path, "jobs.a.collective.slots=100", "jobs.b.collective.slots=64", text=TWO)
     assert slots(variant) == [(0, 100), (100, 64)]
     # A ring takes none.
-    assert slots(only(tmp_path, RING_B, text=TWO)) == [(0, 512)]
+    assert slots(only(tmp_path, "jobs.a.collective.slots=100", RING_B, text=TWO)) == [(0, 100)]
 
 
 def test_jobs_on_one_switch_share_its_loopback(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ REFUSED = [
     ),
     (
         ("jobs.b.collective.timeout=1us",),
-        "--set: jobs.b.collective.timeout: 1us is too short: a full window's round trip takes 16.9us "
+        "--set: jobs.b.collective.timeout: 1us is too short: a full window's round trip takes 6.58us "
         "on the idle network, so packets would be sent again without need\n"
-        "  use more than 16.9us, or a smaller window (collective.slots)",
+        "  use more than 6.58us, or a smaller window (collective.slots)",
     ),
 ]
 

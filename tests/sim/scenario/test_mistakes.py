@@ -51,8 +51,8 @@ SETS = [
         "topolgy.rate=1",
         "--set: topolgy.rate: unknown key 'topolgy'\n"
         "  did you mean 'topology'? allowed: name, description, seed, baseline, profiles, topology, routing, "
-        "workers, hosts, workload, device, overlap, codec, collective, published, faults, jobs, admission, variants, "
-        "sweep",
+        "workers, hosts, workload, device, overlap, codec, collective, published, faults, jobs, admission, "
+        "variants, sweep",
     ),
     (
         "variants.ring.seed=1",

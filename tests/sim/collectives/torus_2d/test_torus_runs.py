@@ -100,7 +100,7 @@ def test_a_torus_that_miscounts_a_worker(
 
     failed = failures(tmp_path, given)
 
-    assert set(failed) == {"merges_are_right"}
+    assert set(failed) == {"merges_are_right", "sum_is_right"}
     assert re.match(
         r"worker \d+'s bits survive (more|less) often than its weight allows", failed["merges_are_right"]
     )
@@ -115,7 +115,7 @@ def test_a_torus_that_drops_a_workers_floats(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Engine, "begin", begin)
     failed = failures(tmp_path, scenario("toy_float", 5, collective=torus(rows=2)))
 
-    assert set(failed) == {"merges_are_right"}
+    assert set(failed) == {"merges_are_right", "sum_is_right"}
     assert "on the torus, as worker 0 (row 0, column 0) got it" in failed["merges_are_right"]
 
 
