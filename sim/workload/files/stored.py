@@ -53,7 +53,8 @@ def header(path: Path, file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     except (ValueError, EOFError, TypeError, SyntaxError, OverflowError, MemoryError):
         raise damaged(path, "numpy.save or savez") from None
     if dtype.hasobject or dtype.subdtype or dtype.itemsize == 0 or not _is_possible(shape, dtype):
-        raise damaged(path, "numpy.save or savez", f"no array of {dtype} has the shape {shape}")
+        reason = "" if dtype.hasobject else f"no array of {dtype} has the shape {shape}"
+        raise damaged(path, "numpy.save or savez", reason)
     return shape, is_fortran, dtype
 
 
