@@ -156,7 +156,7 @@ def test_bcube_servers_share_switches_where_one_digit_differs() -> None:
         assert [name.partition("s")[0] for name in shared] == (
             [f"level{differ[0]}"] if len(differ) == 1 else []
         )
-    assert graph.nodes["port5"] == {"kind": "switch", "tier": 1, "profile": "plain"}
+    assert graph.nodes["port5"] == {"kind": "switch", "tier": 1, "profile": "plain", "server": 5}
     assert graph.nodes["level2s0"]["tier"] == 4
     assert {graph.degree[name] for name in switches(graph) if name.startswith("level")} == {n}
 
