@@ -392,7 +392,7 @@ def in_network(scene: Scene, found: Section) -> None:
     elif found.get("frame") == "atp":
         found.pop("frame")
     if program in ("switchml", "timed", "atp") and scene.maybe(0.9):
-        found |= {"timeout": scene.one("300us", "2ms"), "first_timeout": "2ms"}
+        found |= {"timeout": scene.one("auto", "released", "300us", "2ms")}
         if program != "atp":
             found["timeout_max"] = "4ms"
     if program == "timed":
@@ -565,14 +565,14 @@ HINTS: dict[str, Hint] = {
     "codec.memory_gbps": of(100.0, 1000.0),
     "codec.fraction_bits": of(8, 20, 24),
     "collective.window": of(1, 4, 32, 512),
-    "collective.slots": of(4, 8, 64),
+    "collective.slots": of("auto", "auto", 4, 8, 64),
     "collective.entries": of(100, 200, 20_000),
     "collective.message_packets": of(1, 2, 4),
     "collective.aggregators": of("auto", "one", "tree", "tree", "tor", "core", 1, 2),
     "collective.trees": of(1, 1, 2),
     "collective.inner.trees": of(1, 2),
     "collective.outer.trees": of(1, 2),
-    "*.timeout": of("300us", "2ms"),
+    "*.timeout": of("auto", "auto", "released", "300us", "2ms"),
     "*.first_timeout": of("300us", "2ms"),
     "*.timeout_max": of("4ms", "100ms"),
     "*.slot_timer": of("5us", "50us", "1ms"),
