@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew
-WANTED = 5  # of each pair, and some more
+WANTED = 6  # of each pair, and some more
 LATE = 0.5  # part of a period after which what came up least often begins, long list or not
 HARD = 150  # kinds of the one section times kinds of the other
 REFUSED = 0.15  # share of scenarios that begin with kinds that netfold refuses together

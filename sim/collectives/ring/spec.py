@@ -12,7 +12,9 @@ a segment while the last are on their way: the same words at the rate of a link.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import (
@@ -35,13 +37,14 @@ if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "ring"
+CHANNELS_MAX = 1024  # real libraries open some tens; each has transfers of its own in every step
 
 
 class RingSection(HostSection):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
-    channels: Count = 1
+    channels: Annotated[Count, Field(le=CHANNELS_MAX)] = 1
     """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""
     chunk: Chunk | None = None
     """Payload of a segment that a host receives before it merges or forwards it; by default all of it."""

@@ -348,7 +348,7 @@ def test_lanes_that_just_fit_run(tmp_path: Path, sets: tuple[str, ...]) -> None:
 )
 def test_jobs_of_different_lanes_on_one_switch(tmp_path: Path, switch: str, refusal: str) -> None:
     """The registers of a pipeline have one width; memory can hold any."""
-    text = SMALL.replace("workers: 8", "workers: 4").replace("collective: {kind: in_network}", "")
+    text = SMALL.replace("workers: 8", "workers: 4").replace("collective: {kind: in_network, slots: 512}", "")
     text += (
         "collective: {kind: in_network, frame: {words: 16, overhead: 82B}, slots: 64}\n"
         "jobs: [{name: a, codec: {kind: codes}}, {name: b, codec: {kind: fixed_point}}]\n"

@@ -109,7 +109,7 @@ def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> Non
 def test_copies_that_come_late(tmp_path: Path) -> None:
     """Taken for the next unit of their slot: a wrong sum, and SwitchML does not notice. netfold does."""
     late = "{kind: duplicate, rate: 3%, delay: 20us, links: ['h*->s0']}"
-    summary = faulty(tmp_path, late, "collective.slots=512", "collective.timeout=released")
+    summary = faulty(tmp_path, late, "collective.slots=512")
 
     assert (summary.exit_code, summary.verdict) == (1, "fail")
     assert summary.checks("tiny") == {
