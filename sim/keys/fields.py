@@ -137,9 +137,9 @@ def is_name(value: object) -> bool:
     return re.fullmatch(NAME_PATTERN, value) is not None
 
 
-def count_of(least: int) -> Any:
-    """The type of whole numbers of at least this, and at most `COUNT_MAX`."""
-    return Annotated[int, Field(ge=least, le=COUNT_MAX), BeforeValidator(_whole)]
+def count_of(least: int, most: int = COUNT_MAX) -> Any:
+    """The type of whole numbers from the least to the most."""
+    return Annotated[int, Field(ge=least, le=most), BeforeValidator(_whole)]
 
 
 def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:

@@ -135,11 +135,14 @@ def scene(**changes: Any) -> Drawn:
         ({"codec": {"kind": "exact"}}, EXACT),
         ({"faults": [FLIPS]}, FAIL),
         ({"faults": [{"kind": "worker_crash", "worker": 1, "at": "0us"}]}, STUCK),
-        ({"workers": 4}, REFUSED),
     ],
 )
 def test_outcomes_of_scenarios(changes: dict[str, Any], kind: str) -> None:
     assert play(scene(**changes)).kind == kind
+
+
+def test_what_breaks_a_rule_on_purpose_is_refused_and_nothing_else_is_run() -> None:
+    assert play(replace(scene(workers=4), broken="more workers than hosts")).kind == REFUSED
 
 
 def test_wrong_sums_that_no_check_finds_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

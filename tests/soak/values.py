@@ -22,6 +22,8 @@ OPTIONAL = 0.3  # share of keys with a default that are written
 SHORT = 0.15  # share of sections written in a short form, where their kind has one
 NULL = 0.04  # share of keys that may be null and are
 
+FEW = 64  # of anything that has no hint: runs stay small
+
 
 @dataclass
 class Scene:
@@ -109,7 +111,8 @@ class Values:
     def integer(self, option: Schema) -> int:
         least = int(option.get("minimum", 1))
         default = option.get("default")
-        most = int(option.get("maximum", max(least + 3, default if isinstance(default, int) else 0)))
+        usual = max(least + 3, default if isinstance(default, int) else 0)
+        most = min(int(option.get("maximum", usual)), max(usual, FEW))  # a limit of 2^53 is none
         return self.scene.one(least, min(most, least + 1), self.scene.chance.randint(least, most))
 
     def number(self, option: Schema) -> float:

@@ -12,9 +12,7 @@ a segment while the last are on their way: the same words at the rate of a link.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import (
@@ -31,7 +29,7 @@ from netfold.sim.collectives.estimate import estimate_by
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys.fields import count_of
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext
@@ -44,7 +42,7 @@ class RingSection(HostSection):
     """Ring all-reduce between the hosts: reduce-scatter, then all-gather."""
 
     kind: Literal["ring"]
-    channels: Annotated[Count, Field(le=CHANNELS_MAX)] = 1
+    channels: count_of(1, most=CHANNELS_MAX) = 1  # type: ignore[valid-type]
     """Rings that carry an equal share each; every other one goes backward, and each begins one worker on."""
     chunk: Chunk | None = None
     """Payload of a segment that a host receives before it merges or forwards it; by default all of it."""

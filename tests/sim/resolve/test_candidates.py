@@ -254,3 +254,9 @@ def test_many_switches_of_a_large_network_are_not_all_compared(tmp_path: Path) -
 
     assert points(tmp_path, *sets)[0] == "spine0"
     assert plan(tmp_path, *sets, "collective.slots=1", text=RACKS)
+
+
+def test_the_least_traffic_of_no_switch_is_an_error_in_words(tmp_path: Path) -> None:
+    told = refused(tmp_path, "topology.switch=sharp", "collective.tree=traffic", TREE, text=RACKS)
+
+    assert "sharp runs program tree alone, found switchml" in told

@@ -68,7 +68,7 @@ class Candidates:
         usual: Iterator[tuple[Tree, ...]]
         if self.section.trees > 1:
             usual = iter([self._parallel(roots)])
-        elif self.section.tree == "traffic" and self.section.switch == "auto":
+        elif self.section.tree == "traffic" and self.section.switch == "auto" and self._shapes.able:
             usual = iter([(self._shapes.least_traffic(),)])
         else:
             yield from self._fastest(roots)

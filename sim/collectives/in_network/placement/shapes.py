@@ -49,6 +49,11 @@ class Shapes:
             return 1
         return self.wanted if isinstance(self.wanted, int) else None
 
+    @property
+    def able(self) -> list[int]:
+        """Nodes that can add up."""
+        return [node for node in range(len(self._network.nodes)) if self._can_add_up(node)]
+
     def allows(self, name: str) -> bool:
         """Whether a switch, by its place in the network, may aggregate."""
         if self.wanted == "tor":
@@ -71,8 +76,7 @@ class Shapes:
     def least_traffic(self, root: int | None = None) -> Tree:
         """The tree with the least traffic, with any root or this one."""
         if root not in self._least:
-            able = [node for node in range(len(self._network.nodes)) if self._can_add_up(node)]
-            search = TrafficSearch(self.graph, self._network, self.hosts, able, root, self.points_max)
+            search = TrafficSearch(self.graph, self._network, self.hosts, self.able, root, self.points_max)
             self._least[root] = search.best()
         return self._least[root]
 

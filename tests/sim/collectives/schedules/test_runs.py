@@ -124,6 +124,7 @@ def test_codecs_whose_workers_may_be_absent_run_too(tmp_path: Path) -> None:
         ),
         ("{kind: tree, trees: 3}", "collective.trees"),
         ("{kind: ring, channels: 0}", "collective.channels: must be at least 1, found 0"),
+        ("{kind: ring, channels: 1025}", "collective.channels: must be at most 1024, found 1025"),
         ("{kind: ring, chunk: 3B}", "must be at least 4B, found '3B'"),
         ("{kind: halving_doubling, window: 8}", "a window of 8 packets is smaller than ack_every, 16"),
     ],
