@@ -23,7 +23,8 @@ def beyond_note(journal: Journal) -> str:
 def lost_note(codec: Codec, journal: Journal) -> str:
     """How many rounds decoded to nothing but zeros; empty if a round did not, or should have."""
     losses = [findings.loss for findings in journal.findings]
-    lost = [loss for loss in losses if loss.is_contributed and loss.sums[1] > 0]
+    sent = zip(journal.rounds, losses, strict=True)
+    lost = [loss for record, loss in sent if record.uploads and loss.sums[1] > 0]
     if not lost or any(loss.sums[2] for loss in losses):
         return ""
     return (

@@ -43,7 +43,6 @@ class Loss(Likeness):
     nonzeros: int = 0  # at worker 0
     union_nonzeros: int = 0  # at any worker
     largest: float = 0.0  # |total − Σ gradients|; infinite if either is not finite
-    is_contributed: bool = False  # some worker put something in
     is_exact: bool = True  # the total is Σ gradients, rounded once; of float32 additions: within their errors
 
     def add(self, total: Gradient, gradients: Sequence[Gradient], sums: Sums) -> None:

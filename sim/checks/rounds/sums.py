@@ -74,7 +74,6 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
         place = slice(sums.first, sums.first + sums.total.size)
         if is_all:
             _add_loss(loss, totals, place, sums, is_judged)
-        loss.is_contributed = loss.is_contributed or bool(sums.magnitude.any())
         if not whole:
             continue
         ideal, allowed = codec.ideal(sums), bound.of(sums)
