@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import splitmix64
+from netfold.homomorphic.kernels.keyed import splitmix64, splitmix64_plain
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
@@ -117,9 +117,15 @@ def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
     )
 
 
+def hashing_of(tables: Tables, tile: int) -> Hashing:
+    """Hashing of a tile, for `hypergraph`."""
+    key = splitmix64_plain(int(tables.key) + tile)
+    return Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), np.uint64(key))
+
+
 @inlined
 def _hashing_of(tables: Tables, tile: int) -> Hashing:
-    """Hashing of a tile."""
+    """Twin of `hashing_of` for kernels."""
     key = splitmix64(tables.key + np.uint64(tile))
     return Hashing(tables.setting, tables.lanes, tables.rows[tile], key)
 

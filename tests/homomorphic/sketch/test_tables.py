@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
-from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED, Hashing
+from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED
 from netfold.homomorphic.sketch.hypergraph import hypergraph, peeling_order, replay
 from netfold.homomorphic.sketch.tables import (
     MEMBERS_MAX,
     Tables,
     TileWords,
     add,
+    hashing_of,
     peel,
     rows_needed,
     scratch_for,
@@ -149,12 +150,6 @@ def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
         assert bool(expected.estimates) == is_failed[tile]
         if not is_failed[tile]:
             assert totals == expected.values == {one: sum_of[one] for one in choices}
-
-
-def hashing_of(tables: Tables, tile: int) -> Hashing:
-    """Hashing of a tile, as kernels have it."""
-    key = splitmix64_plain(int(tables.key) + tile)
-    return Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), np.uint64(key))
 
 
 @given(bucket=buckets())
