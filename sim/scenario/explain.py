@@ -187,8 +187,11 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     if annotation is TopologySection:
         return topology_sections()
     if get_origin(annotation) is Annotated:
-        annotation = annotation.__origin__
-    return getattr(annotation, "__args__", (annotation,))
+        return _members(annotation.__origin__)
+    parts = getattr(annotation, "__args__", (annotation,))
+    return tuple(
+        member for part in parts for member in (_members(part) if get_origin(part) is Annotated else (part,))
+    )
 
 
 def _is_section(annotation: Any) -> bool:

@@ -10,6 +10,7 @@ which n workers have the values x, where M is the largest magnitude of the round
                            to a step that is never finer than n · 2^-127; eight times that where the exponents
                            may be a forecast, which may be three too high
     exact                  the correctly rounded sum
+    unbiased random k      of k elements of n, n / k times the sum; of the others 0
     halves                 n · 2^-11 · Σ|x|, and half of the smallest half: every addition rounds to a half
 """
 
@@ -51,6 +52,13 @@ def broken_promise(codec: Any, gradients: Sequence[NDArray[Any]], totals: Sequen
     return ""
 
 
+def nmse(gradients: Sequence[NDArray[Any]], total: NDArray[Any]) -> float:
+    """‖total − Σ gradients‖² / ‖Σ gradients‖²; infinite where that has no number."""
+    true = np.array([math.fsum(column) for column in np.array(gradients, np.float64).T])
+    error, right = (math.fsum(one * one) for one in (np.float64(total) - true, true))
+    return 0.0 if error == 0 else error / right if right > 0 and math.isfinite(error) else math.inf
+
+
 def wrong_elements(
     codec: Any,
     gradients: Sequence[NDArray[Any]],
@@ -68,9 +76,11 @@ def wrong_elements(
         return np.ones(wide.shape[1:], bool)
     if holds is not None:
         wide = wide * holds
+    decoded = own.astype(np.float64)
+    if getattr(codec, "unbiased", False):
+        return wrong_samples(codec, wide, decoded)
     true = np.array([math.fsum(column) for column in wide.T])
     slack = slack_of(codec, wide)
-    decoded = own.astype(np.float64)
     with np.errstate(over="ignore"):
         nearest = true.astype(np.float32)
     with np.errstate(invalid="ignore"):
@@ -81,6 +91,19 @@ def wrong_elements(
     beyond = np.abs(true) + slack >= LARGEST
     wrong[beyond & ~np.isfinite(decoded)] = False  # a sum beyond float32 has no number
     wrong[known] = False
+    return wrong
+
+
+def wrong_samples(codec: Any, wide: Doubles, decoded: Doubles) -> NDArray[np.bool_]:
+    """Which elements of an unbiased sample are neither 0 nor the scaled sum; all, if there are too many."""
+    elements = decoded.size
+    count = math.ceil(codec.share * elements)
+    if np.count_nonzero(decoded) > count:
+        return np.ones(elements, bool)
+    scale = elements / count
+    true = scale * np.array([math.fsum(column) for column in wide.T])
+    slack = scale * slack_of(codec, wide) + 2.0**-23 * np.abs(true)
+    wrong: NDArray[np.bool_] = ~((np.abs(decoded - true) <= slack) | (decoded == 0))
     return wrong
 
 

@@ -26,10 +26,22 @@ from tests.soak import play as playing
 from tests.soak.coverage import Coverage
 from tests.soak.draw import Drawn, draw
 from tests.soak.drawn import units_of
-from tests.soak.judge import is_rounded, wrong_elements
+from tests.soak.judge import is_rounded, nmse, wrong_elements
 from tests.soak.language import language, pairs
 from tests.soak.plan import PERIOD
-from tests.soak.play import EXACT, FAIL, FINDINGS, HUNG, REFUSED, SILENT, STUCK, TRACEBACK, WITHIN, play
+from tests.soak.play import (
+    EXACT,
+    FAIL,
+    FINDINGS,
+    GIVEN_UP,
+    HUNG,
+    REFUSED,
+    SILENT,
+    STUCK,
+    TRACEBACK,
+    WITHIN,
+    play,
+)
 
 SLICES, PER_SLICE = 2, 10
 
@@ -249,3 +261,35 @@ def test_a_partial_sum_is_that_of_its_holders() -> None:
     assert not wrong_elements(codec(factor=1e6), gradients, np.array([1.0, 22.0]), holds, nothing).any()
     wrong = wrong_elements(codec(factor=1e6), gradients, np.array([11.0, 22.0]), holds, nothing)
     assert wrong.tolist() == [True, False]
+
+
+def test_the_judge_of_unbiased_samples() -> None:
+    """Of ten elements one is sent, ten times as large."""
+    made = codec(kind="random_k", share=0.1, unbiased=True, feedback=False, values="float32")
+    gradients, nothing = [np.arange(10.0), np.full(10, 0.5)], np.zeros(0, np.int64)
+
+    def wrong(**elements: float) -> int:
+        total = np.zeros(10)
+        for name, value in elements.items():
+            total[int(name[1:])] = value
+        return int(wrong_elements(made, gradients, total, None, nothing).sum())
+
+    assert wrong() == 0
+    assert wrong(e3=35.0) == 0
+    assert wrong(e3=3.5) == 1
+    assert wrong(e3=35.0, e4=45.0) == 10
+
+
+def test_the_judge_of_distances() -> None:
+    gradients = [np.array([3.0, 0.0]), np.array([0.0, 4.0])]
+    assert nmse(gradients, np.array([3.0, 4.0])) == 0
+    assert nmse(gradients, np.array([3.0, 5.0])) == 1 / 25
+    assert nmse([np.zeros(2)], np.ones(2)) == np.inf
+
+
+def test_a_codec_that_gives_up_in_the_warm_up_explains_it() -> None:
+    workload = {"kind": "synthetic", "tensors": ["a=64", "b=64"], "fusion": {"kind": "mg_wfbp"}}
+    parts = {"codec": {"kind": "fp16"}, "collective": {"kind": "ring"}, "workload": workload}
+    drawn = scene(**parts, device={"kind": "fixed", "forward": "1us", "backward": "1us"})
+    played = play(replace(drawn, transform="huge"))
+    assert played.kind == GIVEN_UP, played

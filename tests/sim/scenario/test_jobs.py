@@ -125,6 +125,11 @@ MISTAKES = [
         "slotz: 2",
         "FILE:12: jobs.b.collective.slotz: unknown key 'slotz'\n  did you mean 'slots'? ",
     ),
+    (
+        "    start: 5ms",
+        "    fallback: {kind: ring, windw: 3}",
+        "FILE:11: jobs.b.fallback.windw: unknown key 'windw'\n  did you mean 'window'? ",
+    ),
     ("    workers: 4", "    workers: 0", "FILE:10: jobs.b.workers: must be at least 1, found 0\n"),
     ("workers: {count: 2, placement: spread}\n", "", "FILE:7: jobs.a: the key 'workers' is missing\n"),
 ]
