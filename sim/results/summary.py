@@ -208,7 +208,7 @@ def _number_metrics(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
         "bit_exact": _all_of([record.bit_exact for record in rounds]),
         "merges_verified": all(record.merges_verified for record in rounds) if rounds else None,
         "max_abs_error": _largest(record.max_abs_error for record in rounds),
-        "nmse": _mean_of(record.nmse for record in rounds),
+        "nmse": _mean_of_all([record.nmse for record in rounds]),
         "cosine": _mean_of(record.cosine for record in rounds),
         "max_error_over_bound": _largest(record.max_error_over_bound for record in rounds),
         "density": _ratio(sum(record.nonzeros for record in rounds), elements),
@@ -311,6 +311,11 @@ def _mean_of(values: Iterable[float | None]) -> float | None:
     """Mean of the values that are there; None if there is none."""
     found = [value for value in values if value is not None]
     return math.fsum(found) / len(found) if found else None
+
+
+def _mean_of_all(values: Sequence[float | None]) -> float | None:
+    """Mean of the values; None if one is missing."""
+    return None if None in values else _mean_of(values)
 
 
 def _require_known_variants(

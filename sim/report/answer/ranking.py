@@ -215,7 +215,8 @@ def _answer(group: Group) -> str:
     if best[0]["verdict"] != "pass":
         text += f" ({best[0]['verdict']})"
     if words.is_lossy(best[0]["metrics"]):
-        text += f"; its sums are not exact, NMSE {words.nmse(best[0]['metrics'])}"
+        error = best[0]["metrics"]["nmse"]
+        text += "; its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}")
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
         why = because(best[0].get("bounds", ()), (other["name"], other.get("bounds", ())))
         text += f"; {why}" if why else ""

@@ -48,6 +48,7 @@ class Fake:
     choices: tuple[str, ...] = ()  # of encodings, by bucket
     bit_exact: bool | None = True
     is_uncompressed: bool = False
+    nmse: tuple[float | None, ...] = (0.0, 0.5)  # by bucket
 
     @property
     def exchange_us(self) -> int:
@@ -117,7 +118,7 @@ def rounds(fake: Fake) -> list[RoundRecord]:
             workers_held_min=fake.workers,
             workers_held_mean=float(fake.workers),
             max_abs_error=0.25 * (bucket + 1),
-            nmse=0.5 * bucket,
+            nmse=fake.nmse[bucket % len(fake.nmse)],
             cosine=1.0 - bucket,
             max_error_over_bound=0.5,
             notes_agree=True,

@@ -99,6 +99,11 @@ def test_compression_counts_every_message() -> None:
     assert metrics["compression_ratio"] == 4000 / (40 + 760)
 
 
+def test_rounds_of_updates_have_no_nmse_and_so_has_the_variant() -> None:
+    """Marsit's few rounds in full precision say nothing of the others."""
+    assert summary(replace(RING, nmse=(1e-15, None)))["variants"][0]["metrics"]["nmse"] is None
+
+
 def test_loss_is_that_of_the_first_and_of_the_last_step() -> None:
     metrics = summary(replace(RING, losses=(0.7, 0.6)))["variants"][0]["metrics"]
 

@@ -176,6 +176,15 @@ def test_a_replay_with_skew_is_ranked_since_the_last_rank_arrived() -> None:
     assert not groups_of(even)[0].has_skew
 
 
+@pytest.mark.parametrize(
+    ("nmse", "told"), [(0.25, "; its sums are not exact, NMSE 2.50e-01"), (None, "exact")]
+)
+def test_a_lossy_winner_says_so(nmse: float | None, told: str) -> None:
+    lossy = [entry("a", 1.0, bit_exact=False, nmse=nmse), entry("b", 2.0, plain=True)]
+
+    assert answers(groups_of(lossy))[0].endswith(told)
+
+
 def test_ranks_are_shared_by_times_that_are_shown_alike() -> None:
     variants = with_ranking([entry("c", 9.0), entry("b", 1.001), entry("a", 1.002)], None)
 
