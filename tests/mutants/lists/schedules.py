@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/sim/engine/test_equivalence.py::test_schedules"]
-RULES = ["tests/sim/engine/test_schedules.py"]
 RING = ["tests/sim/collectives/test_between_hosts.py"]
 ABSENCE = ["tests/sim/collectives/test_absence.py"]
 
@@ -72,14 +71,6 @@ MUTANTS: list[Mutant] = [
         "sim/engine/setup/derived.py",
         LAW,
         [("a transfer lets one follow", "followers[1:][~is_first[1:]]", "-1")],
-    ),
-    *faults(
-        "sim/engine/schedule.py",
-        RULES,
-        [
-            ("a transfer may leave too early", "& ~before:", "& ~before & 0:"),
-            ("what was merged away may be merged into", "if not held[target]:", "if False:"),
-        ],
     ),
     *faults(
         "sim/collectives/scheduled.py",

@@ -22,7 +22,8 @@ from netfold.sim.collectives.collective import Collective, OperationPlace, RunCo
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.scheduled import ScheduledCollective
 from netfold.sim.collectives.spec import CollectiveSpec
-from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
+from netfold.sim.engine.schedule import NONE, Schedule
+from tests.sim.engine.checked_schedule import check_schedule
 
 SCENARIO = """\
 name: toy

@@ -13,10 +13,11 @@ from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
+from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import compile_network
+from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, LINK, A, D, Make, X
 
 LONG_PS = 10**12

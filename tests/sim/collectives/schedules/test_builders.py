@@ -18,12 +18,13 @@ from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
-from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
+from netfold.sim.engine.schedule import NONE, Schedule
 from tests.examples import examples
 from tests.reference.collectives.hosts import leaves
 from tests.reference.collectives.played import in_any_order
 from tests.reference.collectives.programs import tree_of
 from tests.sim.collectives.schedules.cases import Case, cases, cut_of, groupings, kinds, whole
+from tests.sim.engine.checked_schedule import check_schedule
 
 UP_TO = range(1, 41)
 

@@ -18,10 +18,10 @@ from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.engine.schedule import check_schedule
 from netfold.sim.scenario import load
 from tests.examples import examples
 from tests.sim.collectives.schedules.cases import HALVING, RING_, TREE_, cut_of
+from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.scenes import job_plan, only, refused, simulate, write
 
 SCENE = """\

@@ -16,9 +16,10 @@ from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.schedule import Schedule, check_schedule
+from netfold.sim.engine.schedule import Schedule
 from tests.reference.systems import torus_2d as twin
 from tests.sim.collectives.torus_2d.grids import GRIDS, carried
+from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import messages_of, torus
 from tests.sim.host_codecs import Cascade, cascade_encoded
 from tests.sim.scenes import Exchanged, small_star

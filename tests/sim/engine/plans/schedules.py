@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Frame
-from netfold.sim.engine.schedule import NONE, Schedule, check_schedule
+from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.topologies.routing import Network
 from tests.reference.switch.merging import words_per_word
+from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.plans.plans import MERGES, SEEDS, integers, nodes, words
 
 LANES = {Merge.ADD: (32, 16, 8, 4), Merge.TABLE_ADD: (32, 16, 8)}
