@@ -58,7 +58,7 @@ def outcome(verdict: str) -> Any:
         "references": [],
         "bounds": [],
     }
-    summary = {"verdict": verdict, "variants": [variant], "warnings": [], "injected": []}
+    summary = {"verdict": verdict, "baseline": None, "variants": [variant], "warnings": [], "injected": []}
     return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
 
 

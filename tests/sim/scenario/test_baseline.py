@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from netfold.sim.commands.main import app
 from netfold.sim.errors import ScenarioError
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario import load
@@ -67,3 +71,12 @@ def test_a_device_without_a_model_is_said_not_to_compute() -> None:
 
     assert found["compute"] == "devices only encode and decode, as no model is computed"
     assert without["compute"] == "compute takes no time"
+
+
+@pytest.mark.parametrize("named", ["ring", "tree"])
+def test_the_terminal_divides_by_the_baseline(tmp_path: Path, named: str) -> None:
+    (tmp_path / "b.yaml").write_text(scenario(f"baseline: {named}{LISTED}").text)
+    result = CliRunner().invoke(app, ["run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs"])
+
+    assert result.exit_code == 0, result.output
+    assert f"× baseline: how many times as fast as {named}," in result.output
