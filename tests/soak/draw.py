@@ -35,8 +35,10 @@ class Drawn:
     def faults(self) -> list[Section]:
         """The injected faults, of all variants."""
         variants = self.scenario.get("variants")
-        more = variants if isinstance(variants, list) else []
-        return [one for part in (self.scenario, *more) for one in part.get("faults") or []]
+        parts = [self.scenario, *(variants if isinstance(variants, list) else [])]
+        axis = variants.get("faults", {}) if isinstance(variants, dict) else {}
+        values = [*(part.get("faults") for part in parts), *axis.values()]
+        return [one for faults in values for one in faults or []]
 
 
 def draw(seed: int, number: int) -> Drawn:

@@ -263,6 +263,13 @@ def test_a_partial_sum_is_that_of_its_holders() -> None:
     assert wrong.tolist() == [True, False]
 
 
+def test_faults_of_variants_count() -> None:
+    down, skew = {"kind": "link_down", "at": "1us"}, {"kind": "start_skew", "delay": "1us"}
+
+    assert Drawn({"faults": [skew], "variants": {"faults": {"x": [down]}}}).faults == [skew, down]
+    assert Drawn({"variants": [{"name": "a"}, {"name": "b", "faults": [down]}]}).faults == [down]
+
+
 def test_the_judge_of_unbiased_samples() -> None:
     """Of ten elements one is sent, ten times as large."""
     made = codec(kind="random_k", share=0.1, unbiased=True, feedback=False, values="float32")
