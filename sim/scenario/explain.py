@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from decimal import Decimal
-from typing import Annotated, Any, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -189,6 +190,8 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) is Annotated:
         return _members(annotation.__origin__)
     parts = getattr(annotation, "__args__", (annotation,))
+    if get_origin(annotation) not in (Union, UnionType):
+        return tuple(parts)
     return tuple(
         member for part in parts for member in (_members(part) if get_origin(part) is Annotated else (part,))
     )
