@@ -95,14 +95,15 @@ def wrong_elements(
 
 
 def wrong_samples(codec: Any, wide: Doubles, decoded: Doubles) -> NDArray[np.bool_]:
-    """Which elements of an unbiased sample are neither 0 nor the scaled sum; all, if there are too many."""
+    """Which elements of an unbiased sample are neither 0 nor the scaled sum; all, if the number is wrong."""
     elements = decoded.size
     count = math.ceil(codec.share * elements)
-    if np.count_nonzero(decoded) > count:
-        return np.ones(elements, bool)
     scale = elements / count
     true = scale * np.array([math.fsum(column) for column in wide.T])
     slack = scale * slack_of(codec, wide) + 2.0**-23 * np.abs(true)
+    missing = (decoded == 0) & (np.abs(true) > slack)
+    if np.count_nonzero(decoded) > count or np.count_nonzero(missing) > elements - count:
+        return np.ones(elements, bool)
     wrong: NDArray[np.bool_] = ~((np.abs(decoded - true) <= slack) | (decoded == 0))
     return wrong
 

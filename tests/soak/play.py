@@ -255,9 +255,8 @@ def _played(drawn: Drawn, folder: Path) -> Verdict:
 def verdict_of(error: NetfoldError, folder: Path) -> Verdict:
     """What a refusal comes to: it has to be in words, and of the user's making."""
     text = str(error).replace(f"{folder}/", "")
-    if isinstance(error, RunError) and _is_too_large(
-        text
-    ):  # costs are measured with the gradients themselves
+    # What a rule of fusion weighs is measured with the gradients themselves.
+    if isinstance(error, RunError) and _is_too_large(text):
         return Verdict(GIVEN_UP, text)
     return Verdict(REFUSED if error.exit_code == 2 and len(text) > 20 else TRACEBACK, text)
 
