@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import polars as pl
 import pytest
 
 import netfold
+import netfold.testing
+import netfold.torch
 from tests import ROOT
 
 HEAVY = ("numpy", "numba", "torch", "polars", "pydantic", "simpy", "matplotlib", "networkx", "rich")
@@ -67,6 +71,15 @@ def test_every_name_is_there() -> None:
         assert getattr(netfold, name).__doc__, name
     with pytest.raises(AttributeError, match=r"^module 'netfold' has no attribute 'runn'$"):
         netfold.runn  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("module", [netfold, netfold.testing, netfold.topology, netfold.torch])
+def test_public_functions_take_three_arguments_by_position(module: ModuleType) -> None:
+    functions = [value for name in module.__all__ if inspect.isfunction(value := getattr(module, name))]
+    assert functions
+    for function in functions:
+        parameters = inspect.signature(function).parameters.values()
+        assert sum(each.kind is not each.KEYWORD_ONLY for each in parameters) <= 3, function
 
 
 def test_a_run_has_its_results_as_tables(run: netfold.Run) -> None:

@@ -49,7 +49,7 @@ def _loggers() -> dict[str, logging.Logger | logging.PlaceHolder]:
     return logging.root.manager.loggerDict
 
 
-def test_files_are_short() -> None:
+def test_files_are_not_long() -> None:
     assert len(sources()) > 50
     assert {str(path): len(lines(path)) for path in sources() if len(lines(path)) > LINES_MAX} == {}
 

@@ -26,7 +26,7 @@ class LawCase(NamedTuple):
     description: str
 
 
-def support(pattern: str, elements: int, density: float, random: np.random.Generator) -> NDArray[np.bool_]:
+def support(pattern: str, elements: int, density: float, *, random: np.random.Generator) -> NDArray[np.bool_]:
     """A random support: single elements, whole rows of 64, or the same columns of every row."""
     if pattern == "rows":
         return np.repeat(random.random(elements // 64 + 1) < density, 64)[:elements]
@@ -61,7 +61,9 @@ def law_cases(codec: Codec, count: int, seed: int) -> Iterator[LawCase]:
         pattern, kind = str(random.choice(PATTERNS)), str(random.choice(VALUES))
         gradients = [
             np.where(
-                support(pattern, elements, density, random), values(kind, elements, random), np.float32(0)
+                support(pattern, elements, density, random=random),
+                values(kind, elements, random),
+                np.float32(0),
             )
             for _ in range(workers)
         ]

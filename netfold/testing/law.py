@@ -66,6 +66,7 @@ def check_round(
     codec: Codec,
     gradients: Sequence[Gradient],
     round: Round | None = None,
+    *,
     order: Sequence[int] | None = None,
 ) -> Folded:
     """Check one round of new encoders, merged by rank and in `order`; return the round merged by rank.
@@ -106,7 +107,7 @@ def tree(ranks: Sequence[int]) -> Order:
 def _check_case(codec: Codec, case: LawCase, number: int, seed: int) -> None:
     workers = len(case.gradients)
     order = np.random.default_rng([seed, number, 1]).permutation(workers).tolist()
-    check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order)
+    check_round(codec, case.gradients, Round(number % 10, number % 3, workers, seed), order=order)
     _check_rounds(codec, case.gradients, seed)
 
 

@@ -95,7 +95,7 @@ class Run(Shown):
         return f"<netfold.Run {self.name}, seed {self.seed}: {self.verdict}, in {self.path}>"
 
 
-def run(  # noqa: PLR0913  one argument for each option of the command
+def run(
     scenario: Given,
     *,
     set: Mapping[str, Any] | None = None,

@@ -18,7 +18,7 @@ from netfold.sim.files.packages import package_version
 
 
 @contextmanager
-def capture(model: Any, folder: str | Path, steps: int = STEPS, skip: int = SKIP) -> Iterator[None]:
+def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = SKIP) -> Iterator[None]:
     """Record the gradients and times of a training loop, on every rank around the same loop.
 
         with netfold.capture(model, "folder", steps=10):

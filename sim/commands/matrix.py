@@ -13,7 +13,7 @@ from netfold.sim.commands.terminal import print_json, print_line, print_table, p
 EXIT_CHECK_FAILED = 1
 
 
-def codecs_matrix(  # noqa: PLR0913  one argument an option
+def codecs_matrix(
     kinds: Annotated[
         list[str] | None,
         typer.Argument(metavar="[CODEC]...", help="KIND or KIND:OPTION=VALUE,…; all by default."),

@@ -31,7 +31,9 @@ def samples(draw: st.DrawFn) -> Sample:
     kind = draw(st.sampled_from(VALUES))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     gradients = [
-        np.where(support(pattern, elements, density, random), values(kind, elements, random), np.float32(0))
+        np.where(
+            support(pattern, elements, density, random=random), values(kind, elements, random), np.float32(0)
+        )
         for _ in range(workers)
     ]
     round = Round(draw(st.integers(0, 9)), draw(st.integers(0, 9)), workers, draw(st.integers(0, 2**63)))
@@ -79,7 +81,7 @@ def sparse(
     random = np.random.default_rng([seed, workers])
     return [
         np.where(
-            support(pattern, elements, density, random),
+            support(pattern, elements, density, random=random),
             random.standard_normal(elements, np.float32),
             np.float32(0),
         )

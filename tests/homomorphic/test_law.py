@@ -90,7 +90,7 @@ def assert_the_law(codec: Codec, sample: Sample) -> None:
     order = [rank for rank in sample.order if rank < workers]
     round = dataclasses.replace(sample.round, workers=workers)
     try:
-        by_rank = check_round(codec, sample.gradients[:workers], round, order)
+        by_rank = check_round(codec, sample.gradients[:workers], round, order=order)
     except EncodeError:
         if codec.kind not in NARROW:
             raise

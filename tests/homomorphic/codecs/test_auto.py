@@ -43,7 +43,7 @@ Draw = Callable[[float, int], list[Gradient]]  # of a density, for a step
 
 def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid") -> Gradient:
     random = np.random.default_rng(seed)
-    live = support(pattern, elements, density, random)
+    live = support(pattern, elements, density, random=random)
     return np.where(live, random.standard_normal(elements), 0).astype(np.float32)
 
 

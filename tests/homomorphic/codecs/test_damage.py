@@ -85,7 +85,7 @@ def drawn(density: float, seed: int, dense_to: int = 0, jumps_from: int = ELEMEN
     random = np.random.default_rng(seed)
     gradients = []
     for _ in range(WORKERS):
-        wanted = support("iid", ELEMENTS, density, random)
+        wanted = support("iid", ELEMENTS, density, random=random)
         wanted[:dense_to] = True
         wanted[jumps_from:] |= random.random(ELEMENTS - jumps_from) < 0.4
         wanted[2048:2560] = False  # two blocks of zeros

@@ -21,7 +21,9 @@ def sparse(
     random = np.random.default_rng([seed, workers])
     return [
         np.where(
-            support(pattern, elements, density, random), values("normal", elements, random), np.float32(0)
+            support(pattern, elements, density, random=random),
+            values("normal", elements, random),
+            np.float32(0),
         )
         for _ in range(workers)
     ]

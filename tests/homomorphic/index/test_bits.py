@@ -25,7 +25,7 @@ def sparse_values(draw: st.DrawFn) -> list[float]:
     density = draw(st.sampled_from([0.0, 0.01, 0.05, 0.3, 0.7, 0.99, 1.0]))
     pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    chosen = support(pattern, elements, density, random)
+    chosen = support(pattern, elements, density, random=random)
     return (random.integers(-3, 4, elements) * chosen).tolist()
 
 

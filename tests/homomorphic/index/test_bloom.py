@@ -70,7 +70,7 @@ def test_half_the_bits_are_set_and_false_positives_as_frequent_as_designed(
     """Whole rows are named together: with a 64th of the events, their share is less certain."""
     elements, rounds = 1 << 20, 24
     random = np.random.default_rng(3)
-    wanted = support(pattern, elements, density, random)
+    wanted = support(pattern, elements, density, random=random)
     if pattern == "columns":
         wanted = np.tile(np.arange(4096) < 4096 * density, elements // 4096)
     own = index_of(wanted)
