@@ -36,14 +36,27 @@ class Step(NamedTuple):
 
 def blocks(document: Path, language: str) -> list[str]:
     """Code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return _blocks(document.read_text("utf-8"), language)
+
+
+def chapters(document: Path) -> dict[str, list[Step]]:
+    """The commands of a document, in order, by the heading "## …" above them; "" before the first."""
+    parts = re.split(r"^## (.*)\n", "## \n" + document.read_text("utf-8"), flags=re.MULTILINE)
+    return {heading: _steps(text) for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def steps(document: Path) -> list[Step]:
     """All commands of a document, in order."""
-    text = "".join(blocks(document, "console"))
-    found = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
-    return [Step(*pair) for pair in zip(found[1::2], found[2::2], strict=True)]
+    return [step for chapter in chapters(document).values() for step in chapter]
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def _steps(text: str) -> list[Step]:
+    commands = re.split(r"^\$ (.*)\n", "".join(_blocks(text, "console")), flags=re.MULTILINE)
+    return [Step(*pair) for pair in zip(commands[1::2], commands[2::2], strict=True)]
 
 
 def prepare(document: Path, folder: Path) -> None:

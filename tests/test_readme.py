@@ -26,7 +26,7 @@ from netfold.sim.scenario import load
 from netfold.sim.scenario.models import Header, Variant
 from netfold.sim.scenario.sweep import SweepOptions, sweep_schema
 from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
-from tests.docs import DOCUMENTS, ROOT, blocks, missing, prepare, renewed, steps
+from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
 BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
@@ -124,18 +124,30 @@ def test_scenarios_are_valid(document: Path, tmp_path: Path) -> None:
         assert resolve(load(file)).variants
 
 
-@EVERY_DOCUMENT
+def quick(steps: list[Step]) -> list[Step]:
+    return [step for step in steps if not any(name in step.command for name in SLOW)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("document", "heading"),
+    [
+        pytest.param(document, heading, id=f"{document.relative_to(ROOT)}-{heading}")
+        for document in DOCUMENTS
+        for heading, steps in chapters(document).items()
+        if quick(steps)
+    ],
+)
 def test_commands_print_what_is_shown(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    document: Path, heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Type what a document types, where its own file is `mine.yaml`."""
+    """Type what a chapter types, where the document's own file is `mine.yaml`."""
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
-    for step in steps(document):
-        if not any(name in step.command for name in SLOW):
-            result = CliRunner().invoke(app, shlex.split(step.command)[1:])
+    for step in quick(chapters(document)[heading]):
+        result = CliRunner().invoke(app, shlex.split(step.command)[1:])
 
-            assert missing(step.output, result.output) == []
+        assert missing(step.output, result.output) == []
 
 
 def test_the_python_example_prints_what_it_says(
