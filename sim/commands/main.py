@@ -22,6 +22,7 @@ from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
+from netfold.sim.commands.report import NoReport, report, report_printed
 from netfold.sim.commands.reproduce import installed_version, reproducible
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
@@ -82,6 +83,7 @@ app.add_typer(data, name="data")
 app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
+app.command()(report)
 app.command()(sweep)
 app.command()(calibrate)
 app.command()(capture)
@@ -138,9 +140,10 @@ def run(  # noqa: PLR0913  one argument an option
     native: Annotated[
         bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
     ] = False,
+    no_report: NoReport = False,
     as_json: Json = False,
 ) -> None:
-    """Run all variants of a scenario and write a run folder.
+    """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
     A variant's verdict is pass, approximate (all checks hold, and the codec reports how many elements are
     estimates), fail (a check does not hold, or a codec cannot continue) or stuck (no traffic makes
@@ -181,11 +184,14 @@ def run(  # noqa: PLR0913  one argument an option
         print_json(result)
     else:
         _print_result(result, outcome.approximations or APPROXIMATIONS)
-        print_line("\n".join(outcome.place()))
-    if isinstance(outcome.stopped, InvariantError):
-        raise reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
+        if not as_json:
+            print_line("\n".join(outcome.place()))
+        if isinstance(outcome.stopped, InvariantError):
+            raise reproducible(outcome.stopped, file, sets, seed, variant)
         raise outcome.stopped
+    assert outcome.run_dir is not None
+    report_printed(outcome.run_dir, not no_report, as_json)
     if kind(result["verdict"]) not in GOOD:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -259,15 +265,6 @@ def compare(
     if draw is not None:
         write_figure(draw, comparison.draw())
     print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
-
-
-@app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")]) -> None:
-    """Rewrite the figures and the HTML report of a run or a sweep."""
-    from netfold.sim.report.html import build_report
-    from netfold.sim.sweep.page import is_sweep, load_sweep, write_report
-
-    print_line(write_report(load_sweep(folder)) if is_sweep(folder) else build_report(folder))
 
 
 @app.command()

@@ -89,12 +89,11 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
-    """Fill a sweep's folder: the files, `sweep.json` with the digest of its table, figures and report."""
+    """Fill a sweep's folder: the files, and `sweep.json` with the digest of its table."""
     for name, one in contents.items():
         files.write_file(folder / name, one)
     tables = {TABLE: hashlib.sha256(contents[TABLE]).hexdigest()}
     files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
-    write_report(load_sweep(folder))
 
 
 def write_report(sweep: Sweep) -> Path:

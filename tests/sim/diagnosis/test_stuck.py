@@ -55,7 +55,9 @@ def finishes(variant: dict[str, Any]) -> tuple[str, str]:
 def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     file = write(tmp_path, TINY + VARIANTS)
 
-    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--json"])
+    result = CliRunner().invoke(
+        app, ["run", str(file), "--out", str(tmp_path / "runs"), "--no-report", "--json"]
+    )
 
     assert result.exit_code == 1
     report = json.loads(result.stdout)
