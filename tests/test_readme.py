@@ -129,7 +129,7 @@ def test_commands_print_what_is_shown(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Type what a document types, where its own file is `mine.yaml`; reports are not drawn."""
-    monkeypatch.setattr("netfold.sim.commands.report.write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr("netfold.sim.commands.reports.write_report", lambda folder: folder / "report.html")
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
     for step in steps(document):

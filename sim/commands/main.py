@@ -22,7 +22,7 @@ from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
-from netfold.sim.commands.report import NoReport, report, report_printed
+from netfold.sim.commands.reports import NoReport, report, report_printed
 from netfold.sim.commands.reproduce import installed_version, reproducible
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch

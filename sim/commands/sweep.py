@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netfold.sim.commands.report import NoReport, report_printed
+from netfold.sim.commands.reports import NoReport, report_printed
 from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
 from netfold.sim.errors import NetfoldError
 

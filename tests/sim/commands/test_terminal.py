@@ -18,6 +18,7 @@ from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import print_json, print_table, progress_bar
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.sim.scenes import write
 
 SCENARIO = "scenarios/01-quickstart.yaml"
 BOLD = "\x1b[1m"
@@ -160,7 +161,7 @@ def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
     """The run is written, and no file of it has what others print."""
-    command = f"{sys.executable} -m netfold run {SCENARIO} --out {tmp_path} {closed}"
+    command = f"{sys.executable} -m netfold run {write(tmp_path)} --out {tmp_path} {closed}"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0
