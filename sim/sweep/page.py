@@ -26,7 +26,7 @@ from netfold.sim.report.pages import write_pages
 from netfold.sim.results.reader import TABLE_BYTES_MAX, TEXT_BYTES_MAX
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.results.writer import to_json
-from netfold.sim.sweep.figures import HEADLINES, Grid, metric_title, sweep_figures, value_text
+from netfold.sim.sweep.grid import HEADLINES, Grid, metric_title, value_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,6 +98,8 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
 
 def write_report(sweep: Sweep) -> Path:
     """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
+    from netfold.sim.sweep.figures import sweep_figures  # late: matplotlib is slow to import
+
     drawn = sweep_figures(sweep.grid)
     return write_pages(sweep.path, drawn, _render(sweep, drawn))
 

@@ -37,7 +37,7 @@ SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of sweeps without figures."""
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
+    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
 
 
 def sweep(
@@ -325,7 +325,7 @@ def test_the_command_prints_where_everything_is(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
+    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
     folder = drawn(sweep(monkeypatch, tmp_path, "sweep: {workers: [2, 4]}\n"))
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
