@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +40,7 @@ from netfold.sim.errors import InvariantError, NetfoldError
 from netfold.sim.report.escapes import escaped
 
 if TYPE_CHECKING:
+    from netfold.sim.run.outcome import Outcome
     from netfold.sim.scenario import Scenario
 
 EXIT_CHECK_FAILED = 1
@@ -169,7 +169,7 @@ def run(  # noqa: PLR0913  one argument an option
         pin()
     from netfold.sim.checkpoint.keeper import Checkpoints
     from netfold.sim.results.verdicts import GOOD, kind
-    from netfold.sim.run.run import APPROXIMATIONS, run_scenario
+    from netfold.sim.run.run import run_scenario
     from netfold.sim.scenario.code import running_code
 
     try:
@@ -179,20 +179,14 @@ def run(  # noqa: PLR0913  one argument an option
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, names, kept)
     except InvariantError as error:
         raise reproducible(error, file, sets, seed, variant) from error
-    result = outcome.as_dict()
-    if as_json:
-        print_json(result)
-    else:
-        _print_result(result, outcome.approximations or APPROXIMATIONS)
+    print_json(outcome.as_dict()) if as_json else _print_outcome(outcome)
+    if isinstance(outcome.stopped, InvariantError):
+        raise reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
-        if not as_json:
-            print_line("\n".join(outcome.place()))
-        if isinstance(outcome.stopped, InvariantError):
-            raise reproducible(outcome.stopped, file, sets, seed, variant)
         raise outcome.stopped
     assert outcome.run_dir is not None
     report_printed(outcome.run_dir, not no_report, as_json)
-    if kind(result["verdict"]) not in GOOD:
+    if kind(outcome.summary["verdict"]) not in GOOD:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -313,18 +307,23 @@ def _points(scenario: Scenario) -> str:
     return swept(points_of(scenario, own_versions()))
 
 
-def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
+def _print_outcome(outcome: Outcome) -> None:
+    """Print the table of a run, what fails, what is not modelled and, if it was stopped, what is missing."""
     from netfold.sim.processor import note_of
     from netfold.sim.report.table import results_table
+    from netfold.sim.run.run import APPROXIMATIONS
 
+    result = outcome.as_dict()
     print_table(results_table(result, note_of(result)))
     for variant in result["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":
                 print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
     print_line("Not modelled:")
-    for approximation in approximations:
+    for approximation in outcome.approximations or APPROXIMATIONS:
         print_line(f"  {approximation}")
+    if outcome.stopped is not None:
+        print_line("\n".join(outcome.place()))
 
 
 def main() -> None:

@@ -23,16 +23,16 @@ def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sw
 def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
     """Write the report of a folder whose results are printed, if it is wanted, and say where they are."""
     command = f"netfold report {shlex.quote(str(folder))}"
-    places = f"Results: {folder}\nTo write a report: {command}"
     if is_wanted:
         try:
             with under_way("writing the report"):
-                places = f"Report: {write_report(folder)}"
+                write_report(folder)
         except BaseException:
             print_error(f"the results are complete, only the report is missing; to write it: {command}")
             raise
     if not as_json:
-        print_line(places)
+        written = f"Report: {folder}/report.html"
+        print_line(written if is_wanted else f"Results: {folder}\nTo write a report: {command}")
 
 
 def write_report(folder: Path) -> Path:
