@@ -144,7 +144,7 @@ def test_all_variants_stuck(tmp_path: Path) -> None:
     outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
 
     assert outcome.summary["verdict"] == "stuck"
-    figures = sorted(path.name for path in (outcome.run_dir / "figures").iterdir())
+    figures = sorted(path.name for path in build_report(outcome.run_dir).with_name("figures").iterdir())
     assert figures == ["throughput.svg", "utilisation.svg"]
     assert load(outcome.run_dir).rounds.is_empty()
 

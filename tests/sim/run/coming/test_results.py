@@ -91,7 +91,9 @@ def test_other_variants_have_none_of_this(tmp_path: Path) -> None:
 
     assert "jobs" not in summary
     assert not {"stay", "slowdown"} & {*summary["variants"][0], *summary["variants"][0]["metrics"]}
-    assert not (found.run_dir / "figures" / "jobs.svg").exists()
+    figures = {path.name for path in build_report(found.run_dir).with_name("figures").iterdir()}
+    assert "timeline.svg" in figures
+    assert "jobs.svg" not in figures
     assert "jobs" not in compare([found.run_dir]).as_dict()
 
 
