@@ -84,7 +84,6 @@ def test_public_functions_take_three_arguments_by_position(module: ModuleType) -
 
 def test_a_run_has_its_results_as_tables(run: netfold.Run) -> None:
     assert (run.name, run.seed, run.verdict) == ("mine", 1, "pass")
-    assert (run.path / "report.html").is_file()
     assert run.variants["name"].to_list() == ["dense", "sparse"]
     assert run.variants["compression_ratio"][1] > 2 * run.variants["compression_ratio"][0]
     assert run.checks.filter(pl.col("name") == "sum_is_right")["verdict"].to_list() == ["pass", "pass"]
@@ -102,6 +101,20 @@ def test_a_run_shows_itself(run: netfold.Run) -> None:
     assert all(word in html for word in ("mine, seed 1", "sparse", "pass"))
 
 
+def test_a_run_is_drawn_when_somebody_asks(run: netfold.Run) -> None:
+    assert not (run.path / "report.html").exists()
+    assert not (run.path / "figures").exists()
+
+    page = run.report()
+
+    assert page == run.path / "report.html"
+    assert page.read_text("utf-8").endswith("</html>\n")
+    assert (run.path / "figures" / "throughput.svg").is_file()
+    first = page.read_bytes()
+    page.write_text("old")
+    assert netfold.load(run.path).report().read_bytes() == first
+
+
 def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(TEXT)
@@ -110,7 +123,7 @@ def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path)
 
     assert again.variants.equals(run.variants)
     assert again.links.equals(run.links)
-    assert told[-1] == ("writing the report", 2, 2)
+    assert told[-1] == ("writing the results", 2, 2)
     assert (again.path / "scenario.yaml").read_text() == TEXT
     assert list(netfold.validate(TEXT)) == list(netfold.validate(str(file))) == ["dense", "sparse"]
 

@@ -141,7 +141,8 @@ def quick(steps: list[Step]) -> list[Step]:
 def test_commands_print_what_is_shown(
     document: Path, heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Type what a chapter types, where the document's own file is `mine.yaml`."""
+    """Type what a chapter types, where the document's own file is `mine.yaml`; reports are not drawn."""
+    monkeypatch.setattr("netfold.sim.commands.reports.write_report", lambda folder: folder / "report.html")
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
     for step in quick(chapters(document)[heading]):

@@ -30,7 +30,7 @@ class Run(Shown):
     Attributes
     ----------
     path
-        Its folder, which has `report.html`.
+        Its folder.
     summary
         The content of `summary.json`.
     checks
@@ -87,6 +87,20 @@ class Run(Shown):
             ]
         )
 
+    def report(self) -> Path:
+        """Write `report.html` and its figures into the run's folder, or write them again; returns its path.
+
+        Raises
+        ------
+        DataError
+            The folder is damaged, or something else has the place of a file that is to be written.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
+
+        return build_report(self.path)
+
     def table(self) -> Table:
         """The table that `netfold run` prints."""
         return results_table(self.summary, self._notes)
@@ -106,7 +120,7 @@ def run(
     code: bool = True,
     native: bool = False,
 ) -> Run:
-    """Run all variants of a scenario, or the named ones, and write a run folder.
+    """Run all variants of a scenario, or the named ones, and write a run folder; `report()` adds its report.
 
     Parameters
     ----------

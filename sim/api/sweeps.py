@@ -15,7 +15,7 @@ from netfold.sim.report.shown import Shown
 from netfold.sim.scenario.code import running_code
 from netfold.sim.sweep.cluster import LOCAL, cluster_of
 from netfold.sim.sweep.make import Progress, Settings, cores, require_jobs, run_sweep, sweep_of
-from netfold.sim.sweep.page import Sweep, counts, load_sweep, sweep_table
+from netfold.sim.sweep.page import Sweep, counts, load_sweep, sweep_table, write_report
 
 
 class Swept(Shown):
@@ -24,7 +24,7 @@ class Swept(Shown):
     Attributes
     ----------
     path
-        Its folder, which has `report.html`.
+        Its folder.
     points
         A row for every point and variant (or job): the swept keys, seed, variant, status, verdict, error, and
         a column for every metric.
@@ -42,6 +42,18 @@ class Swept(Shown):
     def verdict(self) -> str:
         """The worst of all points: "pass", "approximate: N entries", "stuck" or "fail"."""
         return str(self.summary["verdict"])
+
+    def report(self) -> Path:
+        """Write `report.html` and its figures into the sweep's folder, or write them again; returns its path.
+
+        Raises
+        ------
+        DataError
+            Something else has the place of a file that is to be written.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        return write_report(self._found)
 
     def table(self) -> Table:
         """The table that `netfold sweep` prints."""
@@ -68,6 +80,8 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     code: bool = True,
 ) -> Swept:
     """Run every point of a scenario's sweep that is not kept from an earlier one, several at a time.
+
+    `report()` of the result writes figures and a page.
 
     A script that calls this does so below `if __name__ == "__main__":`, because every worker imports it.
 

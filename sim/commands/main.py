@@ -11,7 +11,6 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
 from netfold.sim.commands.models import models
+from netfold.sim.commands.reports import NoReport, report, report_printed
 from netfold.sim.commands.reproduce import installed_version, reproducible
 from netfold.sim.commands.sweep import sweep
 from netfold.sim.commands.switch import switch
@@ -40,6 +40,7 @@ from netfold.sim.errors import InvariantError, NetfoldError
 from netfold.sim.report.escapes import escaped
 
 if TYPE_CHECKING:
+    from netfold.sim.run.outcome import Outcome
     from netfold.sim.scenario import Scenario
 
 EXIT_CHECK_FAILED = 1
@@ -82,6 +83,7 @@ app.add_typer(data, name="data")
 app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
+app.command()(report)
 app.command()(sweep)
 app.command()(calibrate)
 app.command()(capture)
@@ -138,9 +140,10 @@ def run(  # noqa: PLR0913  one argument an option
     native: Annotated[
         bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
     ] = False,
+    no_report: NoReport = False,
     as_json: Json = False,
 ) -> None:
-    """Run all variants of a scenario and write a run folder.
+    """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
     A variant's verdict is pass, approximate (all checks hold, and the codec reports how many elements are
     estimates), fail (a check does not hold, or a codec cannot continue) or stuck (no traffic makes
@@ -166,7 +169,7 @@ def run(  # noqa: PLR0913  one argument an option
         pin()
     from netfold.sim.checkpoint.keeper import Checkpoints
     from netfold.sim.results.verdicts import GOOD, kind
-    from netfold.sim.run.run import APPROXIMATIONS, run_scenario
+    from netfold.sim.run.run import run_scenario
     from netfold.sim.scenario.code import running_code
 
     try:
@@ -176,17 +179,14 @@ def run(  # noqa: PLR0913  one argument an option
             outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, names, kept)
     except InvariantError as error:
         raise reproducible(error, file, sets, seed, variant) from error
-    result = outcome.as_dict()
-    if as_json:
-        print_json(result)
-    else:
-        _print_result(result, outcome.approximations or APPROXIMATIONS)
-        print_line("\n".join(outcome.place()))
+    print_json(outcome.as_dict()) if as_json else _print_outcome(outcome)
     if isinstance(outcome.stopped, InvariantError):
         raise reproducible(outcome.stopped, file, sets, seed, variant)
     if outcome.stopped is not None:
         raise outcome.stopped
-    if kind(result["verdict"]) not in GOOD:
+    assert outcome.run_dir is not None
+    report_printed(outcome.run_dir, not no_report, as_json)
+    if kind(outcome.summary["verdict"]) not in GOOD:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -262,15 +262,6 @@ def compare(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")]) -> None:
-    """Rewrite the figures and the HTML report of a run or a sweep."""
-    from netfold.sim.report.html import build_report
-    from netfold.sim.sweep.page import is_sweep, load_sweep, write_report
-
-    print_line(write_report(load_sweep(folder)) if is_sweep(folder) else build_report(folder))
-
-
-@app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files."""
     from netfold.sim.scenario import schema as scenario_schema
@@ -316,18 +307,23 @@ def _points(scenario: Scenario) -> str:
     return swept(points_of(scenario, own_versions()))
 
 
-def _print_result(result: dict[str, Any], approximations: Sequence[str]) -> None:
+def _print_outcome(outcome: Outcome) -> None:
+    """Print the table of a run, what fails, what is not modelled and, if it was stopped, what is missing."""
     from netfold.sim.processor import note_of
     from netfold.sim.report.table import results_table
+    from netfold.sim.run.run import APPROXIMATIONS
 
+    result = outcome.as_dict()
     print_table(results_table(result, note_of(result)))
     for variant in result["variants"]:
         for check in variant["checks"]:
             if check["verdict"] != "pass":
                 print_line(f"{variant['name']}: {check['name']}: {check['verdict']}: {check['detail']}")
     print_line("Not modelled:")
-    for approximation in approximations:
+    for approximation in outcome.approximations or APPROXIMATIONS:
         print_line(f"  {approximation}")
+    if outcome.stopped is not None:
+        print_line("\n".join(outcome.place()))
 
 
 def main() -> None:

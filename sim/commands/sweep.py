@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netfold.sim.commands.reports import NoReport, report_printed
 from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
 from netfold.sim.errors import NetfoldError
 
@@ -49,6 +50,7 @@ def sweep(  # noqa: PLR0913  one argument an option
     scheduler_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The file of a Dask scheduler.")
     ] = None,
+    no_report: NoReport = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
@@ -60,8 +62,9 @@ def sweep(  # noqa: PLR0913  one argument an option
     has changed, such as data that your own model reads, points run again unless --trust-kept takes them.
     Python files that a scenario names (model: ./mine.py:make) run; a line on stderr says so, and --no-code
     refuses them. A point whose process dies is
-    tried once more; one that fails does not stop the others. The result is a table (points.parquet), a
-    figure for each metric and a page. The exit status is 0 if all points ran and all checks hold.
+    tried once more; one that fails does not stop the others. The result is a table (points.parquet) and,
+    once it is printed, a figure for each metric and a page. The exit status is 0 if all points ran and all
+    checks hold.
     """
     from netfold.sim.results.verdicts import GOOD, kind
     from netfold.sim.scenario.code import running_code
@@ -85,6 +88,7 @@ def sweep(  # noqa: PLR0913  one argument an option
         print_json({**found.content, "folder": str(path)})
     else:
         _print(found)
+    report_printed(path, not no_report, as_json)
     if kind(found.content["verdict"]) not in GOOD:
         raise typer.Exit(_EXIT_CHECK_FAILED)
 
@@ -114,7 +118,6 @@ def _print(found: Sweep) -> None:
             print_line(f"{place}: {point['status']}: {point['error'].strip()}")
     print_line(f"{found.content['scenario']}: {counts(found.content)}: {found.content['verdict']}")
     print_line(f"Table: {found.path}/points.parquet")
-    print_line(f"Report: {found.path}/report.html")
 
 
 @contextmanager

@@ -121,6 +121,20 @@ def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
         yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
 
 
+@contextmanager
+def under_way(text: str) -> Iterator[None]:
+    """Say on stderr what is being done: on a terminal until it is done, otherwise in a line."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print_error(text)
+        yield
+        return
+    with console.status(text):
+        yield
+
+
 class _Log:
     """Writes a line when an activity begins, and its progress every `LOG_EVERY_S` seconds."""
 

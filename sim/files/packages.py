@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from functools import cache
 
 _PACKAGES = (
     "numpy",
@@ -21,6 +22,7 @@ def package_versions() -> dict[str, str]:
     return {name: package_version(name) for name in _PACKAGES}
 
 
+@cache  # reading them takes longer than a small run's simulation
 def package_version(name: str) -> str:
     """Version of an installed distribution, "unknown" if it is not installed."""
     try:

@@ -75,18 +75,10 @@ def load(path: Path) -> Run:
         )
     if not isfile(folder / "summary.json"):
         raise DataError(f"{path}: not a run folder, it has no summary.json", _nearest_run(folder))
-    return read(folder)
+    return _read(folder)
 
 
-def read(folder: Path) -> Run:
-    """Read a folder even if its run is not finished yet (the report is written just before it is).
-
-    Raises
-    ------
-    DataError
-        A file is missing, is not a regular file, is too large or damaged, has another format, or contradicts
-        another.
-    """
+def _read(folder: Path) -> Run:
     summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
     for variant in summary["variants"]:
         variant["metrics"] = Metrics(variant["metrics"])

@@ -1,6 +1,6 @@
 """The folder that holds a run's finished variants while others still run.
 
-After each variant, all finished ones are written to a new run folder without a report, named
+After each variant, all finished ones are written to a new run folder, named
 `<UTC time>-seed<N>-unfinished-<done>-of-<all>`. Then the previous one is removed. So the finished variants
 survive any end of the run, and no such folder looks like a finished run.
 """

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ from netfold.sim.files import durable as files
 from netfold.sim.files.packages import package_version, package_versions
 from netfold.sim.processor import instructions
 from netfold.sim.results.format import FORMAT
-from netfold.sim.results.reader import Run, read
 from netfold.sim.results.records import Records
 from netfold.sim.results.tables import TABLES, to_parquet
 
@@ -46,9 +45,6 @@ class RunData:
     records: Records
     summary: Mapping[str, Any]  # of `sim.results.summarize`
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
-    draw: Callable[[Run], object] | None = (
-        None  # writes the report and its figures into the folder it is given
-    )
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
     extra_files: Mapping[str, bytes] = field(
         default_factory=dict
@@ -71,7 +67,7 @@ def write_run(out_dir: Path, run: RunData) -> Path:
 def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
     """Write a run's finished variants to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>`; returns that path.
 
-    It is a run folder without the report and its figures; `latest` does not change.
+    It is a run folder like any other; `latest` does not change.
 
     Raises
     ------
@@ -98,7 +94,7 @@ def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
 def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
     name = folder_name(run.started_at, run.seed) + suffix
     finished = files.write_folder(
-        out_dir / run.scenario_name / name, lambda partial: _write_files(partial, run, with_report=not suffix)
+        out_dir / run.scenario_name / name, lambda partial: _write_files(partial, run)
     )
     if not suffix:
         files.remove_stale_partials(out_dir)
@@ -137,7 +133,7 @@ def _require_free_name(name: str) -> None:
         )
 
 
-def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
+def _write_files(folder: Path, run: RunData) -> None:
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_file(folder / name, content)
@@ -162,8 +158,6 @@ def _write_files(folder: Path, run: RunData, with_report: bool) -> None:
         files.write_file(folder / name, to_json(record))
     for name, content in tables.items():
         files.write_file(folder / name, content)
-    if with_report and run.draw is not None:
-        run.draw(read(folder))
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:

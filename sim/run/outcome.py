@@ -55,14 +55,12 @@ class Outcome:
         }
 
     def place(self) -> list[str]:
-        """Lines that say where the results are and, of a run that was stopped, which are missing."""
-        if self.stopped is None:
-            return [f"Report: {self.run_dir}/report.html"]
+        """Lines that say where the results of a run that was stopped are, and which are missing."""
         unfinished = ", ".join(self._missing()["unfinished"])
         if unfinished:
             state = f"{unfinished} did not run to the end."
         else:
-            state = "all variants are done, the report is missing."
+            state = "all variants are done, the run folder was not written."
         if self.run_dir is None:
             return [f"Unfinished: {state}", "Nothing was written."]
         unwritten = f", without {', '.join(self.unwritten)}" if self.unwritten else ""

@@ -19,7 +19,7 @@ from netfold.sim.files.out_folder import require_writable
 from netfold.sim.files.process import one_run
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results import Run, RunData, write_run
+from netfold.sim.results import RunData, write_run
 from netfold.sim.results.unfinished import Unfinished
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.named_files import read_named
@@ -173,7 +173,7 @@ class _Run:
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
         total = sum(variant.steps for variant in self.plan.variants)
-        progress("writing the report", total, total)
+        progress("writing the results", total, total)
         data = self._data()
         run_dir = write_run(self._out_dir, data)
         self._unfinished.remove()
@@ -234,7 +234,6 @@ class _Run:
             records=records_of(self.results),
             summary=summary,
             engine=engine_of(self.results),
-            draw=_draw,
             sets=self._sets,
             extra_files=self._files.kept,
         )
@@ -275,9 +274,3 @@ def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
     with one_run():
         plan = resolve(load(path))
         return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)
-
-
-def _draw(run: Run) -> None:
-    from netfold.sim.report import html  # late: matplotlib takes most of a second to import
-
-    html.write_report(run)

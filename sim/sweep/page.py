@@ -26,7 +26,7 @@ from netfold.sim.report.pages import write_pages
 from netfold.sim.results.reader import TABLE_BYTES_MAX, TEXT_BYTES_MAX
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.results.writer import to_json
-from netfold.sim.sweep.figures import HEADLINES, Grid, metric_title, sweep_figures, value_text
+from netfold.sim.sweep.grid import HEADLINES, Grid, metric_title, value_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,16 +89,17 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
-    """Fill a sweep's folder: the files, `sweep.json` with the digest of its table, figures and report."""
+    """Fill a sweep's folder: the files, and `sweep.json` with the digest of its table."""
     for name, one in contents.items():
         files.write_file(folder / name, one)
     tables = {TABLE: hashlib.sha256(contents[TABLE]).hexdigest()}
     files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
-    write_report(load_sweep(folder))
 
 
 def write_report(sweep: Sweep) -> Path:
     """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
+    from netfold.sim.sweep.figures import sweep_figures  # late: matplotlib is slow to import
+
     drawn = sweep_figures(sweep.grid)
     return write_pages(sweep.path, drawn, _render(sweep, drawn))
 

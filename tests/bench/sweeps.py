@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from netfold.sim.sweep import page
 from netfold.sim.sweep.make import Ended, Settings, run_sweep, sweep_of
 
 FILE = Path(__file__).with_name("sweep.yaml")
@@ -31,10 +30,9 @@ class Measured(NamedTuple):
 
 
 def measure(jobs: int, points: int = 64) -> Measured:
-    """Run the sweep on so many processes, without figures."""
+    """Run the sweep on so many processes."""
     ended: list[Ended] = []
     out = Path(tempfile.mkdtemp())
-    draw, page.sweep_figures = page.sweep_figures, lambda grid: {}
     try:
         scenario = sweep_of(FILE, [f"sweep.seeds={points}"])
         started_s, own_s, workers_s = time.perf_counter(), time.process_time(), _children_s()
@@ -42,7 +40,6 @@ def measure(jobs: int, points: int = 64) -> Measured:
         wall_s = time.perf_counter() - started_s
         cpu_s = time.process_time() - own_s + (_children_s() - workers_s) / jobs
     finally:
-        page.sweep_figures = draw
         shutil.rmtree(out)
     assert all(one.result == "pass" for one in ended)
     return Measured(wall_s, sum(one.wall_s for one in ended), max(one.wall_s for one in ended[:jobs]), cpu_s)

@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without figures, where a test is about folders: drawing takes most of the time."""
+    """Reports without figures: drawing takes most of the time."""
     monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})

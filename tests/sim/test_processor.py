@@ -67,7 +67,7 @@ def test_other_processors_are_recorded_and_not_pinned(level: Levels, machine: st
 
 
 @pytest.fixture
-def two_runs(tmp_path: Path, plain: None) -> Callable[[dict[str, Any]], list[Path]]:
+def two_runs(tmp_path: Path) -> Callable[[dict[str, Any]], list[Path]]:
     """Two runs, and what `run.json` of the second says besides; None takes a key out."""
 
     def written(second: dict[str, Any]) -> list[Path]:

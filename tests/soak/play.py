@@ -25,8 +25,8 @@ import netfold.sim.workload.pool
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.errors import NetfoldError, RunError
 from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.report.html import build_report
 from netfold.sim.resolve import resolve
-from netfold.sim.results import load as load_run
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
@@ -313,16 +313,18 @@ def _of_variant(drawn: Drawn, plan: Any, variant: VariantPlan, results: dict[str
 
 
 def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -> Verdict:
-    """Write the run folder with its report, from results that are there; and load it again."""
+    """Write the run folder from results that are there; and its report, which loads it again."""
     with mock.patch.object(
         netfold.sim.run.run, "run_variant", lambda plan, variant, *_: results[variant.name]
     ):
         outcome = run_scenario(file, (), None, file.parent / "runs", lambda *_: None)
     if outcome.stopped is not None or outcome.run_dir is None:
-        return Verdict(TRACEBACK, f"the report: {outcome.stopped!r}")
-    missing = [name for name in ("report.html", "summary.json") if not (outcome.run_dir / name).exists()]
-    load_run(outcome.run_dir)
-    return Verdict(TRACEBACK, f"the run folder lacks {missing}") if missing else verdict
+        return Verdict(TRACEBACK, f"the run folder: {outcome.stopped!r}")
+    try:
+        build_report(outcome.run_dir)
+    except Exception as error:
+        return Verdict(TRACEBACK, f"the report: {error!r}")
+    return verdict
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:

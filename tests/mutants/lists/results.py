@@ -105,6 +105,22 @@ MUTANTS: list[Mutant] = [
         ],
     ),
     *faults(
+        "sim/commands/reports.py",
+        ["tests/sim/commands/test_report.py"],
+        [
+            (
+                "a report is drawn that nobody wants",
+                "    if is_wanted:\n",
+                "    if True:\n",
+            ),
+            (
+                "a report that failed is told as written",
+                "            raise\n",
+                "",
+            ),
+        ],
+    ),
+    *faults(
         "sim/report/words.py",
         ["tests/sim/report/test_words.py"],
         [

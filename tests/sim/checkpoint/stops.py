@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -32,18 +32,13 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def run(path: Path, out: Path, checkpoints: Checkpoints | None = None, draws: bool = False) -> Path:
-    """Run a scenario to its end; the report, which is made from the other files, only if it `draws`."""
-    with nullcontext() if draws else mock.patch("netfold.sim.run.run._draw", _draw_nothing):
-        outcome = run_scenario(path, (), None, out, lambda *_: None, (), checkpoints)
+def run(path: Path, out: Path, checkpoints: Checkpoints | None = None) -> Path:
+    """Run a scenario to its end."""
+    outcome = run_scenario(path, (), None, out, lambda *_: None, (), checkpoints)
     if outcome.stopped is not None:
         raise outcome.stopped
     assert outcome.run_dir is not None
     return outcome.run_dir
-
-
-def _draw_nothing(run: object) -> None:
-    """In place of the report."""
 
 
 @contextmanager

@@ -169,7 +169,7 @@ def test_a_codec_without_work_is_named_where_a_device_takes_time(tmp_path: Path)
     free, _ = run(tmp_path, NORMAL, "steps")
 
     assert any(SAID in one for one in timed.summary["warnings"])
-    assert SAID in (timed.path / "report.html").read_text("utf-8")
+    assert SAID in timed.report().read_text("utf-8")
     assert not any(
         "declares no work" in one for one in counted.summary["warnings"] + free.summary["warnings"]
     )

@@ -34,7 +34,7 @@ LARGE = {"kind": "synthetic", "elements": 262_144, "steps": 2}
 
 
 @pytest.fixture(autouse=True)
-def known(plain: None) -> Iterator[None]:
+def known() -> Iterator[None]:
     with registered(SignCodec, FloatCodec):
         yield
 

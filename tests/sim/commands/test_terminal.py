@@ -18,6 +18,7 @@ from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import print_json, print_table, progress_bar
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
+from tests.sim.scenes import write
 
 SCENARIO = "scenarios/01-quickstart.yaml"
 BOLD = "\x1b[1m"
@@ -88,13 +89,13 @@ def test_tables_are_as_wide_as_a_terminal_says() -> None:
 
 def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar() as progress:
-        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the report", 3)):
+        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the results", 3)):
             progress(text, done, 3)
 
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == (
-        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the report (3 of 3 steps done)\n"
+        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
     )
 
 
@@ -109,7 +110,7 @@ ESCAPES = "\x1b]0;PWN\x07 \x9b31m \x7f"
 SHOWN = "\\u001b]0;PWN\\u0007 \\u009b31m \\u007f"
 
 
-def test_control_characters_of_files_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_of_files_are_shown(tmp_path: Path) -> None:
     """In an error, and in the lines and cells of another's run."""
     text = f"""
 name: tiny
@@ -121,14 +122,13 @@ collective: {{kind: ring}}
 published: [{{label: {json.dumps(ESCAPES)}, elements_per_s: 1e9, source: {json.dumps(ESCAPES)}}}]
 """
     (tmp_path / "t.yaml").write_text(text)
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
     outcome = run_scenario(tmp_path / "t.yaml", (), None, tmp_path, lambda *_: None)
     assert outcome.run_dir is not None
     summary = outcome.run_dir / "summary.json"
     summary.write_text(summary.read_text().replace('"where": "', f'"where": {json.dumps(ESCAPES)[:-1]}'))
     wrong = f"workload={{kind: file, path: {json.dumps(ESCAPES)}}}"
     for arguments in (
-        ["run", str(tmp_path / "t.yaml"), "--out", str(tmp_path)],
+        ["run", str(tmp_path / "t.yaml"), "--out", str(tmp_path), "--no-report"],
         ["compare", str(outcome.run_dir)],
         ["validate", str(tmp_path / "t.yaml"), "--set", wrong],
     ):
@@ -161,7 +161,7 @@ def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
     """The run is written, and no file of it has what others print."""
-    command = f"{sys.executable} -m netfold run {SCENARIO} --out {tmp_path} {closed}"
+    command = f"{sys.executable} -m netfold run {write(tmp_path)} --out {tmp_path} {closed}"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0

@@ -55,7 +55,9 @@ def finishes(variant: dict[str, Any]) -> tuple[str, str]:
 def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     file = write(tmp_path, TINY + VARIANTS)
 
-    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path / "runs"), "--json"])
+    result = CliRunner().invoke(
+        app, ["run", str(file), "--out", str(tmp_path / "runs"), "--no-report", "--json"]
+    )
 
     assert result.exit_code == 1
     report = json.loads(result.stdout)
@@ -142,7 +144,7 @@ def test_all_variants_stuck(tmp_path: Path) -> None:
     outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
 
     assert outcome.summary["verdict"] == "stuck"
-    figures = sorted(path.name for path in (outcome.run_dir / "figures").iterdir())
+    figures = sorted(path.name for path in build_report(outcome.run_dir).with_name("figures").iterdir())
     assert figures == ["throughput.svg", "utilisation.svg"]
     assert load(outcome.run_dir).rounds.is_empty()
 

@@ -46,8 +46,7 @@ def in_threads(work: object) -> list[BaseException]:
     return raised
 
 
-def test_runs_in_threads_equal_a_lone_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
+def test_runs_in_threads_equal_a_lone_one(tmp_path: Path) -> None:
     alone = netfold.run(f"{TINY}\n", out=tmp_path / "alone")
     folders: list[Path] = []
 

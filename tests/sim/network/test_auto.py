@@ -16,6 +16,7 @@ from netfold.homomorphic.codecs.auto.experience import Choice
 from netfold.homomorphic.message import Gradient
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
+from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
 from netfold.sim.results import load
 from netfold.sim.workload.synthetic import SyntheticWorkload
@@ -179,7 +180,7 @@ def test_a_run_notes_each_choice_and_its_reason(tmp_path: Path) -> None:
     names = Counter(text.partition(":")[0] for text in texts if ": " in text)
     assert variant["metrics"]["codec_choice"] == dict(names)
     assert sum(names.values()) == 3
-    report = (outcome.run_dir / "report.html").read_text(encoding="utf-8")
+    report = build_report(outcome.run_dir).read_text(encoding="utf-8")
     assert texts[1] in report
     assert codec_events(variant["metrics"]) == "lossless, concurrent in 2 rounds, packed in 1 rounds"
 

@@ -21,7 +21,7 @@ SLOWER = replace(RING, messages=(("values", 228, 4000),))  # 256 µs of aggregat
 
 
 @pytest.fixture
-def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+def write(tmp_path: Path) -> Callable[..., Path]:
     def write(*fakes: Fake, **changes: Any) -> Path:
         return write_run(tmp_path, run_data(*fakes, **changes))
 

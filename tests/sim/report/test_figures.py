@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from netfold.sim.report.figures import bytes_sent, time_spent
 from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.results import load, write_run
-from tests.sim.results.builders import LOSSLESS, RING, run_data
+from tests.sim.results.builders import LOSSLESS, RING, reported, run_data
 
 
 def legend(svg: bytes) -> dict[str, str]:
@@ -34,7 +34,7 @@ def test_a_message_has_one_colour_in_all_figures_of_a_run(tmp_path: Path) -> Non
     many = replace(
         LOSSLESS, messages=tuple((name, 4, 40 * (number % 2)) for number, name in enumerate(names))
     )
-    folder = write_run(tmp_path, run_data(RING, many))
+    folder = reported(tmp_path, RING, many)
     sent, spent, line = (
         legend((folder / "figures" / f"{name}.svg").read_bytes())
         for name in ("bytes", "breakdown", "timeline")

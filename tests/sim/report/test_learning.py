@@ -32,7 +32,7 @@ def house_style() -> Iterator[None]:
 
 
 def run_of(tmp_path: Path, *fakes: Fake) -> Run:
-    return load(write_run(tmp_path, run_data(*fakes, draw=lambda _: None)))
+    return load(write_run(tmp_path, run_data(*fakes)))
 
 
 def drawn(run: Run) -> Figure:
@@ -155,7 +155,7 @@ def test_jobs_have_rows_of_their_own_and_variants_one_line_in_the_legend(tmp_pat
 
 
 def test_jobs_of_one_task_are_told_apart(tmp_path: Path) -> None:
-    data = run_data(*(replace(TRAINED, name=f"ring/{job}") for job in ("one", "two")), draw=lambda _: None)
+    data = run_data(*(replace(TRAINED, name=f"ring/{job}") for job in ("one", "two")))
     for entry in data.summary["variants"]:
         entry["setup"] = {"workload": {"kind": "training", "model": "mlp"}}
     rows = panels(drawn(load(write_run(tmp_path, data))))
@@ -164,7 +164,7 @@ def test_jobs_of_one_task_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_tasks_are_named_as_the_scenario_names_them(tmp_path: Path) -> None:
-    data = run_data(TRAINED, SPARSE, draw=lambda _: None)
+    data = run_data(TRAINED, SPARSE)
     for entry, model in zip(data.summary["variants"], ("mlp", "ncf"), strict=True):
         workload: dict[str, Any] = {"kind": "training", "model": model}
         entry["setup"] = {"workload": workload | ({"data": "digits"} if model == "mlp" else {})}

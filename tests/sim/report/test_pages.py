@@ -21,15 +21,14 @@ from netfold.sim.report.html import build_report
 from netfold.sim.report.learning import TASKS_MAX, learning
 from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.report.table import results_table
-from netfold.sim.results import write_run
-from netfold.sim.results.reader import load
-from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
+from netfold.sim.results import load, write_run
+from tests.sim.results.builders import LOSSLESS, RING, Fake, reported, run_data, summary
 
 
 @pytest.fixture
 def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
     def write(*fakes: Fake, **changes: Any) -> Path:
-        return write_run(tmp_path, run_data(*fakes, **changes))
+        return reported(tmp_path, *fakes, **changes)
 
     return write
 
@@ -140,9 +139,9 @@ def test_a_notebook_shows_a_result_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert shown == []
 
 
-def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(write: Callable[..., Path]) -> None:
+def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(tmp_path: Path) -> None:
     fakes = [replace(RING, name=f"shared/job-{number}", steps=1) for number in range(300)]
-    run = load(write(*fakes, draw=None))
+    run = load(write_run(tmp_path, run_data(*fakes)))
     with style.house_style():
         drawn = timeline.timeline(run, style.label_colours(["values"]))
 
@@ -151,8 +150,8 @@ def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(write: Calla
     assert drawn.get_suptitle() == "What each worker did in step 0, in the first 60 of 300"
 
 
-def test_few_jobs_have_all_their_axes(write: Callable[..., Path]) -> None:
-    run = load(write(RING, LOSSLESS, draw=None))
+def test_few_jobs_have_all_their_axes(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path, run_data(RING, LOSSLESS)))
     with style.house_style():
         drawn = timeline.timeline(run, style.label_colours(run.phases["label"]))
 
@@ -161,10 +160,10 @@ def test_few_jobs_have_all_their_axes(write: Callable[..., Path]) -> None:
     assert "first" not in drawn.get_suptitle()
 
 
-def test_the_training_of_many_jobs_is_drawn_of_the_first(write: Callable[..., Path]) -> None:
+def test_the_training_of_many_jobs_is_drawn_of_the_first(tmp_path: Path) -> None:
     fakes = [replace(RING, name=f"shared/job-{number}", losses=(2.0, 1.0)) for number in range(30)]
     with style.house_style():
-        drawn = learning(load(write(*fakes, draw=None)))
+        drawn = learning(load(write_run(tmp_path, run_data(*fakes))))
 
     assert drawn is not None
     assert len(drawn.axes) == 3 * TASKS_MAX

@@ -18,15 +18,15 @@ from netfold.sim.errors import DataError
 from netfold.sim.report.html import build_report
 from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
 from netfold.sim.report.timeline import Bar, _chosen, _tracks
-from netfold.sim.results import Reference, RunData, write_run
+from netfold.sim.results import Reference, RunData
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, run_data
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> Callable[..., str]:
     def write(*fakes: Fake, **changes: Any) -> str:
-        return (write_run(tmp_path, run_data(*fakes, **changes)) / "report.html").read_text("utf-8")
+        return (reported(tmp_path, *fakes, **changes) / "report.html").read_text("utf-8")
 
     return write
 
@@ -124,7 +124,7 @@ def test_markup_in_a_record_is_text(report: Callable[..., str]) -> None:
 
 def test_markup_in_a_name_stays_text_in_figures(tmp_path: Path) -> None:
     name = "<b>$x_1$ & co"
-    folder = write_run(tmp_path, run_data(replace(RING, name=name)))
+    folder = reported(tmp_path, replace(RING, name=name))
 
     assert name in svg_text((folder / "figures" / "throughput.svg").read_bytes())
     assert "<b>$x" not in (folder / "report.html").read_text("utf-8")
@@ -148,7 +148,7 @@ def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
 
 
 def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data())
+    folder = reported(tmp_path)
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     (folder / "figures" / "bytes.svg").unlink()
@@ -164,7 +164,7 @@ def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_training_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(replace(RING, losses=(0.7, 0.6)), LOSSLESS))
+    folder = reported(tmp_path, replace(RING, losses=(0.7, 0.6)), LOSSLESS)
 
     assert "ring" in svg_text((folder / "figures" / "training.svg").read_bytes())
     assert "lossless" not in svg_text((folder / "figures" / "training.svg").read_bytes())
@@ -181,7 +181,7 @@ def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str
 
 def test_figures_say_how_much(tmp_path: Path) -> None:
     bound = Reference("wire bound", 25e6, "rate over 32 bits")
-    folder = write_run(tmp_path, run_data(replace(RING, references=(bound,)), LOSSLESS))
+    folder = reported(tmp_path, replace(RING, references=(bound,)), LOSSLESS)
     throughput, sent, timeline = (
         svg_text((folder / "figures" / f"{name}.svg").read_bytes())
         for name in ("throughput", "bytes", "timeline")
@@ -193,14 +193,14 @@ def test_figures_say_how_much(tmp_path: Path) -> None:
 
 
 def test_a_failed_variant_is_marked_in_the_figure(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(RING, replace(LOSSLESS, verdict="fail")))
+    folder = reported(tmp_path, RING, replace(LOSSLESS, verdict="fail"))
 
     assert "a check failed" in svg_text((folder / "figures" / "throughput.svg").read_bytes())
 
 
 def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
     slow = replace(RING, messages=(("values", 4000, 4000),))
-    folder = write_run(tmp_path, run_data(slow, LOSSLESS))
+    folder = reported(tmp_path, slow, LOSSLESS)
 
     assert any(
         text.startswith("the same, magnified")
@@ -210,7 +210,7 @@ def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> Non
 
 def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
     nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
-    folder = write_run(tmp_path, run_data(Fake("zeros", (("values", 0, 0),), **nothing)))
+    folder = reported(tmp_path, Fake("zeros", (("values", 0, 0),), **nothing))
 
     assert sorted(path.name for path in (folder / "figures").iterdir()) == ["bytes.svg", "throughput.svg"]
 
@@ -222,7 +222,7 @@ def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
 
 
 def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(replace(RING, workers=16), LOSSLESS))
+    folder = reported(tmp_path, replace(RING, workers=16), LOSSLESS)
     texts = svg_text((folder / "figures" / "timeline.svg").read_bytes())
 
     assert "ring · 168 µs (8 of 16 workers shown)" in texts
@@ -340,14 +340,14 @@ def test_the_width_of_a_legend_is_that_of_its_columns(columns_count: int) -> Non
 
 
 def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(replace(RING, name="shards-" * 6), LOSSLESS))
+    folder = reported(tmp_path, replace(RING, name="shards-" * 6), LOSSLESS)
 
     assert svg_text((folder / "figures" / "bytes.svg").read_bytes()).count("shards-" * 3) == 2
 
 
 def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
     same = [replace(RING, name=name, losses=(0.7, 0.6)) for name in ("one", "two", "three")]
-    svg = (write_run(tmp_path, run_data(*same)) / "figures" / "training.svg").read_text("utf-8")
+    svg = (reported(tmp_path, *same) / "figures" / "training.svg").read_text("utf-8")
 
     assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
 
@@ -387,7 +387,7 @@ def test_figures_do_not_depend_on_the_users_matplotlib_settings(
 ) -> None:
     import matplotlib
 
-    folder = write_run(tmp_path, run_data())
+    folder = reported(tmp_path)
     before = (folder / "figures" / "bytes.svg").read_bytes()
     monkeypatch.setitem(matplotlib.rcParams, "font.size", 30.0)
     build_report(folder)
@@ -408,7 +408,7 @@ def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> Non
     many = replace(LOSSLESS, messages=tuple((f"a table of part {number}", 9, 90) for number in range(14)))
 
     def height_points(*fakes: Fake) -> float:
-        svg = (write_run(tmp_path, run_data(*fakes)) / "figures" / "breakdown.svg").read_text("utf-8")
+        svg = (reported(tmp_path, *fakes) / "figures" / "breakdown.svg").read_text("utf-8")
         found = re.search(r'height="([\d.]+)pt"', svg)
         assert found
         return float(found[1])

@@ -13,6 +13,7 @@ import pytest
 
 from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.plan.idle_network import Pace, job_pace
+from netfold.sim.report.html import build_report
 from netfold.topologies import graph as graphs
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
@@ -245,7 +246,7 @@ def test_a_warning_is_in_all_that_a_run_leaves(tmp_path: Path) -> None:
     assert outcome.summary["warnings"] == [f"racks: {SLOWER}"]
     written = json.loads((outcome.run_dir / "summary.json").read_text())
     assert written["warnings"] == outcome.summary["warnings"]
-    assert SLOWER.replace(">", "&gt;") in (outcome.run_dir / "report.html").read_text()
+    assert SLOWER.replace(">", "&gt;") in build_report(outcome.run_dir).read_text()
 
 
 def test_many_switches_of_a_large_network_are_not_all_compared(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def test_mistakes_are_reported_where_they_are(folder: Path, keys: str, message: 
     assert message in refused(folder, workload(keys))
 
 
-@pytest.mark.usefixtures("plain")
 def test_a_run_keeps_the_profile(folder: Path) -> None:
     (folder / "scenario.yaml").write_text(
         "name: kept\nseed: 1\ntopology: {kind: star, hosts: 2, rate: 1Gbps, delay: 1us}\nworkers: 2\n"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from netfold.sim.report import html
-from netfold.sim.results import Reference, RunData, VariantFacts, summarize
+from netfold.sim.results import Reference, RunData, VariantFacts, summarize, write_run
 from netfold.sim.results.records import (
     CheckRecord,
     LinkRecord,
@@ -239,7 +240,13 @@ def run_data(*fakes: Fake, **changes: Any) -> RunData:
         "approximations": ("hosts forward nothing", "a link loses packets independently"),
         "records": records(*fakes, **tables),
         "summary": summary(*fakes),
-        "draw": lambda run: html.write_report(run),  # noqa: PLW0108  tests replace it
         "engine": {"packet_hops": 42, "wall_s": 0.5, "packet_hops_per_s": 84.0},
     }
     return RunData(**(fields | changes))
+
+
+def reported(out_dir: Path, *fakes: Fake, **changes: Any) -> Path:
+    """The folder of a run of some variants, with its report; as `run_data`."""
+    folder = write_run(out_dir, run_data(*fakes, **changes))
+    html.build_report(folder)
+    return folder

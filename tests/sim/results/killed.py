@@ -1,4 +1,4 @@
-"""Program: write a run over and over, killed at each file operation in turn, just before and just after it.
+"""Program: write runs with reports, killed at each file operation in turn, just before and just after it.
 
     python -m tests.sim.results.killed OUT
 
@@ -19,8 +19,8 @@ from typing import Any
 
 import netfold.sim.report.html
 from netfold.sim.errors import DataError
-from netfold.sim.results import load, write_run
-from tests.sim.results.builders import run_data
+from netfold.sim.results import load
+from tests.sim.results.builders import reported
 
 OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")
 
@@ -51,7 +51,7 @@ def attempt(out_dir: Path, number: int, after: bool) -> bool:
     child = os.fork()
     if child == 0:
         die_at(number, after)
-        write_run(out_dir, run_data(seed=number + 100))
+        reported(out_dir, seed=number + 100)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
@@ -70,6 +70,11 @@ def readable(path: Path) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
+def is_whole(page: Path) -> bool:
+    """Whether a report is there from beginning to end, or not at all."""
+    return not page.exists() or page.read_text("utf-8").endswith("</html>\n")
+
+
 def main() -> None:
     out_dir = Path(sys.argv[1])
     netfold.sim.report.html.figures = lambda run: {
@@ -86,6 +91,7 @@ def main() -> None:
                         "number": number,
                         "after": after,
                         "unreadable": [path.name for path in visible if not readable(path)],
+                        "half": [path.name for path in visible if not is_whole(path / "report.html")],
                         "visible": len(visible),
                         "hidden": sum(path.name.startswith(".") for path in (out_dir / "quick").iterdir()),
                         "latest_is_readable": readable(out_dir / "latest"),

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.checks.journal import covered_ps
-from netfold.sim.results import write_run
 from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.records import PhaseRecord, RoundRecord
 from tests.examples import examples
 from tests.sim.report.test_report import svg_text
-from tests.sim.results.builders import LOSSLESS, RING, run_data
+from tests.sim.results.builders import LOSSLESS, RING, reported
 from tests.sim.results.builders import rounds as fake_rounds
 
 Times = tuple[int, int, int, int]  # a worker begins to encode, to send, to decode, and is done
@@ -104,7 +103,7 @@ def test_time_of_nothing_has_no_share() -> None:
 
 
 def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(RING, LOSSLESS))
+    folder = reported(tmp_path, RING, LOSSLESS)
     texts = svg_text((folder / "figures" / "breakdown.svg").read_bytes())
     report = " ".join((folder / "report.html").read_text("utf-8").split())
 

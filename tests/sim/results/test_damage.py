@@ -57,9 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole["unfinished"] = ["third"]
     whole["inputs"] = [{"path": "g.npy", "kept": False, "bytes": 7, "sha256": "ab"}]
     whole["injected"] = [{name: getattr(FAULT, name) for name in FAULT.__slots__}]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.report.html.figures", lambda run: {})
-        return write_run(tmp_path_factory.mktemp("runs"), replace(data, summary=whole))
+    return write_run(tmp_path_factory.mktemp("runs"), replace(data, summary=whole))
 
 
 @pytest.fixture

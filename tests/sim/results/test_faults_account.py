@@ -11,7 +11,7 @@ from netfold.sim.report import words
 from netfold.sim.report.table import results_table
 from netfold.sim.results import load, write_run
 from netfold.sim.results.records import FaultRecord
-from tests.sim.results.builders import RING, run_data, summary
+from tests.sim.results.builders import RING, reported, run_data, summary
 
 FAULTS = [
     FaultRecord("ring", 0, "loss", "h*->s0", "", 17, "packets", 0),
@@ -21,7 +21,7 @@ FAULTS = [
 SUMMARY = summary(RING, faults=FAULTS)
 
 
-def test_the_table_reads_back_as_the_records_were(tmp_path: Path, plain: None) -> None:
+def test_the_table_reads_back_as_the_records_were(tmp_path: Path) -> None:
     run = load(write_run(tmp_path, run_data(RING, summary=SUMMARY, faults=FAULTS)))
 
     assert run.faults.rows() == [
@@ -34,7 +34,7 @@ def test_the_table_reads_back_as_the_records_were(tmp_path: Path, plain: None) -
 
 
 def test_the_report_escapes_it(tmp_path: Path, plain: None) -> None:
-    folder = write_run(tmp_path, run_data(RING, summary=SUMMARY, faults=FAULTS))
+    folder = reported(tmp_path, RING, summary=SUMMARY, faults=FAULTS)
     report = (folder / "report.html").read_text("utf-8")
 
     assert "<h2>Injected faults</h2>" in report
@@ -43,7 +43,7 @@ def test_the_report_escapes_it(tmp_path: Path, plain: None) -> None:
 
 
 def test_without_faults_the_report_has_no_such_block(tmp_path: Path, plain: None) -> None:
-    assert "Injected" not in (write_run(tmp_path, run_data()) / "report.html").read_text("utf-8")
+    assert "Injected" not in (reported(tmp_path) / "report.html").read_text("utf-8")
 
 
 def test_the_terminal_has_a_line_for_each() -> None:

@@ -18,29 +18,34 @@ import polars as pl
 import pytest
 
 from netfold.sim.errors import DataError
+from netfold.sim.files import durable
 from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
-from netfold.sim.results import Run, load, write_run
+from netfold.sim.results import load, write_run
 from netfold.sim.results.tables import TABLES, schema, to_parquet
 from tests import ROOT
-from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
+from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, reported, run_data
 
 FILES = {
     "checks.json",
     "faults.parquet",
-    "figures/breakdown.svg",
-    "figures/bytes.svg",
-    "figures/throughput.svg",
-    "figures/timeline.svg",
     "links.parquet",
     "nodes.parquet",
     "notes.parquet",
     "phases.parquet",
-    "report.html",
     "rounds.parquet",
     "run.json",
     "scenario.yaml",
     "steps.parquet",
     "summary.json",
+}
+
+
+REPORT = {
+    "figures/breakdown.svg",
+    "figures/bytes.svg",
+    "figures/throughput.svg",
+    "figures/timeline.svg",
+    "report.html",
 }
 
 
@@ -102,25 +107,25 @@ def test_empty_tables_keep_their_columns(name: str) -> None:
     assert frame.is_empty()
 
 
-def test_the_same_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys; from netfold.sim.results import write_run; "
-        "from tests.sim.results.builders import run_data;"
-        "write_run(pathlib.Path(sys.argv[1]), run_data(sets=('seed=7',), wall_s=99.0))"
+        "import pathlib, sys; from tests.sim.results.builders import reported; "
+        "reported(pathlib.Path(sys.argv[1]), sets=('seed=7',), wall_s=99.0)"
     )
     subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
+        [sys.executable, "-c", script, str(tmp_path / "theirs")],
         cwd=ROOT,
         env=os.environ | {"PYTHONHASHSEED": "4242"},
         check=True,
     )
-    ours, theirs = contents(folder), contents(tmp_path / "latest")
+    ours = contents(reported(tmp_path / "ours", sets=("seed=7",)))
+    theirs = contents(tmp_path / "theirs" / "latest")
 
-    assert set(ours) == set(theirs)
+    assert set(ours) == set(theirs) == FILES | REPORT
     assert [name for name in ours if ours[name] != theirs[name]] == ["run.json"]
 
 
-def test_folders_are_named_by_utc_and_never_overwritten(tmp_path: Path, plain: None) -> None:
+def test_folders_are_named_by_utc_and_never_overwritten(tmp_path: Path) -> None:
     later = datetime(2026, 11, 21, 20, 12, 51, tzinfo=timezone(timedelta(hours=1)))
     written = [write_run(tmp_path, run_data(started_at=later)) for _ in range(3)]
 
@@ -134,7 +139,7 @@ def test_folders_are_named_by_utc_and_never_overwritten(tmp_path: Path, plain: N
 
 
 def test_a_name_taken_in_the_last_moment_is_left_alone(
-    tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rename = os.rename
 
@@ -150,9 +155,7 @@ def test_a_name_taken_in_the_last_moment_is_left_alone(
     assert written.name == "2026-11-21T19-12-51-seed7-2"
 
 
-def test_without_links_latest_is_a_text_file(
-    tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_links_latest_is_a_text_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
@@ -171,10 +174,12 @@ def test_without_links_latest_is_a_text_file(
 def test_a_run_that_cannot_be_written_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
-    def refuse(run: Run) -> Path:
-        raise OSError(number, os.strerror(number))
+    def refuse(path: Path, data: bytes) -> None:
+        if path.suffix == ".parquet":
+            raise OSError(number, os.strerror(number))
+        write_file(path, data)
 
-    monkeypatch.setattr("netfold.sim.report.html.write_report", refuse)
+    monkeypatch.setattr(durable, "write_file", refuse)
     with pytest.raises(DataError) as caught:
         write_run(tmp_path, run_data())
 
@@ -206,7 +211,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_a_scenario_names_lie_beside_it(tmp_path: Path, plain: None) -> None:
+def test_files_that_a_scenario_names_lie_beside_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path, run_data(extra_files={"my net.json": b"{}", "graphs/b.json": b"b"}))
 
     assert (folder / "my net.json").read_bytes() == b"{}"
@@ -227,7 +232,7 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_folders_of_dead_processes_of_this_machine_are_removed(tmp_path: Path, plain: None) -> None:
+def test_only_folders_of_dead_processes_of_this_machine_are_removed(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     names = {
@@ -325,7 +330,7 @@ def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "x"]
 
 
-def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path, plain: None) -> None:
+def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("keep")
     written = write_run(tmp_path, run_data())
 
@@ -335,7 +340,7 @@ def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path, plain: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "latest.txt", "quick"]
 
 
-def test_a_renamed_metric_names_the_new_ones(tmp_path: Path, plain: None) -> None:
+def test_a_renamed_metric_names_the_new_ones(tmp_path: Path) -> None:
     metrics = load(write_run(tmp_path, run_data())).summary["variants"][0]["metrics"]
 
     assert metrics["bit_exact"] is True

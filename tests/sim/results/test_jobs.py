@@ -11,6 +11,7 @@ from rich.console import Console
 
 from netfold.sim.errors import InvariantError
 from netfold.sim.report.compare import compare
+from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
 from netfold.sim.results import VariantFacts, summarize, write_run
 from tests.sim.results.builders import LOSSLESS, RING, Fake, links, records, run_data
@@ -38,6 +39,10 @@ def summary(**changes: Any) -> dict[str, Any]:
 def run_folder(folder: Path, **changes: Any) -> Path:
     data = run_data(FIRST, SECOND, summary=summary(**changes), links=[*NETWORK, INSIDE])
     return write_run(folder, data)
+
+
+def report_of(folder: Path) -> str:
+    return build_report(folder).read_text("utf-8")
 
 
 def table(found: dict[str, Any]) -> str:
@@ -74,7 +79,7 @@ def test_warnings_are_kept_and_shown(tmp_path: Path) -> None:
     assert found["warnings"] == [f"two/second: {WARNING}"]
     assert summary()["warnings"] == []
     assert f"note: two/second: {WARNING}" in table(found)
-    report = (run_folder(tmp_path, warnings=(WARNING,)) / "report.html").read_text("utf-8")
+    report = report_of(run_folder(tmp_path, warnings=(WARNING,)))
     assert f"<b>Note:</b> two/second: {WARNING}" in report
 
 
@@ -97,7 +102,7 @@ def test_the_mean_of_workers_held_counts_elements() -> None:
 
 
 def test_a_report_shows_links_once_and_switches(tmp_path: Path) -> None:
-    report = (run_folder(tmp_path) / "report.html").read_text("utf-8")
+    report = report_of(run_folder(tmp_path))
 
     assert report.count('<td class="name">s0-&gt;s0</td>') == 1
     assert "<h2>Switches</h2>" in report

@@ -30,12 +30,16 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_file_operation_was_hit(attempts: list[dict[str, Any]]) -> None:
-    # Ten files are two operations each, the folders and the rename are more.
-    assert attempts[-1]["number"] > 20
+    # Ten files, a figure and the page are two operations each, the folders and the rename are more.
+    assert attempts[-1]["number"] > 24
 
 
 def test_no_visible_folder_is_half_written(attempts: list[dict[str, Any]]) -> None:
     assert [attempt for attempt in attempts if attempt["unreadable"]] == []
+
+
+def test_no_report_is_half_written(attempts: list[dict[str, Any]]) -> None:
+    assert [attempt for attempt in attempts if attempt["half"]] == []
 
 
 def test_latest_always_leads_to_a_finished_run(attempts: list[dict[str, Any]]) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from netfold.sim.errors import DataError
+from netfold.sim.report.pages import write_pages
 from netfold.sim.results import load, write_run
 from tests.sim.results.builders import run_data
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plain: None) -> Path:
+def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path, run_data())
 
 
@@ -97,6 +98,7 @@ def test_a_run_folder_may_be_moved(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["report.html", "run.json", "figures/..", "."])
 def test_a_file_of_a_run_gives_the_run(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pages(folder, {}, "the report")
     monkeypatch.chdir(folder)
 
     assert load(Path(name)).path == folder

@@ -12,7 +12,7 @@ from netfold.sim.report.compare import compare
 from netfold.sim.report.table import results_table
 from netfold.sim.results import verdicts, write_run
 from tests.sim.report.test_report import svg_text
-from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
+from tests.sim.results.builders import LOSSLESS, RING, Fake, reported, run_data, summary
 
 SKETCH = replace(LOSSLESS, name="sketch", estimates=60)  # of each of two steps
 
@@ -59,7 +59,7 @@ def test_a_summary_counts_entries_of_all_steps() -> None:
 
 
 def test_the_report_says_so(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(RING, SKETCH))
+    folder = reported(tmp_path, RING, SKETCH)
     report = " ".join((folder / "report.html").read_text("utf-8").split())
 
     assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
@@ -107,7 +107,7 @@ def test_a_comparison_says_so(tmp_path: Path) -> None:
 
 def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
     chosen = replace(RING, choices=("packed", "dense"))
-    folder = write_run(tmp_path, run_data(chosen))
+    folder = reported(tmp_path, chosen)
     report = " ".join((folder / "report.html").read_text("utf-8").split())
 
     assert summary(chosen)["variants"][0]["metrics"]["codec_choice"] == {"packed": 2, "dense": 2}
@@ -115,12 +115,12 @@ def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
         '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
         "<td>step 0, bucket 1</td></tr>"
     ) in report
-    assert "Codec notes" not in (write_run(tmp_path, run_data(RING)) / "report.html").read_text("utf-8")
+    assert "Codec notes" not in (reported(tmp_path, RING) / "report.html").read_text("utf-8")
 
 
 def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path) -> None:
     many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
-    folder = write_run(tmp_path, run_data(many, replace(many, name="other")))
+    folder = reported(tmp_path, many, replace(many, name="other"))
     report = (folder / "report.html").read_text("utf-8")
 
     for name in ("ring", "other"):

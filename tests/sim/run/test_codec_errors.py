@@ -151,7 +151,7 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
     assert "codec_errors" not in trace
     assert str(Path(__file__).parents[3]) not in trace
     assert ('File "decoder.py"' in trace) == (fault == "elsewhere")
-    assert "RAISED" in (run.path / "report.html").read_text(encoding="utf-8") or fault in (
+    assert "RAISED" in run.report().read_text(encoding="utf-8") or fault in (
         "index",
         "elsewhere",
     )
@@ -225,7 +225,7 @@ def test_no_traceback_on_the_terminal(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"
     file.write_text(json.dumps(given("value")), encoding="utf-8")  # JSON is YAML
 
-    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path), "--no-report"])
 
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)

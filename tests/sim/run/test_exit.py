@@ -46,7 +46,8 @@ def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_netfold(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["run", str(write(folder)), "--out", str(folder / "runs"), *arguments])
+    words = ["run", str(write(folder)), "--out", str(folder / "runs"), "--no-report", *arguments]
+    return CliRunner().invoke(app, words)
 
 
 @contextlib.contextmanager
@@ -81,7 +82,7 @@ def read_until(terminal: int, text: bytes) -> bytes:
 def test_a_run_that_passes_exits_with_0(tmp_path: Path) -> None:
     result = run_netfold(tmp_path, "--seed", "3")
 
-    expected = "tiny (0 of 1 steps done)\nwriting the report (1 of 1 steps done)\n"
+    expected = "tiny (0 of 1 steps done)\nwriting the results (1 of 1 steps done)\n"
     assert (result.exit_code, result.stderr) == (0, expected)
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
@@ -195,13 +196,13 @@ def test_an_interrupted_run_exits_with_130_and_leaves_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("arguments", "begun"),
-    [(LONG, ""), ((), ".partial-*"), ((), ".partial-*/summary.json")],
-    ids=["simulating", "folder", "summary"],
+    [(LONG, ""), ((), ".partial-*"), ((), ".partial-*/summary.json"), ((), "*-seed*/figures")],
+    ids=["simulating", "folder", "summary", "report"],
 )
 def test_a_killed_run_leaves_nothing_that_looks_finished(
     tmp_path: Path, arguments: tuple[str, ...], begun: str
 ) -> None:
-    """Killed while it simulates, or as soon as a first part of its folder is there."""
+    """Killed while it simulates, or as soon as a first part of its folder or of its report is there."""
     runs = tmp_path / "runs"
     assert run_netfold(tmp_path).exit_code == 0
     first = (runs / "latest").resolve()

@@ -157,7 +157,6 @@ def test_what_bounds_a_job_is_its_hosts(tmp_path: Path) -> None:
     helps(found, bounds_of(tmp_path, faster), found.first["faster"], 0.05)
 
 
-@pytest.mark.usefixtures("plain")
 def test_a_folder_says_what_hosts_were(tmp_path: Path) -> None:
     outcome = run(tmp_path, "hosts={kind: dpdk, cores: 2}")
     (variant,) = outcome.summary["variants"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.report.html import build_report
 from netfold.sim.results import summarize
 from netfold.sim.run.run import VariantResult
 from tests.sim.scenes import TINY, only, refused, run, simulate
@@ -201,6 +202,6 @@ def test_a_run_folder_of_two_jobs(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TWO)
 
     assert [variant["name"] for variant in outcome.summary["variants"]] == ["tiny/a", "tiny/b"]
-    report = (outcome.run_dir / "report.html").read_text("utf-8")
+    report = build_report(outcome.run_dir).read_text("utf-8")
     assert "tiny/b" in report
     assert "s0-&gt;s0" in report

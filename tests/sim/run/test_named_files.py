@@ -32,8 +32,7 @@ GRADIENTS = np.arange(3 * 50, dtype=np.float32).reshape(3, 50)
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
+def scenario(tmp_path: Path) -> Path:
     np.save(tmp_path / "g.npy", GRADIENTS)
     (tmp_path / "net.json").write_text(to_json(star(3, LinkSpec(10**10, 10**6, 1 << 20), "ideal")))
     (tmp_path / "named.yaml").write_text(SCENARIO)
@@ -41,7 +40,9 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_netfold(file: Path, *words: str) -> Any:
-    return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
+    return CliRunner().invoke(
+        app, ["run", str(file), "--out", str(file.parent / "runs"), "--no-report", *words]
+    )
 
 
 def only_folder(file: Path) -> Path:

@@ -28,7 +28,9 @@ PROFILE = "{name: mine, like: ideal}\n"
 
 
 def run_netfold(file: Path, *words: str) -> Any:
-    return CliRunner().invoke(app, ["run", str(file), "--out", str(file.parent / "runs"), *words])
+    return CliRunner().invoke(
+        app, ["run", str(file), "--out", str(file.parent / "runs"), "--no-report", *words]
+    )
 
 
 def listed(path: str, content: bytes, kept: bool = True) -> dict[str, Any]:

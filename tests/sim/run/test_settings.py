@@ -10,7 +10,7 @@ import pytest
 
 from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.message import MERGEABLE
-from netfold.sim.results import load
+from netfold.sim.report.html import build_report
 from netfold.sim.run.settings import setups
 from tests.sim.scenes import TINY, plan, run
 
@@ -54,7 +54,7 @@ def test_a_run_folder_says_what_was_run(tmp_path: Path) -> None:
     assert ring["codec"] == {"kind": "none"}
     assert ring["collective"] == {"kind": "ring", "frame": "roce-1024", "window": 512, "timeout": "1ms"}
 
-    page = (load(outcome.run_dir).path / "report.html").read_text("utf-8")
+    page = build_report(outcome.run_dir).read_text("utf-8")
     for words in ("Three workers.", "star: hosts 4, rate 25Gbps, switch tofino1", "loss: rate 1%"):
         assert words in page
 

@@ -34,7 +34,8 @@ variants: [{name: first}, {name: second}, {name: third}]
 def run_netfold(folder: Path, *words: str) -> Any:
     file = folder / "three.yaml"
     file.write_text(SCENARIO)
-    return CliRunner().invoke(app, ["run", str(file), "--out", str(folder / "runs"), *words])
+    out = str(folder / "runs")
+    return CliRunner().invoke(app, ["run", str(file), "--out", out, "--no-report", *words])
 
 
 def folders(folder: Path) -> list[str]:
@@ -131,22 +132,21 @@ def test_a_disk_that_gets_full_keeps_what_was_written_and_prints_the_rest(
 @pytest.mark.parametrize(
     ("error", "status"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "No space left"), 1)]
 )
-def test_a_report_that_cannot_be_written_is_said_to_be_missing(
+def test_all_variants_are_kept_where_their_folder_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int
 ) -> None:
-    def write(run: Any) -> None:
+    def write(out_dir: Path, run: Any) -> None:
         raise error
 
-    with monkeypatch.context() as patch:
-        patch.setattr("netfold.sim.report.html.write_report", write)
-        result = run_netfold(tmp_path)
+    monkeypatch.setattr(netfold.sim.run.run, "write_run", write)
+    result = run_netfold(tmp_path)
     (kept,) = (tmp_path / "runs" / "three").iterdir()
 
     assert result.exit_code == status
     assert folders(tmp_path) == ["1-unfinished-3-of-3"]
-    assert "Report: " not in result.stdout
+    assert "Results: " not in result.stdout
     assert result.stdout.endswith(
-        "Unfinished: all variants are done, the report is missing.\n"
+        "Unfinished: all variants are done, the run folder was not written.\n"
         f"Finished variants are in {kept}\n"
         f"To write a report: netfold report {kept}\n"
     )

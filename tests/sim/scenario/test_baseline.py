@@ -76,7 +76,9 @@ def test_a_device_without_a_model_is_said_not_to_compute() -> None:
 @pytest.mark.parametrize("named", ["ring", "tree"])
 def test_the_terminal_divides_by_the_baseline(tmp_path: Path, named: str) -> None:
     (tmp_path / "b.yaml").write_text(scenario(f"baseline: {named}{LISTED}").text)
-    result = CliRunner().invoke(app, ["run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs"])
+    result = CliRunner().invoke(
+        app, ["run", f"{tmp_path}/b.yaml", "--out", f"{tmp_path}/runs", "--no-report"]
+    )
 
     assert result.exit_code == 0, result.output
     assert f"× baseline: how many times as fast as {named}," in result.output

@@ -36,9 +36,7 @@ SAID = "runs code from ../code/mdl.py\n"
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
-    monkeypatch.setattr("netfold.sim.sweep.page.sweep_figures", lambda grid: {})
+def file(tmp_path: Path) -> Path:
     for folder in ("code", "scenario"):
         (tmp_path / folder).mkdir()
     (tmp_path / "code" / "mdl.py").write_text(MODEL)

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from netfold.sim.errors import NetfoldError, RunError
-from netfold.sim.sweep import page
 from netfold.sim.sweep.cluster import Cluster, cluster_of, connected
 from netfold.sim.sweep.dispatch import FailedError, Job, Limits, dispatch
 from netfold.sim.sweep.make import Settings, run_sweep
@@ -52,7 +51,6 @@ def test_a_killed_worker_loses_no_task(local: Any, tmp_path: Path) -> None:
 
 def test_a_sweep_there_is_the_sweep_here(local: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the scheduler's file; the workers share no folder with the sweep."""
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
     with distributed.Client(local, set_as_default=False) as client:
         client.write_scheduler_file(str(tmp_path / "scheduler.json"))
     cluster = cluster_of("local", tmp_path / "scheduler.json")

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from netfold.sim.report import style
-from netfold.sim.sweep.figures import Grid, draw, metrics_of, sweep_figures, value_text
+from netfold.sim.sweep.figures import draw, sweep_figures
+from netfold.sim.sweep.grid import Grid, metrics_of, value_text
 from netfold.sim.sweep.page import fastest
 
 METRIC = "aggregation_time_us"

@@ -130,9 +130,8 @@ sweep: {{workers: [2, 3]}}
 
 
 @pytest.fixture
-def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def own_model(tmp_path: Path) -> str:
     """A scenario with a model whose width is in a file that the scenario does not name."""
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
     (tmp_path / "width.json").write_text("8")
     (tmp_path / "mdl.py").write_text(MODEL.format(data=str(tmp_path / "width.json")))
     return TRAINED.format(model=f"{tmp_path}/mdl.py:make")
@@ -184,7 +183,6 @@ def test_a_sweep_that_stops_says_how_to_go_on(
 def test_kept_points_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
     use_inline(monkeypatch, Inline())
     caplog.set_level(logging.INFO, "netfold")
     for _ in range(2):

@@ -36,8 +36,8 @@ SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweeps without figures."""
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
+    """Pages of sweeps without figures."""
+    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
 
 
 def sweep(
@@ -52,6 +52,12 @@ def table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "points.parquet")
 
 
+def drawn(folder: Path) -> Path:
+    """A sweep's folder with its page."""
+    page.write_report(page.load_sweep(folder))
+    return folder
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in SAME}
 
@@ -61,7 +67,6 @@ def kept(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (out / "small" / "points").glob("*.json")}
 
 
-@pytest.mark.usefixtures("plain")
 def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = table(sweep(monkeypatch, tmp_path))
 
@@ -75,7 +80,6 @@ def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tm
     assert found.schema["workload.density"] == pl.Float64()
     assert found["status"].unique().to_list() == ["done"]
     file = write(tmp_path, "")
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
     for point in (1, 8):
         rows = found.filter(pl.col("point") == point)
         first = rows.row(0, named=True)
@@ -96,7 +100,7 @@ def test_the_order_in_which_points_end_changes_no_byte(
     one = sweep(monkeypatch, tmp_path / "a", order=1)
     other = sweep(monkeypatch, tmp_path / "b", order=2)
 
-    assert contents(one) == contents(other)
+    assert contents(drawn(one)) == contents(drawn(other))
     assert (one / "times.parquet").read_bytes() != (other / "times.parquet").read_bytes()
 
 
@@ -126,11 +130,10 @@ def test_a_stopped_sweep_goes_on_and_ends_the_same(
     monkeypatch.setattr(make, "work", work)
     resumed = sweep(monkeypatch, tmp_path / "out", order=3)
 
-    assert contents(resumed) == contents(whole)
+    assert contents(drawn(resumed)) == contents(drawn(whole))
     assert before.items() <= kept(tmp_path / "out").items()
 
 
-@pytest.mark.usefixtures("plain")
 def test_only_what_changed_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
 
@@ -149,7 +152,6 @@ def test_only_what_changed_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert len(ran) == 20
 
 
-@pytest.mark.usefixtures("plain")
 def test_a_point_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def failing(task: Any) -> Outcome:
         if '"count": 2' in task.text and '"seed": 7' in task.text:
@@ -183,7 +185,6 @@ def test_a_point_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyP
     assert page.counts(content) == "4 points done, 4 failed"
 
 
-@pytest.mark.usefixtures("plain")
 def test_points_that_were_left_out_are_in_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = sweep(monkeypatch, tmp_path, "sweep: {workers: [4, 9], impossible: skip}\n")
 
@@ -213,7 +214,6 @@ TYPED = {
 }
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("text", TYPED)
 def test_swept_keys_are_typed_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
     monkeypatch.setattr(make, "work", lambda task: Outcome(({"variant": "ring", "verdict": "pass"},)))
@@ -262,8 +262,6 @@ def test_a_worker_of_another_version_refuses(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_kept_runs_are_whole_run_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
     text = "sweep: {workers: [2, 4]}\n"
     folder = sweep(monkeypatch, tmp_path, text)
     assert not [path for path in (tmp_path / "small" / "points").iterdir() if path.is_dir()]
@@ -327,8 +325,8 @@ def test_the_command_prints_where_everything_is(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(page, "sweep_figures", lambda grid: {})
-    folder = sweep(monkeypatch, tmp_path, "sweep: {workers: [2, 4]}\n")
+    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
+    folder = drawn(sweep(monkeypatch, tmp_path, "sweep: {workers: [2, 4]}\n"))
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     assert CliRunner().invoke(app, ["report", str(folder)]).output == f"{folder}/report.html\n"
@@ -385,7 +383,8 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     before = kept(out)
     assert 1 <= len(before) < 40
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    kept_line, *ended = done.stderr.splitlines()
+    kept_line, *ended, drawing = done.stderr.splitlines()
+    assert drawing == "writing the report"
     assert kept_line.startswith(f"{len(before)} point{'s' * (len(before) > 1)} kept from ")
     assert len(ended) == 40 - len(before)
     assert "small: 40 points done: pass" in done.stdout
@@ -393,10 +392,10 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     (resumed,) = (out / "small").glob("*-sweep")
     use_inline(monkeypatch, Inline())
     whole = run_sweep(sweep_of(file), Settings(2), tmp_path / "whole", lambda ended: None)
-    assert contents(resumed) == contents(whole)
-    drawn = {path.name: path.read_bytes() for path in (resumed / "figures").iterdir()}
-    assert drawn == {path.name: path.read_bytes() for path in (whole / "figures").iterdir()}
-    assert "aggregation_time_us.svg" in drawn
+    assert contents(resumed) == contents(drawn(whole))
+    figures = {path.name: path.read_bytes() for path in (resumed / "figures").iterdir()}
+    assert figures == {path.name: path.read_bytes() for path in (whole / "figures").iterdir()}
+    assert "aggregation_time_us.svg" in figures
 
 
 def group_is_alive(group: int) -> bool:

@@ -27,7 +27,7 @@ def torus(**keys: int) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def known(plain: None) -> Iterator[None]:
+def known() -> Iterator[None]:
     with registered(SignCodec, FloatCodec):
         yield
 

@@ -23,7 +23,7 @@ WRONG = replace(LOSSLESS, name="wrong", verdict="fail")  # the fastest, with wro
 
 
 @pytest.fixture
-def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+def write(tmp_path: Path) -> Callable[..., Path]:
     def write(*fakes: Fake, **changes: Any) -> Path:
         return write_run(tmp_path, run_data(*fakes, **changes))
 

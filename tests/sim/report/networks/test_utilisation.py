@@ -20,7 +20,7 @@ from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.sim.results.builders import RING, checks, links, run_data
+from tests.sim.results.builders import RING, checks, links, reported, run_data
 from tests.topologies.graphs import LINK, UPLINK
 from tests.topologies.measures.known import torus
 
@@ -58,10 +58,8 @@ def records_on(variant: str, graph: Any, busy_us: dict[str, int]) -> list[LinkRe
 
 
 def made(tmp_path: Path, graph: Any, busy_us: dict[str, int], **changes: Any) -> Path:
-    return write_run(
-        tmp_path,
-        run_data(RING, nodes=nodes("ring", graph), links=records_on("ring", graph, busy_us), **changes),
-    )
+    links = records_on("ring", graph, busy_us)
+    return reported(tmp_path, RING, nodes=nodes("ring", graph), links=links, **changes)
 
 
 def texts(svg: bytes) -> list[str]:
@@ -122,12 +120,11 @@ def test_a_large_topology_has_counts_and_the_spread_of_each_bundle(tmp_path: Pat
 def test_a_variant_that_did_not_finish_has_no_shares(tmp_path: Path) -> None:
     unfinished = [*checks(RING), CheckRecord("ring", "finishes", "stuck", "waits")]
     graph = leaf_spine(2, 1, 2, LINK, UPLINK)
-    data = run_data(RING, nodes=nodes("ring", graph), links=records_on("ring", graph, {}))
-    summary = dict(data.summary)
+    summary = dict(run_data(RING).summary)
     summary["variants"][0]["checks"] = [
         {"name": check.name, "verdict": check.verdict, "detail": check.detail} for check in unfinished
     ]
-    folder = write_run(tmp_path, replace(data, summary=summary))
+    folder = made(tmp_path, graph, {}, summary=summary)
     found = texts((folder / "figures" / "utilisation.svg").read_bytes())
 
     assert "ring · did not finish, so shares are unknown" in found
@@ -151,7 +148,7 @@ def test_loopbacks_of_switches_are_not_drawn(tmp_path: Path) -> None:
     graph = leaf_spine(2, 1, 2, LINK, UPLINK)
     rows = records_on("ring", graph, {"h0->leaf0": 2})
     loopback = replace(rows[0], link="leaf0->leaf0", source="leaf0", target="leaf0", busy_ps=9 * US)
-    folder = write_run(tmp_path, run_data(RING, nodes=nodes("ring", graph), links=[*rows, loopback]))
+    folder = reported(tmp_path, RING, nodes=nodes("ring", graph), links=[*rows, loopback])
 
     assert any(
         "busiest: h0->leaf0" in text for text in texts((folder / "figures" / "utilisation.svg").read_bytes())
@@ -181,7 +178,7 @@ def test_nodes_that_no_netfold_wrote_are_refused(tmp_path: Path, changes: dict[s
     rows = nodes("ring", leaf_spine(2, 1, 2, LINK, UPLINK))
     rows[1] = replace(rows[1], **changes)
     with pytest.raises(DataError) as caught:
-        write_run(tmp_path, run_data(RING, nodes=rows))
+        load(write_run(tmp_path, run_data(RING, nodes=rows)))
 
     assert told in str(caught.value)
 

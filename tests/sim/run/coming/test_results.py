@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from netfold.sim.report.compare import compare
+from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
 from netfold.sim.results import load
 from netfold.sim.run.outcome import Outcome
@@ -62,7 +63,7 @@ def test_a_run_folder_has_every_job_and_all_together(outcome: Outcome) -> None:
 
 def test_the_report_has_a_time_line_and_a_table_of_jobs(outcome: Outcome) -> None:
     assert outcome.run_dir is not None
-    page = (outcome.run_dir / "report.html").read_text("utf-8")
+    page = build_report(outcome.run_dir).read_text("utf-8")
     figure = (outcome.run_dir / "figures" / "jobs.svg").read_text("utf-8")
 
     assert "<h2>Jobs</h2>" in page
@@ -90,7 +91,9 @@ def test_other_variants_have_none_of_this(tmp_path: Path) -> None:
 
     assert "jobs" not in summary
     assert not {"stay", "slowdown"} & {*summary["variants"][0], *summary["variants"][0]["metrics"]}
-    assert not (found.run_dir / "figures" / "jobs.svg").exists()
+    figures = {path.name for path in build_report(found.run_dir).with_name("figures").iterdir()}
+    assert "timeline.svg" in figures
+    assert "jobs.svg" not in figures
     assert "jobs" not in compare([found.run_dir]).as_dict()
 
 

@@ -214,7 +214,7 @@ def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pyte
         assert predicted == entry["fusion"]["predicted_iteration_time_us"]
         assert predicted == pytest.approx(entry["metrics"]["iteration_time_us"], rel=0.01)
     assert run.variants["buckets"].to_list()[:2] == [4, 1]
-    report = (run.path / "report.html").read_text("utf-8")
+    report = run.report().read_text("utf-8")
     assert "Fusion of layers" in report
     assert "LayerFusion, reconstructed" in report
     assert "a … d (4)" in report
@@ -228,7 +228,6 @@ def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pyte
     assert "fusion of one (one bucket): 4 layers in 1 bucket;" in capture.get()
 
 
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     "sends",
     [
