@@ -58,7 +58,9 @@ def combinations_of(factors: Factors, strength: int) -> Iterator[Combination]:
             yield frozenset(zip(names, values, strict=True))
 
 
-def row_with(factors: Factors, chosen: Combination, refused: Collection[Combination], seed: int) -> Row | None:
+def row_with(
+    factors: Factors, chosen: Combination, refused: Collection[Combination], seed: int
+) -> Row | None:
     """A row that has these choices, and nothing that is refused unless they are."""
     others = [one for one in refused if not one <= chosen]
     return _Builder(factors, 0, others, seed).row_with(chosen)
@@ -67,9 +69,7 @@ def row_with(factors: Factors, chosen: Combination, refused: Collection[Combinat
 class _Builder:
     """Makes rows; `missing` are the combinations that none has so far, in the order of the factors."""
 
-    def __init__(
-        self, factors: Factors, strength: int, refused: Collection[Combination], seed: int
-    ) -> None:
+    def __init__(self, factors: Factors, strength: int, refused: Collection[Combination], seed: int) -> None:
         self.factors, self.strength = factors, strength
         self.chance = random.Random(seed)
         self.refused: dict[Choice, list[Combination]] = {}  # by a choice that each has
