@@ -181,9 +181,9 @@ class Option:
     zero: str = ""  # where it may not be 0: error and hint
 
 
-def has_begun(slot: Any) -> bool:
-    """Whether a slot (a row of `switch.registers.SLOT`) has seen any child."""
-    return bool(slot.bitmap != 0)
+def has_begun(slots: Any) -> Any:
+    """Which of some slots (rows of `switch.registers.SLOT`) have seen any child."""
+    return slots.bitmap != 0
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class ProgramSpec:
     has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words
     has_server: bool = False  # hashed entries that jobs share, and a server host for collisions
     carries_absence: bool = True  # it counts headers without words, of workers that contribute nothing
-    is_waiting: Callable[[Any], bool] = has_begun  # whether a slot is partly filled
+    is_waiting: Callable[[Any], Any] = has_begun  # which slots are partly filled; of many rows at once
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 
     options: tuple[Option, ...] = ()

@@ -120,8 +120,8 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     return Program(spec, demand, registers, per_pass, pipes)
 
 
-def _is_waiting(slot: Any) -> bool:
-    return bool(slot.counter != 0)
+def _is_waiting(slots: Any) -> Any:
+    return slots.counter != 0
 
 
 SWITCHML = register(

@@ -96,8 +96,8 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     return Program(spec, demand, registers, per_pass, pipes)
 
 
-def _is_waiting(slot: Any) -> bool:
-    return bool(slot.turn >= 0 and not slot.is_emitted)
+def _is_waiting(slots: Any) -> Any:
+    return (slots.turn >= 0) & (slots.is_emitted == 0)
 
 
 TIMED = register(

@@ -10,6 +10,7 @@ which n workers have the values x, where M is the largest magnitude of the round
                            to a step that is never finer than n · 2^-127; eight times that where the exponents
                            may be a forecast, which may be three too high
     exact                  the correctly rounded sum
+    a codec that is new here   what it declares for these contributions, if that is more
     unbiased random k      of k elements of n, n / k times the sum; of the others 0
     halves                 n · 2^-11 · Σ|x|, and half of the smallest half: every addition rounds to a half
 """
@@ -24,8 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.bounds import Sums
+
 BOUNDED = ("none", "fixed_point", "exact", "packed", "block_sparse", "lossless", "auto", "dense")
 NO_SUM = ("majority", "marsit", "cascaded_sign", "count_sketch")  # totals are signs, or of a sketch
+# Others that have been read: what they contribute, their totals have to the last bits.
+READ = ("bird", "bird_plus", "bird_shared", "fp16", "random_k", "sasg", "sasg_summed", "topk")
+VOTES = ("majority", "cascaded_sign")
 TINY = 2.0**-149
 LARGEST = float(np.finfo(np.float32).max)
 Doubles = NDArray[np.float64]
@@ -52,9 +58,28 @@ def broken_promise(codec: Any, gradients: Sequence[NDArray[Any]], totals: Sequen
     return ""
 
 
+def broken_vote(codec: Any, contributions: Sequence[NDArray[Any]], totals: Sequence[NDArray[Any]]) -> str:
+    """What totals of signs have to be: what all workers agree on, and of `majority` what most want."""
+    if codec.kind not in VOTES:
+        return ""
+    votes = np.array([np.sign(one) for one in contributions])
+    balance = votes.sum(axis=0)
+    right = len(votes) * np.sign(balance)
+    for worker, own in enumerate(totals):
+        is_wrong = own != right if codec.kind == "majority" else np.sign(own) != np.sign(balance)
+        if codec.kind != "majority":
+            is_wrong &= np.abs(balance) == len(votes)
+        if is_wrong.any():
+            first = int(np.argmax(is_wrong))
+            return (
+                f"worker {worker}: element {first} is {own[first]}, of the votes {votes[:, first].tolist()}"
+            )
+    return ""
+
+
 def nmse(gradients: Sequence[NDArray[Any]], total: NDArray[Any]) -> float:
     """‖total − Σ gradients‖² / ‖Σ gradients‖²; infinite where that has no number."""
-    true = np.array([math.fsum(column) for column in np.array(gradients, np.float64).T])
+    true = sums(np.array(gradients, np.float64))
     error, right = (math.fsum(one * one) for one in (np.float64(total) - true, true))
     return 0.0 if error == 0 else error / right if right > 0 and math.isfinite(error) else math.inf
 
@@ -79,8 +104,11 @@ def wrong_elements(
     decoded = own.astype(np.float64)
     if getattr(codec, "unbiased", False):
         return wrong_samples(codec, wide, decoded)
-    true = np.array([math.fsum(column) for column in wide.T])
+    true = sums(wide)
     slack = slack_of(codec, wide)
+    if codec.kind not in (*BOUNDED, *NO_SUM, *READ):
+        declared = codec.error_bound([row.astype(np.float32) for row in wide])
+        slack = np.maximum(slack, declared.of(Sums(0, true.copy(), np.abs(wide).sum(axis=0))))
     with np.errstate(over="ignore"):
         nearest = true.astype(np.float32)
     with np.errstate(invalid="ignore"):
@@ -99,13 +127,27 @@ def wrong_samples(codec: Any, wide: Doubles, decoded: Doubles) -> NDArray[np.boo
     elements = decoded.size
     count = math.ceil(codec.share * elements)
     scale = elements / count
-    true = scale * np.array([math.fsum(column) for column in wide.T])
+    true = scale * sums(wide)
     slack = scale * slack_of(codec, wide) + 2.0**-23 * np.abs(true)
     missing = (decoded == 0) & (np.abs(true) > slack)
     if np.count_nonzero(decoded) > count or np.count_nonzero(missing) > elements - count:
         return np.ones(elements, bool)
     wrong: NDArray[np.bool_] = ~((np.abs(decoded - true) <= slack) | (decoded == 0))
     return wrong
+
+
+def sums(wide: Doubles) -> Doubles:
+    """The sum of each column, rounded once or nearly so: what additions round off is summed beside them.
+
+    Neumaier, Zeitschrift für Angewandte Mathematik und Mechanik 54, 1974.
+    """
+    total, rest = np.zeros(wide.shape[1:]), np.zeros(wide.shape[1:])
+    for row in wide:
+        longer = total + row
+        part = longer - total
+        rest += (total - (longer - part)) + (row - part)
+        total = longer
+    return total + rest
 
 
 def slack_of(codec: Any, wide: Doubles) -> Doubles:
@@ -154,5 +196,5 @@ def is_exact(gradients: Sequence[NDArray[Any]], decoded: Sequence[NDArray[Any]])
     """Whether every worker has the sum of all, correctly rounded."""
     wide = np.array([np.asarray(one, np.float64) for one in gradients])
     with np.errstate(over="ignore"):
-        true = np.array([math.fsum(column) for column in wide.T]).astype(np.float32)
+        true = sums(wide).astype(np.float32)
     return all(np.array_equal(own, true, equal_nan=True) for own in decoded)

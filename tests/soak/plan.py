@@ -16,6 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.message import Merge
+from netfold.sim.matrix.make import rows_of
 from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew
@@ -352,8 +355,14 @@ class _Context:
 
 
 # What netfold refuses, as far as it is known here; a pair that is wrongly missing costs a refused scenario.
-_GATHERED = ("bird", "bird_plus", "sasg", "topk")
-_HOSTS_ONLY = ("cascaded_sign", "fp16")
+def _codecs(holds: Callable[[Codec], bool]) -> set[str]:
+    """Kinds of which a predicate holds, as they are by default or with a setting that they declare."""
+    return {row.codec.kind for row in rows_of() if row.codec is not None and holds(row.codec)}
+
+
+_GATHERED = _codecs(lambda codec: Merge.GATHER in codec.merges)
+_HOSTS_ONLY = _codecs(lambda codec: Merge.HOST in codec.merges)
+_LOOKING = _codecs(lambda codec: bool(codec.needs))
 _PARTIAL = ("fixed_point", "dense", "none")
 _OF_WORKERS = ("worker_crash", "worker_pause", "start_skew", "slow_host")
 AVOIDED: tuple[Callable[[Choice], bool], ...] = (
@@ -374,10 +383,7 @@ AVOIDED: tuple[Callable[[Choice], bool], ...] = (
         had.get("faults") in _OF_WORKERS
         and (had.get("admission") == "fifo" or "jobs.arrivals" in had or "jobs.fallback" in had)
     ),
-    lambda had: (
-        had.get("codec") in ("sasg", "sasg_summed", "marsit")
-        and had.get("workload", "training") != "training"
-    ),
+    lambda had: had.get("codec") in _LOOKING and had.get("workload", "training") != "training",
     lambda had: had.get("device") == "measured" and had.get("workload", "training") != "training",
     lambda had: had.get("device") == "trace" and had.get("workload", "synthetic") != "synthetic",
     lambda had: "jobs.arrivals" in had and had.get("admission") == "reserved",

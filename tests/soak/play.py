@@ -31,11 +31,11 @@ from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload.training.data import fetch as data_fetch
-from tests.sim.run.test_random_scenarios import has_wrong_words
 from tests.soak.draw import Drawn
 from tests.soak.judge import (
     LARGEST,
     broken_promise,
+    broken_vote,
     has_documented_bound,
     is_exact,
     is_sum,
@@ -43,6 +43,7 @@ from tests.soak.judge import (
     wrong_elements,
 )
 from tests.soak.mend import ROUNDS_MAX, mended
+from tests.soak.merges import has_wrong_words
 
 # Names of netfold's records and checks, in one place.
 NAMES = {"finishes": "finishes", "network": ("conservation", "switches_add_up"), "merges": "merges_are_exact"}
@@ -96,6 +97,7 @@ class Witness:
 
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # by job: where
     rounds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    elements: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     exact: dict[str, bool] = field(default_factory=lambda: defaultdict(lambda: True))
     nmse: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the largest of its rounds
     label: str = ""
@@ -105,13 +107,14 @@ class Witness:
     ) -> Any:
         label = self.label
         self.rounds[label] += 1
+        self.elements[label] += gradients[0].size
         known = np.concatenate([exempt.estimates, exempt.infinities]).astype(np.int64)
         totals = [one.total for one in decoded]
         given = gradients
         if not has_documented_bound(codec):
             # What the codec says to have contributed is judged: it may keep some of a gradient back.
             given = [one.contribution for one in decoded]
-            if fault := broken_promise(codec, gradients, totals):
+            if fault := broken_promise(codec, gradients, totals) or broken_vote(codec, given, totals):
                 self.wrong[label].append(fault)
         for worker, own in enumerate(totals):
             if not has_documented_bound(codec) and not is_sum(codec, decoded):
@@ -283,8 +286,8 @@ def _run(drawn: Drawn, plan: Any, file: Path) -> Verdict:
             found.append(verdict_of(error, file.parent))  # data and a user's model are read when a run begins
     is_whole = len(results) == len(plan.variants) and "sweep" not in drawn.scenario
     if is_whole and random.Random(file.read_text()).random() < REPORTED:
-        found.append(_reported(file, results, _worst(found)))
-    return _worst(found)
+        found.append(_reported(file, results, worst(found)))
+    return worst(found)
 
 
 def elements_of(variant: VariantPlan) -> int:
@@ -309,7 +312,7 @@ def _of_variant(drawn: Drawn, plan: Any, variant: VariantPlan, results: dict[str
 
     with witness.watching(), mock.patch.object(netfold.sim.workload.pool, "synthetic_workload", transformed):
         result = results[variant.name] = run_variant(plan, variant)
-    return _worst([*_of_network(result), *(_of_job(job, variant, witness, drawn) for job in result.jobs)])
+    return worst([*of_network(result), *(of_job(job, variant, witness, drawn) for job in result.jobs)])
 
 
 def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -> Verdict:
@@ -327,12 +330,12 @@ def _reported(file: Path, results: dict[str, VariantResult], verdict: Verdict) -
     return verdict
 
 
-def _worst(verdicts: list[Verdict]) -> Verdict:
+def worst(verdicts: list[Verdict]) -> Verdict:
     order = [*FINDINGS, FAIL, GIVEN_UP, STUCK, APPROXIMATE, WITHIN, EXACT, LARGE, REFUSED]
     return min(verdicts, key=lambda one: order.index(one.kind))
 
 
-def _of_network(result: VariantResult) -> list[Verdict]:
+def of_network(result: VariantResult) -> list[Verdict]:
     """Check that packets on links add up, with any fault."""
     found = []
     for link in result.links:
@@ -349,7 +352,7 @@ def _of_network(result: VariantResult) -> list[Verdict]:
     return found[:1] + [Verdict(FALSE_ALARM, f"{one.name}: {one.detail}") for one in bad[:1]]
 
 
-def _of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> Verdict:
+def of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> Verdict:
     checks = {one.name: one for one in job.checks}
     failed = {name: one.detail for name, one in checks.items() if one.verdict not in ("pass", "stuck")}
     plan = next(one for one in variant.jobs if one.label == job.label)
@@ -401,7 +404,7 @@ def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
     """Whether a fault can cause a stall: any except those that timers recover from, if there are timers."""
     lost = any(share_of(fault.get("rate")) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
-    has_timers = plan.collective.timeout_max_ps > 0
+    has_timers = plan.collective.timeout_max_ps > 0 and not plan.collective.needs_lossless
     return bool(drawn.faults) and (lost or not has_timers or not all(map(is_harmless, drawn.faults)))
 
 

@@ -1,4 +1,7 @@
-"""Runs of all codecs between hosts, with loss, a device and several buckets."""
+"""Collectives between hosts in their shapes, with loss, packets out of order, a device and several buckets.
+
+That they carry every codec is in `tests/pairs`.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ COLLECTIVES = (
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("codec", ["fixed_point", "none", "exact", "packed", "lossless", "auto"])
-def test_every_codec_passes_its_checks(tmp_path: Path, codec: str, collective: str) -> None:
+@pytest.mark.parametrize("codec", ["none", "lossless"])
+def test_every_shape_passes_its_checks(tmp_path: Path, codec: str, collective: str) -> None:
+    """Floats, whose order counts; and all merges of integers, in several operations."""
     result = simulate(tmp_path, f"codec={{kind: {codec}}}", f"collective={collective}", text=TEXT)
 
     verdicts = {(check.name, check.verdict) for check in result.records.checks}

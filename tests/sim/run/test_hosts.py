@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.diagnosis.links import LinkOutcomes, why_undelivered
+from netfold.sim.hosts.profile import host_profiles
 from netfold.sim.plan.frames import frames
 from netfold.sim.topology.given import networks_of
 from netfold.sim.topology.measured import measured
 from netfold.topologies.routing import path
 from tests.sim.bounds.known import bounds_of
 from tests.sim.bounds.test_known import helps
-from tests.sim.run.test_every_topology import COLLECTIVE_KEYS
 from tests.sim.scenes import TINY, job_plan, measure, only, run, simulate, write
 
 PS_US = 1e-6
@@ -30,7 +28,7 @@ codec: {kind: none}
 collective: {kind: in_network, frame: udp-1024, slots: 4096}
 """
 RING = "collective={kind: ring}"
-PROFILES = ("dpdk", "rdma", "kernel_udp", "kernel_tcp")
+PROFILES = [name for name, profile in host_profiles().items() if profile.takes_time]
 
 
 def way_ps(variant: Any, source: int, target: int, size_bytes: int, own: tuple[int, int]) -> int:
@@ -185,37 +183,6 @@ def test_best_times_know_hosts(tmp_path: Path) -> None:
     assert {ring.link, switch.link} <= {
         f"h{host} CPU, {way}" for host in range(4) for way in ("sending", "receiving")
     }
-
-
-@pytest.mark.parametrize("hosts", ["dpdk", "kernel_udp"])
-@pytest.mark.parametrize("collective", [*COLLECTIVES, "atp", "timed", "tree program"])
-def test_every_collective_with_hosts(tmp_path: Path, collective: str, hosts: str) -> None:
-    """Sums are exact and checks pass, without a packet sent again, over racks and servers."""
-    programs = {
-        "atp": {"program": "atp"},
-        "timed": {"program": "timed", "slot_timer": "10ms"},
-        "tree program": {"program": "tree"},
-    }
-    kind = "in_network" if collective in programs else collective
-    keys = programs.get(collective, COLLECTIVE_KEYS.get(collective, {}))
-    switch = {"tree program": "sharp", "timed": "trio"}.get(collective, "tofino1")
-    topology = {"kind": "star", "hosts": 10, "switch": switch}
-    if collective not in programs:
-        topology = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 3, "switch": switch}
-    settings = {
-        "name": "every",
-        "topology": topology,
-        "workers": 8,
-        "workload": {"kind": "synthetic", "elements": 3000},
-        "codec": {"kind": "fixed_point", "factor": 1e6},
-        "collective": {"kind": kind, **keys},
-        "hosts": hosts,
-    }
-    result = simulate(tmp_path, text=json.dumps(settings))
-    assert {check.name: check.verdict for check in result.checks if check.verdict != "pass"} == {}
-    (job,) = result.jobs
-    assert job.facts.packets_retransmitted == 0
-    assert any(link.link == "h0 CPU, receiving" and link.packets for link in result.links)
 
 
 @pytest.mark.parametrize("routing", ["spray", "valiant"])

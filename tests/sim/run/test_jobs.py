@@ -81,7 +81,7 @@ REFUSED = [
     (
         ("jobs.a.collective.slots=11264", "jobs.b.collective.slots=1"),
         "--set: jobs.b.collective.slots: 1 slots do not fit on switch s0: 11264 are taken by job 'a' "
-        "(up to 11264), 0 are left\n  use 0 slots at most, fewer for the other jobs, or another switch",
+        "(up to 11264), 0 are left\n  use fewer slots for the other jobs, or another switch",
     ),
     (
         ("jobs.b.collective.frame=roce-1024",),

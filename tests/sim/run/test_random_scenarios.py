@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 import netfold.sim.run.job
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.message import Merge
 from netfold.sim.resolve import resolve
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from tests.examples import examples
+from tests.soak.merges import has_wrong_words
 
 TIMES_US = st.integers(0, 60)
 PLACES = st.sampled_from(["*", "h0->*", "*->h1", "h1->*"])
@@ -178,41 +178,6 @@ def is_in_line(fault: Fault) -> bool:
     if fault["kind"] == "corruption":
         return bool(fault["detected"])
     return fault["kind"] in IN_LINE and (fault["kind"] != "link_down" or "for" in fault)
-
-
-def has_wrong_words(operation: Any) -> bool:
-    """Whether a merged word at some worker is not the sum of those sent; of floats, to n · 2⁻²⁴ · Σ|x|."""
-    workers = range(len(operation.sent))
-    for part, message in enumerate(operation.sent[0]):
-        if message.scaling is not None or message.merge not in (Merge.ADD, Merge.FLOAT_ADD):
-            continue
-        sent = [operation.sent[worker][part] for worker in workers]
-        for merged in (operation.received[worker][part] for worker in workers):
-            is_float = merged.is_float
-            if is_float is None:
-                is_float = np.full(merged.words.size, message.merge is Merge.FLOAT_ADD)
-            integers = held_words([one.words for one in sent], merged)
-            if message.merge is Merge.ADD:
-                right = integers.astype(np.int64).sum(axis=0).astype(np.uint32).view(np.int32)
-                if (merged.words != right)[~is_float].any():
-                    return True
-            if is_float.any():
-                floats = sent if message.floats is not None else None
-                wide = integers if floats is None else held_words([one.floats for one in floats], merged)
-                limit = len(sent) * 2.0**-24 * np.abs(wide).sum(axis=0) + len(sent) * 2.0**-149
-                is_near = np.abs(merged.words.view(np.float32) - wide.sum(axis=0)) <= limit
-                if not is_near[is_float].all():
-                    return True
-    return False
-
-
-def held_words(words: list[NDArray[Any]], merged: Any) -> NDArray[np.float64]:
-    """Each worker's words in float64, `(workers, words)`; zeros where the result does not hold the worker."""
-    wide = np.array(words, np.float64)
-    if merged.holders is not None:
-        bitmaps = np.repeat(merged.holders.bitmaps, merged.holders.unit_words)[: wide.shape[1]]
-        wide *= [(bitmaps >> np.uint32(rank)) & 1 for rank in range(len(words))]
-    return wide
 
 
 class Witness:

@@ -39,42 +39,6 @@ def graph_of(path: Path, *sets: str) -> nx.Graph:
     return build_topology(scenario, scenario.variants[0])
 
 
-KINDS: list[dict[str, Any]] = [
-    {"kind": "star", "hosts": 8},
-    {"kind": "leaf_spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 4},
-    {"kind": "fat_tree", "k": 4},
-    {"kind": "dumbbell", "hosts_per_side": 4, "bottleneck_rate": "10Gbps"},
-    {"kind": "ring", "switches": 8},
-    {"kind": "torus", "dimensions": [4, 2]},
-    {"kind": "hypercube", "dimension": 3},
-    {"kind": "dragonfly", "groups": 4, "routers_per_group": 3, "hosts_per_router": 1, "global_links": 1},
-    {"kind": "jellyfish", "switches": 8, "degree": 3, "seed": 0},
-    {"kind": "bcube", "n": 3, "k": 1},
-    {"kind": "rail_optimized", "islands_per_pod": 2, "gpus_per_island": 4, "spines": 1},
-]
-COLLECTIVES: list[dict[str, Any]] = [{"kind": "ring"}, {"kind": "in_network", "program": "switchml"}]
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES, ids=lambda one: one["kind"])
-def test_every_kind_runs_and_sums_exactly(tmp_path: Path, collective: dict[str, Any]) -> None:
-    """All in one run, as variants: the sums are right on each, and words take the time that links need."""
-    variants = [
-        {"name": topology["kind"].replace("_", "-"), "topology": {**topology, "switch": "tofino2"}}
-        for topology in KINDS
-    ]
-    scenario = {
-        **SCENARIO,
-        "topology": variants[0]["topology"],
-        "collective": collective,
-        "variants": variants,
-    }
-    run = netfold.run(scenario, out=tmp_path)
-
-    assert run.verdict == "pass"
-    assert run.steps["variant"].n_unique() == len(KINDS)
-    assert run.rounds["merges_verified"].all()
-
-
 def test_links_and_profiles_change_by_pattern(tmp_path: Path) -> None:
     topology = (
         f"{{{LEAF_SPINE}, links: [{{match: 'leaf*-spine0', rate: 40Gbps, delay: 3us}}, "

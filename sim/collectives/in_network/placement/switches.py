@@ -313,7 +313,8 @@ class Switches:
             "collective.slots",
             f"{job.request.slots} slots do not fit on switch {self.network.nodes[node]}: {base} are taken "
             f"by {holders}, {left} are left",
-            f"use {left} slots at most, fewer for the other jobs, or another switch",
+            f"use {f'{left} slots at most, fewer' if left else 'fewer slots'} for the other jobs, "
+            "or another switch",
         )
 
     def _loopback(self, node: int, passes: int) -> int:

@@ -1,0 +1,211 @@
+"""The factors of the array, with their values from the registries, and what netfold has to refuse of them.
+
+What is refused is derived from what codecs, collectives, programs and workloads declare. So a combination
+that is refused for no declared reason is found, and so is one that is declared to be impossible, and runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_origin
+
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS
+from netfold.homomorphic.round import StepFact
+from netfold.sim.collectives.hierarchical.switched.resolve import CARRIED
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import CollectiveSpec
+from netfold.sim.hosts.profile import host_profiles
+from netfold.sim.matrix.make import rows_of
+from netfold.sim.scenario.models import OverlapSection
+from netfold.sim.scenario.networks import topology_sections
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs import runnable
+from tests.pairs.array import Combination, Factors
+from tests.pairs.sections import facts_of
+from tests.soak.language import language
+
+NONE = "none"
+LOSSES = {NONE: "", "loss": "2%"}
+IN_FLIGHT = 4
+
+
+class Refusal(NamedTuple):
+    """What a refusal has to say: the key that it is about, and words of its message."""
+
+    key: str
+    words: tuple[str, ...]
+
+
+class Space:
+    """All factors as they are registered now, and what is refused of them."""
+
+    def __init__(self) -> None:
+        programs: dict[str, ProgramSpec | None] = {NONE: None, **runnable()}
+        workloads = {kind: facts_of(kind) for kind in sorted(language().kinds["workload"])}
+        # By factor and value, what rules read of it.
+        self.declared: dict[str, Mapping[str, Any]] = {
+            "codec": {row.name: row.codec for row in rows_of() if row.codec is not None},
+            "collective": dict(COLLECTIVES),
+            "program": programs,
+            "topology": dict.fromkeys(_kind_of(section) for section in topology_sections()),
+            "hosts": host_profiles(),
+            "loss": LOSSES,
+            "jobs": dict.fromkeys(["one", "two", "coming"]),
+            "overlap": overlaps(),
+            "workload": workloads,
+        }
+        self.factors: Factors = {name: list(values) for name, values in self.declared.items()}
+
+    @cached_property
+    def meaningless(self) -> set[Combination]:
+        """What cannot be written: a program without switches that run one, and switches without a program."""
+        return set(self._combinations(("collective", "program"), is_meaningless))
+
+    @cached_property
+    def refusals(self) -> dict[Combination, Refusal]:
+        """What netfold has to refuse, with the reason; of a pair and of triples that have it, the pair."""
+        found: dict[Combination, Refusal] = {}
+        for names, rule in RULES:  # those of pairs first
+            for combination, refusal in self._combinations(names, rule).items():
+                if not any(one <= combination for one in (*found, *self.meaningless)):
+                    found[combination] = refusal
+        return found
+
+    @cached_property
+    def stalls(self) -> set[Combination]:
+        """What ends in a stall, as declared: programs that do not recover from lost packets."""
+        return set(self._combinations(("program", "loss"), is_stalled))
+
+    @property
+    def excluded(self) -> set[Combination]:
+        """What no row that runs to its end can have."""
+        return self.meaningless | self.stalls | self.refusals.keys()
+
+    def _combinations(self, names: tuple[str, ...], rule: Callable[..., Any]) -> dict[Combination, Any]:
+        """The combinations of some factors for which a rule returns something."""
+        found = {}
+        for items in itertools.product(*(self.declared[name].items() for name in names)):
+            if result := rule(*(declared for _, declared in items)):
+                found[frozenset(zip(names, (value for value, _ in items), strict=True))] = result
+        return found
+
+
+def overlaps() -> dict[str, dict[str, Any]]:
+    """One bucket in flight, several, and several with each word that is no default."""
+    found: dict[str, dict[str, Any]] = {"alone": {}, "several": {"buckets_in_flight": IN_FLIGHT}}
+    for name, field in OverlapSection.model_fields.items():
+        annotation: Any = field.annotation
+        words = annotation.__args__ if get_origin(annotation) is Literal else ()
+        for word in words:
+            if word != field.default:
+                found[f"{name}={word}"] = {"buckets_in_flight": IN_FLIGHT, name: word}
+    return found
+
+
+def _kind_of(section: Any) -> str:
+    return str(section.model_fields["kind"].annotation.__args__[0])
+
+
+def is_of_switches(collective: CollectiveSpec) -> bool:
+    """Whether switches alone merge."""
+    return "program" in collective.section.model_fields
+
+
+def has_switches(collective: CollectiveSpec) -> bool:
+    """Whether switches can merge in it, or in a part of it."""
+    return '"program"' in json.dumps(collective.section.model_json_schema())
+
+
+def is_meaningless(collective: CollectiveSpec, program: ProgramSpec | None) -> bool:
+    """Whether a collective cannot be written with a program, or without one."""
+    return is_of_switches(collective) if program is None else not has_switches(collective)
+
+
+def is_stalled(program: ProgramSpec | None, loss: str) -> bool:
+    """Whether a program waits for ever for what was lost."""
+    return program is not None and program.needs_lossless and bool(loss)
+
+
+# Rules: each returns what a refusal says, or None.
+
+
+def _names(merges: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(sorted(merge.value for merge in merges))
+
+
+def merges_of_collective(codec: Codec, collective: CollectiveSpec) -> Refusal | None:
+    """A collective carries the merges that it declares."""
+    missing = codec.merges - collective.merges
+    words = (*_names(missing), f"collective {collective.kind} cannot carry")
+    return Refusal("codec", words) if missing else None
+
+
+def absence_in_collective(codec: Codec, collective: CollectiveSpec) -> Refusal | None:
+    """Some collectives cannot count workers that contribute nothing."""
+    is_fine = collective.carries_absence or not codec.may_be_absent
+    words = "may have nothing to contribute", f"collective {collective.kind}"
+    return None if is_fine else Refusal("codec", words)
+
+
+def sums_of_some(codec: Codec, program: ProgramSpec | None) -> Refusal | None:
+    """A program that may deliver the sum of some workers needs a codec that decodes it."""
+    is_fine = program is None or program.is_all_or_nothing or codec.is_linear
+    return None if is_fine else Refusal("codec", ("sum of only some workers",))
+
+
+def absence_in_program(codec: Codec, program: ProgramSpec | None) -> Refusal | None:
+    """Some programs cannot count workers that contribute nothing."""
+    is_fine = program is None or program.carries_absence or not codec.may_be_absent
+    return None if is_fine else Refusal("codec", ("may have nothing to contribute",))
+
+
+def merges_of_program(codec: Codec, program: ProgramSpec | None) -> Refusal | None:
+    """A program does the merges that it declares; one that declares none, all that switches can do."""
+    missing = codec.merges - ((program.merges if program else codec.merges) or MERGEABLE)
+    return Refusal("codec", _names(missing)) if missing else None
+
+
+def lanes_of_program(codec: Codec, program: ProgramSpec | None) -> Refusal | None:
+    """A program adds lanes of the widths that it declares; adders of words add those of 4 bits."""
+    bits = WORD_BITS if codec.lane_bits == COUNTER_BITS else codec.lane_bits
+    is_fine = program is None or bits in program.adder_bits
+    return None if is_fine else Refusal("codec", (f"lanes of {bits} bits",))
+
+
+def parts_with_all(collective: CollectiveSpec, program: ProgramSpec | None) -> Refusal | None:
+    """A phase in switches, with others after it, has to deliver the sums of all workers."""
+    is_fine = program is None or program.is_all_or_nothing or is_of_switches(collective)
+    return None if is_fine else Refusal("program", ("sum of only some workers",))
+
+
+def phases(codec: Codec, collective: CollectiveSpec, program: ProgramSpec | None) -> Refusal | None:
+    """What a phase in switches leaves, the next has to be able to merge."""
+    if program is None or is_of_switches(collective):
+        return None
+    if missing := codec.merges - CARRIED:
+        return Refusal("codec", (*_names(missing), "a hierarchy with switches cannot carry"))
+    words = "may have nothing to contribute", "a hierarchy with switches"
+    return Refusal("codec", words) if codec.may_be_absent else None
+
+
+def facts(codec: Codec, known: frozenset[StepFact]) -> Refusal | None:
+    """A codec that looks at steps needs a workload that knows what it reads."""
+    missing = codec.needs - known
+    return Refusal("codec", tuple(fact.value for fact in missing)) if missing else None
+
+
+RULES: tuple[tuple[tuple[str, ...], Callable[..., Refusal | None]], ...] = (
+    (("codec", "collective"), merges_of_collective),
+    (("codec", "collective"), absence_in_collective),
+    (("codec", "program"), sums_of_some),
+    (("codec", "program"), absence_in_program),
+    (("codec", "program"), merges_of_program),
+    (("codec", "program"), lanes_of_program),
+    (("collective", "program"), parts_with_all),
+    (("codec", "workload"), facts),
+    (("codec", "collective", "program"), phases),
+)

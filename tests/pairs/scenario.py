@@ -1,0 +1,100 @@
+"""A row of the array as a scenario: one small network, two to four workers, some thousand elements."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from netfold.homomorphic.codec import Codec
+from netfold.sim.collectives.in_network.program_keys import program_choices
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.matrix.make import rows_of
+from netfold.switch.fit import suits
+from netfold.switch.profiles import PROFILES
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kind import topology_kinds
+from tests.pairs.array import Row
+from tests.pairs.factors import LOSSES, NONE, is_of_switches, overlaps
+from tests.pairs.networks import small_network
+from tests.pairs.sections import Usual, arrivals, scene_of, workload
+from tests.soak.language import language
+from tests.soak.values import Section
+
+DEVICE = {"kind": "fixed", "forward": "5us", "backward": "20us", "memory_rate": "10Gbps"}
+HOSTS = 10  # of two jobs of four workers with a server each
+WORKERS = (4, 3, 2)
+SLOTS = 4  # of eight parts of two jobs, on the switch that has fewest: 23 operations
+
+
+class Written(NamedTuple):
+    """A scenario and the files beside it."""
+
+    settings: Section
+    scene: Usual
+
+
+def scenario_of(row: Row) -> Written:
+    """The scenario; the same for the same row."""
+    number = zlib.crc32(repr(sorted(row.items())).encode())  # varies what is no factor
+    (codec,) = rows_of([row["codec"]])
+    assert codec.codec is not None
+    parts = COLLECTIVES[row["collective"]].choices().get("", {})
+    workers = WORKERS[0] if parts else WORKERS[number % len(WORKERS)]
+    scene = scene_of(str(number), workers, HOSTS)
+    settings: Section = {
+        "name": "pairs",
+        "seed": number,
+        "topology": _topology(row["topology"], _switch(row["program"], codec.codec, number), scene),
+        "workers": workers,
+        "hosts": row["hosts"],
+        "workload": workload(row["workload"], scene),
+        "device": DEVICE,
+        "overlap": dict(overlaps()[row["overlap"]]),
+        "codec": codec.section,
+        "collective": _collective(row["collective"], row["program"], number),
+    }
+    if rate := LOSSES[row["loss"]]:
+        settings["faults"] = [{"kind": "loss", "rate": rate}]
+    if row["jobs"] == "two":
+        settings["jobs"] = [{"name": "a"}, {"name": "b", "start": "3us"}]
+    elif row["jobs"] == "coming":
+        kinds = sorted(language().kinds["jobs.arrivals"])
+        coming = arrivals(kinds[number % len(kinds)], scene)
+        job = {"name": "a", "arrivals": coming, **({} if "at" in coming else {"count": 2})}
+        settings |= {"admission": "fifo", "jobs": [job]}
+    return Written(settings, scene)
+
+
+def _switch(program: str, codec: Codec, number: int) -> str:
+    """A profile that declares to do what the program and the codec need; another one in every row."""
+    if program == NONE:
+        return "plain"
+    able = [name for name, one in PROFILES.items() if suits(one, program) and codec.merges <= one.merges]
+    return able[number % len(able)] if able else "ideal"
+
+
+def _topology(kind: str, switch: str, scene: Usual) -> Section:
+    """The smallest network; what is in a file is of the first kind."""
+    if kind in topology_kinds():
+        return {"kind": kind, **_plain(small_network(kind, scene.hosts)), "switch": switch}
+    first, topology = next(iter(topology_kinds().items()))
+    graph = topology(**small_network(first, scene.hosts), switch=switch).graph()
+    scene.files["net.json"] = to_json(graph).encode()
+    return {"kind": kind, "path": "net.json"}
+
+
+def _plain(keys: Mapping[str, Any]) -> Section:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in keys.items()}
+
+
+def _collective(kind: str, program: str, number: int) -> Section:
+    """With the keys that it needs; a program runs in one of its parts."""
+    keys: Section = dict(COLLECTIVES[kind].choices().get("", {}))
+    if program == NONE:
+        return {"kind": kind, **keys}
+    if is_of_switches(COLLECTIVES[kind]):
+        return {"kind": kind, **program_choices()[program], "slots": SLOTS}
+    switches = next(name for name, spec in COLLECTIVES.items() if is_of_switches(spec))
+    parts = [name for name, value in keys.items() if isinstance(value, dict)]
+    return {"kind": kind, **keys, parts[number % len(parts)]: _collective(switches, program, number)}

@@ -1,0 +1,153 @@
+"""Every pair of kinds runs and is right, or is refused for a reason that is declared.
+
+A pair is covered if it is in a row that runs to its end and is judged from outside, or if it is itself what
+netfold has to refuse, and does, with the reason. At night, triples.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from netfold.homomorphic.codec import Encoder, Exchange
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Round
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.matrix.make import rows_of
+from netfold.topologies import kind as topologies
+from netfold.topologies.kinds.ring import Ring
+from tests.examples import PROFILE
+from tests.pairs.array import CoveringArray, Row, combinations_in, combinations_of, covering_array, row_with
+from tests.pairs.factors import Space, has_switches
+from tests.pairs.judge import faults_of_refusal, run_row
+from tests.pairs.refused import refused_row
+from tests.sim.matrix.toys import HasSetting, ScaledEncoder
+from tests.sim.scenes import refused
+from tests.sim.toys import registered
+
+STRENGTH = 3 if PROFILE == "nightly" else 2
+SEED = 1
+PARTS = 3  # tests of each codec
+CODECS = [row.name for row in rows_of() if row.codec is not None]
+
+
+@cache
+def space() -> Space:
+    """What is registered, when a test first asks."""
+    return Space()
+
+
+@cache
+def array() -> CoveringArray:
+    """The rows that have to run."""
+    return covering_array(space().factors, STRENGTH, space().excluded, SEED)
+
+
+def shown(row: Row, faults: list[str]) -> str:
+    """A row and what is wrong with it, a line each."""
+    return "\n  ".join([json.dumps(row), *faults])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_not_refused_runs_and_is_right(codec: str, part: int) -> None:
+    rows = [row for row in array().rows if row["codec"] == codec][part::PARTS]
+    results = [(row, run_row(row, space().stalls)) for row in rows]
+
+    assert rows
+    assert [shown(row, result.faults) for row, result in results if result.faults] == []
+
+
+@pytest.mark.parametrize("codec", [*CODECS, "any"])
+def test_what_cannot_go_together_is_refused_with_the_reason(codec: str) -> None:
+    """By codec; `any`: whatever the codec."""
+    found = []
+    for combination in space().refusals:
+        if dict(combination).get("codec", "any") == codec:
+            row, reasons = refused_row(space(), combination)
+            if faults := faults_of_refusal(row, reasons):
+                found.append(shown(row, faults))
+
+    assert found == []
+
+
+def test_what_never_retransmits_ends_with_the_cause_of_its_stall() -> None:
+    excluded = space().excluded - space().stalls
+    for combination in space().stalls:
+        rows = [row_with(space().factors, combination, excluded, seed) for seed in range(4)]
+        results = [(row, run_row(row, space().stalls)) for row in rows if row is not None]
+
+        assert [shown(row, result.faults) for row, result in results if result.faults] == []
+        assert any(result.is_stalled for _, result in results)
+
+
+@pytest.mark.parametrize("collective", [kind for kind, spec in COLLECTIVES.items() if not has_switches(spec)])
+def test_a_program_without_switches_cannot_be_written(tmp_path: Path, collective: str) -> None:
+    for program in filter(None, space().factors["program"][1:]):
+        told = refused(tmp_path, f"collective={{kind: {collective}, program: {program}}}")
+        assert "collective.program: unknown key 'program'" in told
+
+
+def test_every_pair_is_in_a_row_that_runs_or_is_refused() -> None:
+    every = set(combinations_of(space().factors, STRENGTH))
+    ran = {one for row in array().rows for one in combinations_in(row, STRENGTH)}
+    unwritable = {one for one in every if any(part <= one for part in space().meaningless)}
+    unable = [*space().refusals, *space().stalls]
+    refusing = {one for one in every - unwritable if any(part <= one for part in unable)}
+    without = every - ran - unwritable - refusing
+    print(
+        f"\n{len(array().rows)} rows that run, {len(space().refusals)} that are refused and "
+        f"{len(space().stalls)} that stall; of {len(every)} combinations of {STRENGTH} values "
+        f"{len(ran)} ran, {len(refusing)} are refused or stall, {len(unwritable)} cannot be written"
+    )
+
+    assert without == set(array().impossible) == set()
+    assert not ran & (unwritable | refusing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRing(Ring):
+    """A topology that only this file knows."""
+
+    kind: ClassVar[str] = "own_ring"
+
+
+@dataclass(frozen=True)
+class Doubled(HasSetting):
+    """A codec whose totals are twice the sums."""
+
+    kind: ClassVar[str] = "doubled"
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        return DoubledEncoder(np.float32(self.scale))
+
+
+class DoubledEncoder(ScaledEncoder):
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from super().exchange(gradient, round)
+        return replace(decoded, total=2 * decoded.total)
+
+
+def test_what_is_new_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codec and a topology get rows with every value of the others; wrong totals of the codec are found."""
+    monkeypatch.setattr(topologies, "_registry", dict(topologies._registry))
+    topologies.register(OwnRing)
+    with registered(HasSetting, Doubled):
+        longer = Space()
+        rows = covering_array(longer.factors, 2, longer.excluded, SEED).rows
+        new = [row for row in rows if row["codec"].startswith(HasSetting.kind)]
+        here = [row for row in rows if row["topology"] == OwnRing.kind]
+        right = [run_row(row, longer.stalls) for row in (new[0], here[0])]
+        wrong = run_row({**new[0], "codec": f"{Doubled.kind}:{Doubled.settings[0]}"}, longer.stalls)
+
+    assert {row["topology"] for row in new} == set(longer.factors["topology"])
+    assert {row["collective"] for row in new} == set(COLLECTIVES)
+    assert {row["codec"] for row in here} == set(longer.factors["codec"])
+    assert [result.faults for result in right] == [[], []]
+    assert "of the codec's bound" in wrong.faults[0]
