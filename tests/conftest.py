@@ -1,12 +1,15 @@
-"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), the pin, and no windows."""
+"""Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), pin, budget, and no windows."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 from netfold.sim.processor import pin
-from tests.examples import PROFILE, SEED, scaled
+from tests import ROOT
+from tests.budget import Budget
+from tests.examples import PROFILE, scaled
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 pin()  # before any test computes with PyTorch, as `netfold run` does
@@ -15,7 +18,14 @@ pin()  # before any test computes with PyTorch, as `netfold run` does
 settings.register_profile(
     "ci", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("nightly", settings.get_profile("ci"), derandomize=False, max_examples=scaled(50))
+settings.register_profile(
+    "nightly",
+    settings.get_profile("ci"),
+    derandomize=False,
+    max_examples=scaled(50),
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(ROOT / "tests/failing"),
+)
 settings.register_profile(  # only whether a test fails counts
     "mutants", settings.get_profile("ci"), phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False
 )
@@ -23,21 +33,12 @@ settings.register_profile("bounds", settings.get_profile("ci"), max_examples=sca
 settings.load_profile(PROFILE)
 
 
-def _seed_line() -> str:
-    return f"netfold: the seed of newly drawn tests is {SEED} (NETFOLD_TEST_SEED={SEED} repeats them)"
-
-
-def pytest_report_header() -> str:
-    """Print the seed before anything runs."""
-    return _seed_line()
+def pytest_configure(config: pytest.Config) -> None:
+    """Hold the tests of CI to their budget; the other profiles try more, or with slower code."""
+    if PROFILE == "ci":
+        config.pluginmanager.register(Budget(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of loads last: two processes that begin with the engine compile it twice."""
     items.sort(key=lambda item: "bench" in item.path.parts)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the seed again if a test failed, or if -q omits the header."""
-    if terminalreporter.stats.get("failed") or terminalreporter.verbosity < 0:
-        terminalreporter.write_line(_seed_line())

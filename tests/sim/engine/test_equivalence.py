@@ -2,7 +2,7 @@
 
 What they do is right, too: the laws in `plans/laws.py`.
 
-CI plays 1,000 plans, new ones in every run (`tests.examples`). What has failed once is in `kept_plans.py`.
+What has failed once is in `kept_plans.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from netfold.sim.engine.engine import Engine
-from tests.examples import drawn_anew, examples
+from tests.examples import examples
 from tests.reference.engine.engine import ReferenceEngine
 from tests.sim.engine.plans.held import assert_same_registers, split_counters
 from tests.sim.engine.plans.host_plans import host_plans
@@ -43,70 +43,60 @@ def test_kept_plans(name: str) -> None:
     assert_same(KEPT[name]())
 
 
-@drawn_anew
 @examples(200)
 @given(plans())
 def test_plans_of_any_kind(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(250)
 @given(scaled_trees())
 def test_scaled_streams_over_trees(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(100)
 @given(trees_of_integers())
 def test_integers_over_trees(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(150)
 @given(timed_slots())
 def test_slots_with_timers(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(150)
 @given(narrow_lanes())
 def test_sums_in_narrow_lanes(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(150)
 @given(best_effort())
 def test_atp(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(150)
 @given(several_jobs())
 def test_several_jobs_and_flows(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(120)
 @given(steered())
 def test_packets_between_hosts_under_every_policy(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(150)
 @given(schedules_of_hosts())
 def test_schedules(plan: Plan) -> None:
     assert_same(plan)
 
 
-@drawn_anew
 @examples(80)
 @given(host_plans())
 def test_hosts_that_take_time(plan: Plan) -> None:
@@ -153,7 +143,6 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
         assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
 
 
-@drawn_anew
 @examples(100)
 @given(lossy_plans())
 def test_everything_completes(engine: Make, plan: Plan) -> None:
@@ -161,7 +150,6 @@ def test_everything_completes(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
 
 
-@drawn_anew
 @examples(80)
 @given(lossy_steered())
 def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:

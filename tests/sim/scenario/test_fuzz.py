@@ -16,7 +16,7 @@ from netfold.sim.errors import NetfoldError
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from tests import ROOT
-from tests.examples import drawn_anew, examples
+from tests.examples import examples
 from tests.sim.scenario.files import GOOD
 
 SCENARIOS = ROOT / "scenarios"
@@ -102,7 +102,6 @@ def damaged(draw: st.DrawFn) -> bytes:
     return text
 
 
-@drawn_anew
 @examples(100)
 @given(damaged())
 def test_damaged_scenarios(content: bytes) -> None:
@@ -149,7 +148,6 @@ def damaged_graph(draw: st.DrawFn) -> Any:
     return data
 
 
-@drawn_anew
 @examples(100)
 @given(damaged_graph())
 def test_damaged_graphs(data: Any) -> None:
@@ -158,7 +156,6 @@ def test_damaged_graphs(data: Any) -> None:
         planned_or_refused(Path(folder), ON_GRAPH.encode())
 
 
-@drawn_anew
 @examples(50)
 @given(st.integers(0, 4000), st.integers(0, 60), st.binary(max_size=8))
 def test_damaged_json(at: int, length: int, inserted: bytes) -> None:
