@@ -178,7 +178,7 @@ class _VariantResolver:
             try:
                 return self._reserved(sharing)
             except ScenarioError as error:
-                if "collective.slots" not in error.path:
+                if ".slots" not in error.path:
                     raise
                 self._network = network
         return self._reserved(_SHARINGS[-1])

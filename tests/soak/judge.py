@@ -155,7 +155,7 @@ def slack_of(codec: Any, wide: Doubles) -> Doubles:
     workers = len(wide)
     magnitude: Doubles = np.abs(wide).sum(axis=0)
     largest = float(np.abs(wide).max(initial=0.0))
-    rounded = magnitude * 2.0**-23 + TINY
+    rounded = magnitude * 3 * 2.0**-24 + TINY  # product, conversion and quotient are float32
     if factor := float(getattr(codec, "factor", None) or 0):
         return rounded + workers * 2.0**-24 * magnitude + workers / (2 * factor)
     if codec.kind == "none":

@@ -423,8 +423,8 @@ def _explains(drawn: Drawn, plan: Any, failed: dict[str, str], nmse: float) -> b
         return True  # a flipped bit within the bound, replicas that differ, slots that a reboot leaves …
     if plan.codec.wrap_reason and plan.collective.overflow is not Overflow.WRAP:
         return set(failed) <= {"merges_are_exact"} and "left int32" in failed["merges_are_exact"]
-    program = plan.collective.aggregation.program.name if plan.collective.aggregation else ""
-    return program == "TIMED" and bool(drawn.faults) and set(failed) <= {"replicas_agree"}
+    has_timers = plan.collective.aggregation is not None and plan.collective.aggregation.program.has_timers
+    return has_timers and bool(drawn.faults) and set(failed) <= {"replicas_agree"}
 
 
 def _is_too_large(detail: str) -> bool:

@@ -117,6 +117,14 @@ def test_jobs_divide_a_switch_that_is_too_small_for_all(tmp_path: Path) -> None:
         assert [job.collective.window for job in variant.jobs] == [slots] * count
 
 
+def test_parts_of_a_hierarchy_divide_a_switch_that_is_too_small_for_all(tmp_path: Path) -> None:
+    outer = "inner: {kind: ring}, outer: {kind: in_network, program: tree}"
+    sets = (f"collective={{kind: hierarchical, group_size: 2, {outer}}}", "topology.switch=sharp")
+    parts = job_plan(only(tmp_path, *sets, text=STAR)).collective.aggregations
+
+    assert [part.slots_count for part in parts] == [11, 11]
+
+
 def test_a_window_of_atp_is_no_larger_than_its_entries(tmp_path: Path) -> None:
     sets = ("collective={kind: in_network, program: atp, entries: 50}", "topology.switch=tofino1")
 
