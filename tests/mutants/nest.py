@@ -2,8 +2,9 @@
 
 A separate script (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages with faults, as
 the fault of a process is chosen before it imports them. It reads a JSON object per line, {"number",
-"tests", "output", "limit_s"}, and answers with one, {"number", "status", "took_s"}: pytest's exit status, or
--1 beyond the limit.
+"tests", "output", "limit_s", "cpu_s"}, and answers with one, {"number", "status", "cpu_s"}: pytest's exit
+status, or minus the signal that ended it. A fault may make a test endless: `limit_s` is the longest time of
+all tests together, `cpu_s` the processor time of one, which does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,23 @@ def main() -> None:
         import_module(library)
     for line in sys.stdin:
         task = json.loads(line)
-        begin_s = time.monotonic()
         child = os.fork()
         if child == 0:
             run(task)
         os.setpgid(child, child)  # here too: it may have to be killed before it does so itself
-        status = wait(child, task["limit_s"])
-        took_s = time.monotonic() - begin_s
-        print(json.dumps({"number": task["number"], "status": status, "took_s": took_s}), flush=True)
+        status, cpu_s = wait(child, task["limit_s"])
+        print(json.dumps({"number": task["number"], "status": status, "cpu_s": cpu_s}), flush=True)
+
+
+class Limit:
+    """A plugin of pytest: a test that computes for too long ends the process, compiled code or not."""
+
+    def __init__(self, cpu_s: float) -> None:
+        self._cpu_s = cpu_s
+
+    def pytest_runtest_logstart(self) -> None:
+        """Start the clock anew."""
+        signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
 
 
 def run(task: dict[str, Any]) -> None:
@@ -53,8 +64,9 @@ def run(task: dict[str, Any]) -> None:
     import pytest
 
     status = 3
+    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     try:
-        status = int(pytest.main(["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *task["tests"]]))
+        status = int(pytest.main([*options, *task["tests"]], plugins=[Limit(task["cpu_s"])]))
     except BaseException:  # this process must not return into the loop of the other
         traceback.print_exc()
     finally:
@@ -63,17 +75,19 @@ def run(task: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def wait(child: int, limit_s: float) -> int:
-    """Exit status of a process, minus its signal if one ended it; -1 if it was killed for its time."""
+def wait(child: int, limit_s: float) -> tuple[int, float]:
+    """A process's exit status, or minus the signal that ended it; its and its children's processor time."""
     deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        done, status = os.waitpid(child, os.WNOHANG)
+    while True:
+        done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            break
+        if time.monotonic() > deadline_s:
+            os.killpg(child, signal.SIGKILL)
         time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what its tests have started
+    return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
