@@ -228,7 +228,9 @@ class Player:
         total_s = sum(self.without(test).cpu_s for test in before)
         for test in tests:
             outcome = self.without(test)
-            if outcome.status == PASSED and (total_s + outcome.cpu_s <= NEAR_CPU_S or not (chosen or before)):
+            if total_s + outcome.cpu_s > NEAR_CPU_S and (chosen or before):
+                break
+            if outcome.status == PASSED:
                 chosen.append(test)
                 total_s += outcome.cpu_s
         return chosen
