@@ -1,10 +1,10 @@
 """Runs tests on demand, each time in a new process that has already imported all libraries.
 
 A separate script (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages with faults, as
-the fault of a process is chosen before it imports them. It reads a JSON object per line, {"number",
-"tests", "output", "limit_s", "cpu_s"}, and answers with one, {"number", "status", "cpu_s"}: pytest's exit
-status, or minus the signal that ended it. A fault may make a test endless: `limit_s` is the longest time of
-all tests together, `cpu_s` the processor time of one, which does not depend on what else the machine does.
+the fault of a process is chosen before it imports them. It reads a JSON object per line, and answers with
+one: pytest's exit status, or minus the signal that ended it, and the processor time. A fault may make a test
+endless: `limit_s` is the longest time of all tests by the clock, `test_cpu_s` the processor time of one, and
+after `near_cpu_s` of all no more are begun, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -40,15 +40,25 @@ def main() -> None:
         print(json.dumps({"number": task["number"], "status": status, "cpu_s": cpu_s}), flush=True)
 
 
-class Limit:
-    """A plugin of pytest: a test that computes for too long ends the process, compiled code or not."""
+class Limits:
+    """A plugin of pytest: ends a test that computes for too long, and begins none when all have."""
 
-    def __init__(self, cpu_s: float) -> None:
-        self._cpu_s = cpu_s
+    def __init__(self, test_cpu_s: float, all_cpu_s: float, started: str) -> None:
+        self._test_cpu_s, self._all_cpu_s, self._started = test_cpu_s, all_cpu_s, started
+        self._begin_s: float | None = None
 
-    def pytest_runtest_logstart(self) -> None:
-        """Start the clock anew."""
-        signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Write the test down, and set its clock; its end is the process's end, in compiled code too."""
+        import pytest
+
+        used_s = sum(os.times()[:4])
+        if self._begin_s is None:
+            self._begin_s = used_s
+        if used_s - self._begin_s > self._all_cpu_s:
+            pytest.skip("the time of all tests is over")
+        with open(self._started, "a", encoding="utf-8") as file:
+            file.write(item.nodeid + "\n")
+        signal.setitimer(signal.ITIMER_PROF, self._test_cpu_s)
 
 
 def run(task: dict[str, Any]) -> None:
@@ -66,7 +76,8 @@ def run(task: dict[str, Any]) -> None:
     status = 3
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     try:
-        status = int(pytest.main([*options, *task["tests"]], plugins=[Limit(task["cpu_s"])]))
+        limits = Limits(task["test_cpu_s"], task["near_cpu_s"], f"{task['output']}.started")
+        status = int(pytest.main([*options, *task["tests"]], plugins=[limits]))
     except BaseException:  # this process must not return into the loop of the other
         traceback.print_exc()
     finally:

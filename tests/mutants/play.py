@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -24,11 +25,10 @@ from tests.mutants.tree import Copy, Sources
 KILLED, SURVIVED, ERROR = "killed", "survived", "error"
 DROPPED, UNDECIDED = "dropped", "undecided"  # it does not compile; there was no time
 PASSED, FAILED, CRASHED = 0, 1, 3  # exit statuses of pytest; it crashes if a fault takes all memory
-FIRST_LIMIT_S = 3600.0  # kernels compile
-LEAST_CPU_S, SLOWER = 30.0, 4.0  # a fault's tests may take so many times as long as without it
-COMPILING_S = 20.0  # tests that take no longer may have compiled something: it does not matter
-LEAST_LIMIT_S, WAITING = 300.0, 20.0  # the same by the clock: other work may have the processors
-NEAR_CPU_S = 60.0  # of the tests near a fault, the closest that take no longer
+TEST_CPU_S = 60.0  # of one test: a fault may make it endless
+NEAR_CPU_S = 40.0  # of all tests of a fault: the closest that take no longer
+LIMIT_S, FIRST_LIMIT_S = 1800.0, 3600.0  # by the clock: other work may have the processors
+COMPILING_S = 20.0  # runs that take no longer may have compiled something: it does not matter
 NEVER_S = float("inf")
 NAMED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.M)
 
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the fault was noticed; tests that could not be collected are an error."""
+        """Whether a fault was noticed; tests that could not be collected are an error."""
         if self.status == PASSED:
             return SURVIVED
         return KILLED if self.status in (FAILED, CRASHED) or self.status < 0 else ERROR
@@ -58,6 +58,16 @@ class Outcome(NamedTuple):
     def text(self) -> str:
         """What pytest printed."""
         return self.output.read_text(encoding="utf-8", errors="replace")
+
+    def started(self) -> list[str]:
+        """The tests that were begun, in order."""
+        path = Path(f"{self.output}.started")
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def noticed_by(self) -> str:
+        """The test, or the file of tests, that failed or in which the process ended."""
+        named = NAMED.search(self.text())
+        return named[1] if named else ["", *self.started()][-1]
 
 
 class OutOfTimeError(Exception):
@@ -94,16 +104,23 @@ class Nests:
         self._started: list[subprocess.Popen[str]] = []
         self._runs = 0
         self._lock = threading.Lock()
-        (copy / "outputs").mkdir(exist_ok=True)
+        self._outputs = Path(tempfile.mkdtemp(prefix="outputs-", dir=copy))
 
-    def run(self, number: int, tests: Sequence[str], limit_s: float, cpu_s: float) -> Outcome:
-        """Run tests with a fault on (0: none), in `limit_s` altogether and `cpu_s` of computing each."""
+    def run(
+        self,
+        number: int,
+        tests: Sequence[str],
+        limit_s: float = LIMIT_S,
+        near_cpu_s: float = NEAR_CPU_S,
+        test_cpu_s: float = TEST_CPU_S,
+    ) -> Outcome:
+        """Run tests with a fault on (0: none), in so much time by the clock, and so much computing."""
         if not hasattr(self._here, "nest"):
             self._here.nest = self._start()
         nest: subprocess.Popen[str] = self._here.nest
         with self._lock:
             self._runs += 1
-            output = self._copy / "outputs" / f"{self._runs}-{number}.txt"
+            output = self._outputs / f"{self._runs}-{number}.txt"
         assert nest.stdin is not None
         assert nest.stdout is not None
         task = {
@@ -111,7 +128,8 @@ class Nests:
             "tests": list(tests),
             "output": str(output),
             "limit_s": limit_s,
-            "cpu_s": cpu_s,
+            "near_cpu_s": near_cpu_s,
+            "test_cpu_s": test_cpu_s,
         }
         nest.stdin.write(json.dumps(task) + "\n")
         nest.stdin.flush()
@@ -143,116 +161,85 @@ class Nests:
 
 
 class Player:
-    """Plays the faults of a copy; what counts are tests that pass without a fault, which is tried once."""
+    """Plays the faults of a copy: a test that fails counts if it passes without the fault."""
 
     def __init__(self, copy: Copy, nests: Nests, deadline_s: float = NEVER_S) -> None:
         """`deadline_s` is when all must end, by the monotonic clock."""
         self.copy, self.nests, self._deadline_s = copy, nests, deadline_s
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
-        self._kept = copy.folder / "without.json"
-        self._without = {
-            test: Outcome(status, cpu_s, Path(output))
-            for test, (status, cpu_s, output) in (
-                json.loads(self._kept.read_text(encoding="utf-8")) if self._kept.exists() else {}
-            ).items()
-        }
-
-    def warm_up(self, number: int) -> None:
-        """Run the closest test of a fault without it: alone, as it compiles many kernels."""
-        for test in near_tests(self.copy.faults[number - 1].file, self.copy.folder)[:1]:
-            self.without(test)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._without: dict[str, bool] = {}
 
     def play(self, number: int) -> Verdict:
-        """Run the closest test of a fault; if it notices nothing, the others near."""
+        """Run the closest file of tests of a fault; if it notices nothing, the others near."""
+        near = near_tests(self.copy.faults[number - 1].file, self.copy.folder)
         try:
-            return self._play(number)
+            verdict = self._with(number, near[:1])
+            if verdict.verdict == SURVIVED and near[1:]:
+                more = self._with(number, near[1:])
+                verdict = more._replace(tests=(*verdict.tests, *more.tests))
         except OutOfTimeError:
             return Verdict(UNDECIDED)
+        return verdict
 
-    def without(self, test: str) -> Outcome:
-        """The outcome of a file of tests without a fault; drops faults that do not compile on the way."""
+    def warm_up(self, number: int) -> None:
+        """Run the closest tests of a fault without it: alone, as they compile many kernels."""
+        for test in near_tests(self.copy.faults[number - 1].file, self.copy.folder)[:1]:
+            self.passes_without(test)
+
+    def passes_without(self, test: str) -> bool:
+        """Whether a test passes without a fault; faults that do not compile are dropped on the way."""
         with self._lock:
             lock = self._locks[test]
         with lock:
             while test not in self._without:
-                kernels = self._kernels_count()
                 outcome = self._run(0, [test], FIRST_LIMIT_S, FIRST_LIMIT_S)
-                if outcome.cpu_s > COMPILING_S and kernels < self._kernels_count():
-                    outcome = self._run(0, [test], FIRST_LIMIT_S, FIRST_LIMIT_S)  # as long as it takes
-                dropped = [] if outcome.status == PASSED else self._drop(outcome)
+                with self._lock:
+                    dropped = self.copy.drop_what_does_not_compile(outcome.text()) if outcome.status else []
+                for fault in dropped:
+                    say(f"dropped, as it does not compile: {fault.label}")
                 if not dropped:
-                    self._keep(test, outcome)
+                    self._without[test] = outcome.status == PASSED
+                if not dropped and outcome.status != PASSED:
+                    say(f"{test} is left out: it fails without any fault:\n{end_of(outcome.text())}")
             return self._without[test]
 
-    def broken(self) -> dict[str, Outcome]:
-        """Tests that fail without any fault."""
-        return {test: outcome for test, outcome in self._without.items() if outcome.status != PASSED}
+    def _with(self, number: int, tests: Sequence[str]) -> Verdict:
+        """The verdict of tests, again and again without those that fail without the fault."""
+        while tests and number not in self.copy.dropped:
+            broken = [test for test, passes in self._without.items() if not passes]
+            outcome = self._run(number, [*tests, *(f"--deselect={test}" for test in broken)])
+            ran = tuple(dict.fromkeys(test.partition("::")[0] for test in outcome.started()))
+            if outcome.verdict == SURVIVED:
+                return Verdict(SURVIVED, tests=ran)
+            noticed_by = outcome.noticed_by() or tests[0]
+            if self.passes_without(noticed_by):
+                output = end_of(outcome.text()) if outcome.verdict == ERROR else ""
+                return Verdict(outcome.verdict, noticed_by, ran, output)
+            tests = [test for test in tests if test != noticed_by]
+        return Verdict(DROPPED if number in self.copy.dropped else SURVIVED)
 
-    def _play(self, number: int) -> Verdict:
-        near = near_tests(self.copy.faults[number - 1].file, self.copy.folder)
-        usable = [test for test in near[:1] if self.without(test).status == PASSED]
-        verdict = self._with(number, usable) if usable else None
-        if verdict is None or verdict.verdict == SURVIVED:
-            others = self._others(near[1:], usable)
-            if others:
-                more = self._with(number, others)
-                verdict = more._replace(tests=(*usable, *more.tests))
-        if number in self.copy.dropped:
-            return Verdict(DROPPED)
-        if verdict is None:
-            return Verdict(ERROR, output="no test near it passes without it") if near else Verdict(SURVIVED)
-        return verdict
-
-    def _drop(self, outcome: Outcome) -> list[str]:
-        with self._lock:
-            dropped = [fault.label for fault in self.copy.drop_what_does_not_compile(outcome.text())]
-        for label in dropped:
-            say(f"dropped, as it does not compile: {label}")
-        return dropped
+    def _run(
+        self,
+        number: int,
+        tests: Sequence[str],
+        near_cpu_s: float = NEAR_CPU_S,
+        test_cpu_s: float = TEST_CPU_S,
+    ) -> Outcome:
+        for may_compile in (True, False):
+            left_s = self._deadline_s - time.monotonic()
+            kernels = self._kernels_count()
+            limit_s = min(LIMIT_S if number else FIRST_LIMIT_S, left_s)
+            outcome = self.nests.run(number, tests, limit_s, near_cpu_s, test_cpu_s)
+            if time.monotonic() >= self._deadline_s:
+                raise OutOfTimeError
+            has_compiled = outcome.cpu_s > COMPILING_S and self._kernels_count() > kernels
+            if not (may_compile and number and has_compiled and outcome.status != FAILED):
+                break  # else the time went into compiling, which is done now
+        return outcome
 
     def _kernels_count(self) -> int:
         return sum(1 for _ in self.copy.folder.glob(".cache/**/*.nbc"))
-
-    def _keep(self, test: str, outcome: Outcome) -> None:
-        with self._lock:
-            self._without[test] = outcome
-            kept = {name: (each.status, each.cpu_s, str(each.output)) for name, each in self._without.items()}
-            self._kept.write_text(json.dumps(kept), encoding="utf-8")
-        if outcome.status != PASSED:
-            say(f"{test} fails without any fault:\n{end_of(outcome.text())}")
-
-    def _others(self, tests: Sequence[str], before: Sequence[str]) -> list[str]:
-        """The next closest tests, while all together take no longer than NEAR_CPU_S."""
-        chosen: list[str] = []
-        total_s = sum(self.without(test).cpu_s for test in before)
-        for test in tests:
-            outcome = self.without(test)
-            if total_s + outcome.cpu_s > NEAR_CPU_S and (chosen or before):
-                break
-            if outcome.status == PASSED:
-                chosen.append(test)
-                total_s += outcome.cpu_s
-        return chosen
-
-    def _run(self, number: int, tests: Sequence[str], limit_s: float, cpu_s: float) -> Outcome:
-        left_s = self._deadline_s - time.monotonic()
-        if left_s <= 0:
-            raise OutOfTimeError
-        outcome = self.nests.run(number, tests, min(limit_s, left_s), cpu_s)
-        if time.monotonic() >= self._deadline_s:
-            raise OutOfTimeError
-        return outcome
-
-    def _with(self, number: int, tests: Sequence[str]) -> Verdict:
-        times_s = [self.without(test).cpu_s for test in tests]
-        limit_s, cpu_s = LEAST_LIMIT_S + WAITING * sum(times_s), LEAST_CPU_S + SLOWER * max(times_s)
-        outcome = self._run(number, tests, limit_s, cpu_s)
-        text = outcome.text()
-        named = NAMED.search(text)
-        noticed_by = (named[1] if named else " ".join(tests)) if outcome.verdict == KILLED else ""
-        output = end_of(text) if outcome.verdict == ERROR else ""
-        return Verdict(outcome.verdict, noticed_by, tuple(tests), output)
 
 
 def play(

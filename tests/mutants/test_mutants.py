@@ -146,9 +146,12 @@ def test_tests_that_cannot_run_are_errors_and_endless_ones_are_ended(player: Pla
     endless = tmp_path / "copy/tests/homomorphic/test_endless.py"
     endless.write_text("def test_endless():\n    while True:\n        pass\n", encoding="utf-8")
     test = str(endless.relative_to(tmp_path / "copy"))
-    assert nests.run(0, ["tests/test_that_is_not_there.py"], 60, 60).verdict == ERROR
-    assert nests.run(0, [test], 60, 0.1).verdict == KILLED  # by its processor time
-    assert nests.run(0, [test], 0.0, 60).verdict == KILLED  # by the clock
+    assert nests.run(0, ["tests/test_that_is_not_there.py"]).verdict == ERROR
+    outcome = nests.run(0, [test], test_cpu_s=0.1)
+    assert (outcome.verdict, outcome.noticed_by()) == (KILLED, f"{test}::test_endless")
+    assert nests.run(0, [test], limit_s=0.0).verdict == KILLED
+    quick = nests.run(0, [str(Path(test).with_name("test_small.py"))], near_cpu_s=0.0)
+    assert len(quick.started()) == 1  # and no more when the time of all is over
     late = Player(player.copy, nests, deadline_s=0.0)
     assert late.play(1).verdict == UNDECIDED
 

@@ -22,6 +22,7 @@ PACKAGES = ("homomorphic", "switch", "topologies", "sim", "torch")
 FOLDERS = ("netfold", *PACKAGES, "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
 HOW_TO_COMPILE = ("kernels/compiled.py", "kernels/cache.py")
+ALL_SWITCHES = re.compile(r"_is_on(?:_compiled)?\((\d+)\)")
 SWITCHES = re.compile(r"_is_on_compiled\((\d+)\)")
 PLACES = re.compile(r'File "([^"]+\.py)", line (\d+)|at (\S+\.py) \((\d+)\)')  # in an error of Numba
 FAILED_TO_COMPILE = re.compile(r"TypingError|LoweringError|UnsupportedError|NumbaError|UnliteralizedError")
@@ -103,6 +104,11 @@ class Copy:
         mark = self.folder / "faults.json"
         if mark.exists() and mark.read_text(encoding="utf-8") != self._mark():
             raise FileExistsError(f"{self.folder} has other faults in it: name another folder, or remove it")
+        present = set()
+        for file in self._by_file if mark.exists() else ():
+            text = (self.folder / file).read_text(encoding="utf-8")
+            present |= {int(number) for number in ALL_SWITCHES.findall(text)}
+        self.dropped = set(range(1, len(self.faults) + 1)) - present if mark.exists() else set()
         return mark.exists()
 
     def make(self) -> None:
