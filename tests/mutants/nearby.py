@@ -24,12 +24,12 @@ def near_tests(file: str, root: Path = ROOT) -> list[str]:
     beneath it, or in a folder above it, up to the one of the room (`tests/switch`, `tests/sim/engine`): laws
     of a whole room stand there. Without any, those in the folder above the room count. Tests that are named
     after the file or one of its folders are near in any case. First comes the file's own name, then a
-    folder's, then the closest folder.
+    folder's, then the closest folder, then what imports it most directly.
     """
     parts = Path(file.removeprefix("netfold/")).with_suffix("").parts
     top = root / "tests"
     room = top.joinpath(*parts[:-1][: 2 if parts[0] == "sim" else 1])
-    ranked: dict[Path, tuple[int, int, int]] = {}
+    ranked: dict[Path, tuple[int, ...]] = {}
     for height, folder in enumerate(_upward(top.joinpath(*parts[:-1]), top)):
         is_in_room = folder.is_relative_to(room) and folder != top
         counts_importers = is_in_room or not ranked
@@ -38,7 +38,8 @@ def near_tests(file: str, root: Path = ROOT) -> list[str]:
             name = path.stem.removeprefix("test_")
             named = 0 if name == parts[-1] else 1 if name in parts[1:] else 2
             if path not in ranked and (named < 2 or (counts_importers and distance is not None)):
-                ranked[path] = (named, height, UNREACHED if distance is None else distance)
+                depth = len(path.relative_to(folder).parts)
+                ranked[path] = (named, height, depth, UNREACHED if distance is None else distance)
     return [str(path.relative_to(root)) for path in sorted(ranked, key=lambda path: (ranked[path], path))]
 
 

@@ -30,7 +30,7 @@ NEAR_CPU_S = 40.0  # of all tests of a fault: the closest that take no longer
 LIMIT_S, FIRST_LIMIT_S = 1800.0, 3600.0  # by the clock: other work may have the processors
 COMPILING_S = 20.0  # runs that take no longer may have compiled something: it does not matter
 NEVER_S = float("inf")
-NAMED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.M)
+UNREAD = re.compile(r"^ERROR ([^\s:]+\.py)(?: |$)", re.M)  # a file of tests that could not be collected
 
 
 LIBRARIES_FOR_CHANGES = (
@@ -65,9 +65,9 @@ class Outcome(NamedTuple):
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def noticed_by(self) -> str:
-        """The test, or the file of tests, that failed or in which the process ended."""
-        named = NAMED.search(self.text())
-        return named[1] if named else ["", *self.started()][-1]
+        """The test that failed or in which the process ended, which was the last; or a file that is none."""
+        unread = UNREAD.search(self.text())
+        return unread[1] if unread else ["", *self.started()][-1]
 
 
 class OutOfTimeError(Exception):
