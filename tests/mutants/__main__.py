@@ -1,111 +1,119 @@
-"""`make mutants`: runs the tests of all deliberate faults, and lists the faults that no test noticed."""
+"""`make mutants`: plays deliberate faults, and lists those that no test near them notices."""
 
 from __future__ import annotations
 
 import argparse
+import random
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.lists import FOLDERS, all_harmless, all_mutants, list_of
-from tests.mutants.mutant import Mutant
-from tests.mutants.play import ERROR, KILLED, SURVIVED, Nests, Outcome, play_with, play_without
-from tests.mutants.tree import make_copy
+from tests import ROOT
+from tests.mutants.by_hand import faults_by_hand
+from tests.mutants.changed import NoEarlierCommitError, changed_lines
+from tests.mutants.draw import COUNT, drawn
+from tests.mutants.fault import Fault
+from tests.mutants.play import LIBRARIES_FOR_CHANGES, play
+from tests.mutants.records import found_again, read_records
+from tests.mutants.report import report, report_of_changes
+from tests.mutants.tree import Sources
 
-BAR = 0.97
+CLOSING_S = 3.0  # to end processes and remove the copy
 
 
 def main() -> int:
-    """Exit status: 0 if at least 97 % of the faults are noticed and the tests of all could run, else 1."""
-    options = _options()
-    mutants = all_mutants()
-    chosen = [
-        (number, mutant)
-        for number, mutant in enumerate(mutants, start=1)
-        if not options.only or any(text in f"{mutant.file}: {mutant.name}" for text in options.only)
-    ]
-    if not chosen:
-        print(f"no fault has any of {options.only} in its file or name", file=sys.stderr)
-        return 2
+    """Exit status: 0 if enough faults are noticed, else 1."""
     begin_s = time.monotonic()
+    options = _options()
+    sources = Sources()
+    if options.changed:
+        return _play_changes(sources, options, begin_s + options.limit - CLOSING_S)
+    seed = options.seed or commit()
+    faults = _chosen(options, sources, seed)
+    if not faults:
+        print("no fault is chosen", file=sys.stderr)
+        return 2
+    print(f"{len(faults)} faults; seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="netfold-mutants-") as folder:
-        copy = Path(options.keep or folder).resolve()
-        if not (copy / "netfold_switch.py").exists():
-            copy.mkdir(parents=True, exist_ok=True)
-            make_copy(copy, mutants)
-        nests = Nests(copy, options.jobs, options.seed)
-        try:
-            return _play(nests, chosen, copy, begin_s)
-        finally:
-            nests.close()
+        records = play(sources, faults, options.keep or Path(folder), options.jobs, options.record)
+    return report(records, read_records(options.replay) if options.replay else [])
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=COUNT, help=f"faults to draw ({COUNT})")
+    parser.add_argument("--seed", metavar="TEXT", help="what they are drawn with (the commit)")
     parser.add_argument("--jobs", "-j", type=int, default=2, help="processes at a time (2)")
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="TEXT", help="only faults with this in their file or name"
+        "--only", nargs="+", default=[""], metavar="TEXT", help="files with this in their path"
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the plans that property tests draw (1)")
-    parser.add_argument("--keep", metavar="DIR", help="make the copy here, or use an existing one")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--by-hand", action="store_true", help="only faults that were written by hand")
+    kinds.add_argument("--drawn", action="store_true", help="only faults that are drawn")
+    kinds.add_argument("--replay", type=Path, metavar="FILE", help="the faults of a record once more")
+    kinds.add_argument(
+        "--changed", nargs="?", const="HEAD", metavar="COMMIT", help="those in lines changed since before it"
+    )
+    parser.add_argument("--limit", type=float, default=30.0, metavar="S", help="seconds for --changed (30)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="make the copy here, or use the one there")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write verdicts here; skip those there")
     return parser.parse_args()
 
 
-def _play(nests: Nests, chosen: list[tuple[int, Mutant]], copy: Path, begin_s: float) -> int:
-    tests = list(dict.fromkeys(test for _, mutant in chosen for test in mutant.tests))
+def commit() -> str:
+    """The hash of the commit, or a word where there is none."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "without a commit"
+    return answer.stdout.strip()
+
+
+def _chosen(options: argparse.Namespace, sources: Sources, seed: str) -> list[Fault]:
+    files = [file for file in sources.files if any(text in file for text in options.only)]
+    if options.replay:
+        kept = [record.fault for record in read_records(options.replay)]
+        return _again([fault for fault in kept if any(text in fault.file for text in options.only)], sources)
+    by_hand = [] if options.drawn else [fault for fault in faults_by_hand() if fault.file in files]
+    return [*([] if options.by_hand else drawn(sources.faults(files), options.count, seed)), *by_hand]
+
+
+def _again(kept: Sequence[Fault], sources: Sources) -> list[Fault]:
+    found = found_again(kept, sources.faults())
+    for fault, same in zip(kept, found, strict=True):
+        if same is None:
+            print(f"not there any more: {fault.label}")
+    return [fault for fault in found if fault is not None]
+
+
+def _play_changes(sources: Sources, options: argparse.Namespace, deadline_s: float) -> int:
+    """Play faults in changed lines until the time is over; those in compiled files would take longer."""
+    try:
+        lines = changed_lines(options.changed, ROOT)
+    except NoEarlierCommitError as error:
+        print(f"no faults played: {error}")
+        return 0
+    files = [file for file in sources.files if file in lines]
+    faults = [fault for fault in sources.faults(files) if fault.line in lines[fault.file]]
+    random.Random(options.seed or commit()).shuffle(faults)
+    plain = [fault for fault in faults if not sources.has_compiled_code(fault.file)]
+    left = len(faults) - len(plain)
     print(
-        f"{len(chosen)} faults, {len(tests)} tests or files; compiling, and running all without a fault",
+        f"{len(faults)} faults in lines changed since before {options.changed}; "
+        f"{left} of them in compiled files, left to `make mutants`",
         flush=True,
     )
-    without = play_without(nests, tests)
-    broken = {test: outcome for test, outcome in without.items() if outcome.status != 0}
-    for test, outcome in broken.items():
-        print(f"{test} fails without any fault:\n{_end_of(outcome)}")
-    if broken:
-        return 1
-    compiled = _kernels(copy)
-    print(f"all pass, after {time.monotonic() - begin_s:.0f} s; {compiled} kernels compiled", flush=True)
-    outcomes = play_with(nests, chosen, without, _print)
-    return _sum_up(dict(chosen), outcomes, _kernels(copy) - compiled, begin_s)
-
-
-def _print(mutant: Mutant, outcome: Outcome) -> None:
-    print(f"{outcome.verdict:9}{outcome.took_s:6.1f} s  {mutant.file}: {mutant.name}", flush=True)
-
-
-def _sum_up(mutants: dict[int, Mutant], outcomes: list[Outcome], more_kernels: int, begin_s: float) -> int:
-    for outcome in outcomes:
-        if outcome.verdict == ERROR:
-            print(f"\n{mutants[outcome.number].name}: its tests could not run\n{_end_of(outcome)}")
-    verdicts = Counter(outcome.verdict for outcome in outcomes)
-    print()
-    for folder in dict.fromkeys(_folder(mutant) for mutant in mutants.values()):
-        own = Counter(each.verdict for each in outcomes if _folder(mutants[each.number]) == folder)
-        print(f"{folder:14}{own[KILLED]:4} of {own.total()} noticed")
-    survivors = [mutants[each.number] for each in outcomes if each.verdict == SURVIVED]
-    for mutant in survivors:
-        print(f"survived: {mutant.file}: {mutant.name}; tests: {' '.join(mutant.tests)}")
-    share = verdicts[KILLED] / max(1, verdicts[KILLED] + verdicts[SURVIVED])
-    print(
-        f"{verdicts[KILLED]} of {len(outcomes)} noticed ({100 * share:.1f} %; {100 * BAR:.0f} % required), "
-        f"{verdicts[SURVIVED]} not, {verdicts[ERROR]} could not run; {len(all_harmless())} more change "
-        f"nothing; {more_kernels} kernels compiled with a fault on; {time.monotonic() - begin_s:.0f} s"
-    )
-    return 0 if share >= BAR and not verdicts[ERROR] else 1
-
-
-def _folder(mutant: Mutant) -> str:
-    return next(name for name in FOLDERS if mutant in list_of(name))
-
-
-def _kernels(copy: Path) -> int:
-    return sum(1 for _ in (copy / ".cache").rglob("*.nbc"))
-
-
-def _end_of(outcome: Outcome) -> str:
-    return "\n".join(outcome.output.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
+    if not plain:
+        return 0
+    with tempfile.TemporaryDirectory(prefix="netfold-mutants-") as folder:
+        records = play(
+            sources, plain, Path(folder), options.jobs, None, LIBRARIES_FOR_CHANGES, deadline_s, original=ROOT
+        )
+    return report_of_changes(records)
 
 
 if __name__ == "__main__":

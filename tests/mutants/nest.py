@@ -1,9 +1,10 @@
 """Runs tests on demand, each time in a new process that has already imported all libraries.
 
 A separate script (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages with faults, as
-the fault of a process is chosen before it imports them. It reads a JSON object per line, {"number",
-"tests", "output", "limit_s"}, and answers with one, {"number", "status", "took_s"}: pytest's exit status, or
--1 beyond the limit.
+the fault of a process is chosen before it imports them. It reads a JSON object per line, and answers with
+one: pytest's exit status, or minus the signal that ended it, and the processor time. A fault may make a test
+endless: `limit_s` is the longest time of all tests by the clock, `test_cpu_s` the processor time of one, and
+after `near_cpu_s` of all no more are begun, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,14 +32,33 @@ def main() -> None:
         import_module(library)
     for line in sys.stdin:
         task = json.loads(line)
-        begin_s = time.monotonic()
         child = os.fork()
         if child == 0:
             run(task)
         os.setpgid(child, child)  # here too: it may have to be killed before it does so itself
-        status = wait(child, task["limit_s"])
-        took_s = time.monotonic() - begin_s
-        print(json.dumps({"number": task["number"], "status": status, "took_s": took_s}), flush=True)
+        status, cpu_s = wait(child, task["limit_s"])
+        print(json.dumps({"number": task["number"], "status": status, "cpu_s": cpu_s}), flush=True)
+
+
+class Limits:
+    """A plugin of pytest: ends a test that computes for too long, and begins none when all have."""
+
+    def __init__(self, test_cpu_s: float, all_cpu_s: float, started: str) -> None:
+        self._test_cpu_s, self._all_cpu_s, self._started = test_cpu_s, all_cpu_s, started
+        self._begin_s: float | None = None
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Write the test down, and set its clock; its end is the process's end, in compiled code too."""
+        import pytest
+
+        used_s = sum(os.times()[:4])
+        if self._begin_s is None:
+            self._begin_s = used_s
+        if used_s - self._begin_s > self._all_cpu_s:
+            pytest.skip("the time of all tests is over")
+        with open(self._started, "a", encoding="utf-8") as file:
+            file.write(item.nodeid + "\n")
+        signal.setitimer(signal.ITIMER_PROF, self._test_cpu_s)
 
 
 def run(task: dict[str, Any]) -> None:
@@ -53,8 +74,10 @@ def run(task: dict[str, Any]) -> None:
     import pytest
 
     status = 3
+    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     try:
-        status = int(pytest.main(["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *task["tests"]]))
+        limits = Limits(task["test_cpu_s"], task["near_cpu_s"], f"{task['output']}.started")
+        status = int(pytest.main([*options, *task["tests"]], plugins=[limits]))
     except BaseException:  # this process must not return into the loop of the other
         traceback.print_exc()
     finally:
@@ -63,17 +86,19 @@ def run(task: dict[str, Any]) -> None:
         os._exit(status)
 
 
-def wait(child: int, limit_s: float) -> int:
-    """Exit status of a process, minus its signal if one ended it; -1 if it was killed for its time."""
+def wait(child: int, limit_s: float) -> tuple[int, float]:
+    """A process's exit status, or minus the signal that ended it; its and its children's processor time."""
     deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        done, status = os.waitpid(child, os.WNOHANG)
+    while True:
+        done, status, usage = os.wait4(child, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            break
+        if time.monotonic() > deadline_s:
+            os.killpg(child, signal.SIGKILL)
         time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what its tests have started
+    return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

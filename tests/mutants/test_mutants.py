@@ -1,20 +1,33 @@
-"""Deliberate faults can be put into the sources, and switched on in compiled code without compiling again."""
+"""Faults are made from sources, switched on in compiled code without compiling again, and played."""
 
 from __future__ import annotations
 
+import ast
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import lists
-from tests.mutants.lists import all_harmless, all_mutants
-from tests.mutants.mutant import Mutant
-from tests.mutants.play import ERROR, KILLED, SURVIVED, Nests
-from tests.mutants.rewrite import AnchorError, SwitchError, mutated_text, rewritten
-from tests.mutants.tree import ROOT, make_copy, sources
+from tests import ROOT
+from tests.mutants.anchors import AnchorError, edit_by_hand
+from tests.mutants.by_hand import faults_by_hand
+from tests.mutants.changed import NoEarlierCommitError, changed_lines
+from tests.mutants.compiled import Package
+from tests.mutants.draw import STRATA, drawn, stratum_of
+from tests.mutants.edits import SwitchError, switched
+from tests.mutants.fault import BY_HAND, Fault, Verdict
+from tests.mutants.nearby import near_tests
+from tests.mutants.operators import generated
+from tests.mutants.play import DROPPED, ERROR, KILLED, SURVIVED, UNDECIDED, Nests, Player
+from tests.mutants.records import Record, found_again, read_accepted, read_records
+from tests.mutants.report import ACCEPTED, report, report_of_changes, wilson
+from tests.mutants.tree import Copy, Sources
 
+FILE = "homomorphic/small.py"
 MODULE = '''"""A package with a kernel."""
 
 import numpy as np
@@ -57,81 +70,107 @@ def test_doubled():
 """
 
 
-def fault(before: str, after: str, test: str = "") -> Mutant:
-    return Mutant(
-        f"{before} is {after}", "homomorphic/small.py", before, after, (f"tests/test_small.py{test}",)
-    )
+def by_hand(before: str, after: str) -> Fault:
+    return Fault(FILE, 0, f"{before} is {after}", BY_HAND, before, after)
 
 
-FAULTS = [
-    fault("total + value", "total - value", "::test_added"),
-    fault("2 * value", "3 * value", "::test_doubled"),
-    fault("value < 0", "value < -1"),
-    fault("        return 0\n", "        raise ValueError\n", "::test_that_is_not_there"),
-]
+def made(source: str) -> list[Fault]:
+    """The faults that operators make of a source."""
+    return [fault for fault, _ in generated(FILE, source, ast.parse(source))]
+
+
+def change(source: str, before: str, after: str, operator: str = "") -> Fault:
+    """The one fault of a source that makes this of that."""
+    (fault,) = [
+        each for each in made(source)
+        if (each.before, each.after) == (before, after) and operator in each.operator
+    ]  # fmt: skip
+    return fault
+
+
+def changes(body: str) -> set[tuple[str, str]]:
+    """All changes of the statements of a function."""
+    return {(fault.before, fault.after) for fault in made(f"def function(a, b, c, row):\n    {body}\n")}
 
 
 @pytest.fixture
-def nests(tmp_path: Path) -> Iterator[Nests]:
-    project, copy = tmp_path / "project", tmp_path / "copy"
-    for folder in ("homomorphic", "tests"):
-        (project / folder).mkdir(parents=True)
-        (project / folder / "__init__.py").touch()
-    (project / "netfold").mkdir()
-    (project / "netfold/__init__.py").touch()
-    (project / "netfold/homomorphic").symlink_to("../homomorphic")
-    (project / "homomorphic/kernels").mkdir()
-    (project / "homomorphic/kernels/__init__.py").touch()
+def project(tmp_path: Path) -> Path:
+    """A repository with one package: a kernel, a plain function, their tests."""
+    root = tmp_path / "project"
+    for folder in ("homomorphic/kernels", "netfold", "tests/homomorphic"):
+        (root / folder).mkdir(parents=True)
+    for folder in ("homomorphic", "homomorphic/kernels", "netfold", "tests", "tests/homomorphic"):
+        (root / folder / "__init__.py").touch()
+    (root / "netfold/homomorphic").symlink_to("../homomorphic")
     for name in ("cache.py", "compiled.py"):
-        shutil.copy(ROOT / "homomorphic/kernels" / name, project / "homomorphic/kernels" / name)
-    (project / "homomorphic/small.py").write_text(MODULE, encoding="utf-8")
-    (project / "tests/test_small.py").write_text(TESTS, encoding="utf-8")
-    copy.mkdir()
-    make_copy(copy, FAULTS, project)
-    made = Nests(copy, 1, 1, ["numba", "pytest"])
-    yield made
-    made.close()
+        shutil.copy(ROOT / "homomorphic/kernels" / name, root / "homomorphic/kernels" / name)
+    (root / FILE).write_text(MODULE, encoding="utf-8")
+    (root / "tests/homomorphic/test_small.py").write_text(TESTS, encoding="utf-8")
+    return root
 
 
-def test_every_list_is_played() -> None:
-    files = {path.stem for path in Path(lists.__file__).parent.glob("*.py")} - {"__init__"}
-    assert files == set(lists.FOLDERS)
+PLAYED = {
+    KILLED: change(MODULE, "total + value", "total - value"),
+    SURVIVED: change(MODULE, "value < 0", "value <= 0"),
+    DROPPED: by_hand("total = step(total, values[i])", "total = values"),
+    "by hand": by_hand("return 2 * value", "return value + value + value"),
+}
 
 
-def test_every_fault_is_found_once_and_can_be_switched() -> None:
-    mutants = all_mutants()
-    for file, text in sources(mutants).items():
-        compile(text, file, "exec")
-    for one in all_harmless():
-        mutated_text(
-            (ROOT / one.file).read_text(encoding="utf-8"), Mutant("", one.file, one.before, one.after, ())
-        )
-    assert len({(mutant.file, mutant.name) for mutant in mutants}) == len(mutants)
-    for mutant in mutants:
-        assert mutant.tests
-        assert all((ROOT / test.partition("::")[0]).is_file() for test in mutant.tests), mutant
+@pytest.fixture
+def player(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # none is needed, and loading them takes long
+    copy = Copy(tmp_path / "copy", list(PLAYED.values()), Sources(project))
+    copy.make()
+    nests = Nests(copy.folder, 1, ["numba", "pytest"])
+    yield Player(copy, nests)
+    nests.close()
 
 
-def test_faults_are_switched_on_in_code_that_was_compiled_without(nests: Nests, tmp_path: Path) -> None:
-    """The cached kernel has the fault's behaviour: its switch is not a constant."""
-
-    def compiled() -> set[Path]:
-        return set((tmp_path / "copy/.cache").rglob("*.nbc"))
-
-    def verdict(number: int, tests: tuple[str, ...]) -> str:
-        return nests.run(number, tests, 120).verdict
-
-    assert verdict(0, FAULTS[2].tests) == SURVIVED
-    kernels = compiled()
+def test_faults_are_switched_on_in_code_that_was_compiled_without(
+    player: Player, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cached kernel has the fault's behaviour; a fault that does not compile is taken out before."""
+    assert player.play(1) == Verdict(
+        KILLED, "tests/homomorphic/test_small.py::test_added", ("tests/homomorphic/test_small.py",)
+    )
+    assert "dropped, as it does not compile: homomorphic/small.py: total = step" in capsys.readouterr().out
+    kernels = set((tmp_path / "copy/.cache").rglob("*.nbc"))
     assert kernels
-    found = [verdict(number, one.tests) for number, one in enumerate(FAULTS, start=1)]
-    assert found == [KILLED, KILLED, SURVIVED, ERROR]
-    assert verdict(1, FAULTS[1].tests) == SURVIVED
-    assert compiled() == kernels
+    assert [player.play(number).verdict for number in (2, 3, 4)] == [SURVIVED, DROPPED, KILLED]
+    assert set((tmp_path / "copy/.cache").rglob("*.nbc")) == kernels
 
 
-def test_endless_faults_are_ended(nests: Nests) -> None:
-    assert nests.run(0, FAULTS[2].tests, 0.0).verdict == KILLED
+def test_tests_that_cannot_run_are_errors_and_endless_ones_are_ended(player: Player, tmp_path: Path) -> None:
+    nests = player.nests
+    endless = tmp_path / "copy/tests/homomorphic/test_endless.py"
+    endless.write_text("def test_endless():\n    while True:\n        pass\n", encoding="utf-8")
+    test = str(endless.relative_to(tmp_path / "copy"))
+    assert nests.run(0, ["tests/test_that_is_not_there.py"]).verdict == ERROR
+    outcome = nests.run(0, [test], test_cpu_s=0.1)
+    assert (outcome.verdict, outcome.noticed_by()) == (KILLED, f"{test}::test_endless")
+    assert nests.run(0, [test], limit_s=0.0).verdict == KILLED
+    quick = nests.run(0, [str(Path(test).with_name("test_small.py"))], near_cpu_s=0.0)
+    assert len(quick.started()) == 1  # and no more when the time of all is over
+    late = Player(player.copy, nests, deadline_s=0.0)
+    assert late.play(1).verdict == UNDECIDED
+
+
+def test_every_fault_by_hand_is_found_once_and_can_be_switched() -> None:
+    sources = Sources()
+    faults = faults_by_hand()
+    assert len({(fault.file, fault.text) for fault in faults}) == len(faults)
+    for file in {fault.file for fault in faults}:
+        numbered = [(number, fault) for number, fault in enumerate(faults, start=1) if fault.file == file]
+        compile(sources.rewritten(file, numbered), file, "exec")
+
+
+def test_every_accepted_survivor_is_still_made() -> None:
+    accepted = read_accepted(ACCEPTED)
+    sources = Sources()
+    again = found_again(list(accepted), sources.faults({fault.file for fault in accepted}))
+    assert again == list(accepted)
+    assert all(accepted.values())
 
 
 @pytest.mark.parametrize("before", ["not there", "value"])
@@ -139,7 +178,7 @@ def test_anchors_that_are_not_there_once_are_refused(before: str) -> None:
     with pytest.raises(
         AnchorError, match=rf"which is there {MODULE.count(before)} times; must be there once"
     ):
-        rewritten(MODULE, [(1, fault(before, "x"))])
+        edit_by_hand(by_hand(before, "x"), MODULE, ast.parse(MODULE))
 
 
 @pytest.mark.parametrize(
@@ -152,25 +191,284 @@ def test_anchors_that_are_not_there_once_are_refused(before: str) -> None:
 )
 def test_what_cannot_be_switched_is_refused(before: str, after: str) -> None:
     with pytest.raises(SwitchError, match="cannot be switched while the program runs"):
-        rewritten(MODULE, [(1, fault(before, after))])
+        edit_by_hand(by_hand(before, after), MODULE, ast.parse(MODULE))
 
 
-def test_constants_that_kernels_freeze_are_refused() -> None:
+def test_constants_that_kernels_freeze_have_no_faults() -> None:
+    frozen = Package({FILE: MODULE}).frozen()
+    assert frozen == {(FILE, "FIRST")}
     with pytest.raises(SwitchError, match="in a constant that compiled code freezes"):
-        rewritten(MODULE, [(1, fault("FIRST = 0", "FIRST = 1"))], frozen={"FIRST"})
+        edit_by_hand(by_hand("FIRST = 0", "FIRST = 1"), MODULE, ast.parse(MODULE), frozen)
+    lines = {fault.text for fault, _ in generated(FILE, MODULE, ast.parse(MODULE), frozen)}
+    assert "FIRST = 0" not in lines
+    assert "FIRST = 0" in {fault.text for fault in made(MODULE)}
+
+
+def test_what_a_frozen_constant_is_made_with_is_frozen() -> None:
+    rows = "SIZE = 3\nOTHER = 4\n\n\ndef made():\n    return 2 * SIZE\n\n\nROWS = made()\n"
+    uses = "from netfold.switch.rows import ROWS\n\n\n@kernel\ndef count():\n    return ROWS\n"
+    package = Package({"switch/rows.py": rows, "switch/uses.py": uses})
+    assert package.frozen() == {("switch/rows.py", name) for name in ("ROWS", "made", "SIZE")}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("return a < b", {("a < b", "a <= b"), ("a < b", "a > b")}),
+        ("return a >= b", {("a >= b", "a > b"), ("a >= b", "a <= b")}),
+        ("return a == b", {("a == b", "a != b")}),
+        ("return a and b", {("a and b", "a or b")}),
+        ("return not a", {("not a", "bool(a)")}),
+        ("return a + b", {("a + b", "a - b")}),
+        ("return a * b", {("a * b", "a // b")}),
+        ("return a << b", {("a << b", "a >> b")}),
+        ("return min(a, b)", {("min(a, b)", "max(a, b)")}),
+        ("return 0", {("0", "1")}),
+        ("return 1", {("1", "0")}),
+        ("return True", {("True", "False")}),
+        ("return len(a)", {("len(a)", "len(a) + 1"), ("len(a)", "len(a) - 1")}),
+        ("return a[b:]", {("b", "b + 1"), ("b", "b - 1")}),
+        ("return a if b else c", {("b", "not b")}),
+        ("a.drop(b)", {("a.drop(b)", "")}),
+        ("a.b = c", {("a.b = c", "")}),
+        ("a[b] = c", {("a[b] = c", "")}),
+        ("a += b", {("a += b", ""), ("a += b", "a -= b")}),
+        ("if a: raise ValueError('b')", {("a", "not a"), ("raise ValueError('b')", "")}),
+        ("if a: return b", {("a", "not a"), ("return b", "")}),
+        # nothing of these can be seen or switched
+        ("a = b", set()),
+        ("return f'{a + 1}'", set()),
+        ("return 'a' + b", set()),
+        ("raise NotImplementedError", set()),
+        ("raise ValueError(a + 1)", {("raise ValueError(a + 1)", "")}),
+        ("a: int = b", set()),
+        ("return isinstance(a, int | float)", set()),
+    ],
+)
+def test_each_operator_in_a_plain_function(body: str, expected: set[tuple[str, str]]) -> None:
+    assert changes(body) == expected
+
+
+def test_what_is_no_fault() -> None:
+    source = (
+        "__all__ = ['a'][:1]\nif TYPE_CHECKING:\n    A = 1\n\n\n"
+        "@cache(1)\ndef function(a: Literal[2] = 3) -> Literal[4]:\n    '''5.'''\n"
+        "    @intrinsic\n    def inner():\n        return 6\n"
+    )
+    assert made(source) == []
+
+
+KERNEL = '''from netfold.homomorphic.kernels.compiled import kernel
+
+
+@kernel
+def walk(values, limit):
+    """All operators at once."""
+    total = 0
+    for i in range(1, values.size):
+        if values[i] < limit and not values[i] == 3:
+            total += values[i] * 2
+        if values[i] > 99:
+            return -1
+        values[i] = min(total, 50)
+    return total
+'''
+
+
+def test_each_operator_in_a_kernel(project: Path, tmp_path: Path) -> None:
+    """With all faults in it, one kernel computes what the source with each fault computes."""
+    (project / FILE).write_text(KERNEL, encoding="utf-8")
+    sources = Sources(project)
+    faults = sources.faults([FILE])
+    assert {fault.operator for fault in faults} == {
+        "comparison", "and or or", "not", "arithmetic", "constant", "plus or minus one", "min or max",
+        "dropped statement",
+    }  # fmt: skip
+    within = [fault for fault in faults if "values.size +" not in fault.after]  # which reads out of bounds
+    copy = Copy(tmp_path / "copy", within, sources)
+    copy.make()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import ctypes, json, numpy as np, netfold_switch\n"
+        "from netfold.homomorphic.small import walk\n"
+        f"for number in range({len(within) + 1}):\n"
+        "    netfold_switch._which.value = number\n"
+        "    values = np.array([7, 1, 3, 30, 100, 2])\n"
+        "    print(json.dumps([int(walk(values, 40)), values.tolist()]))\n",
+        encoding="utf-8",
+    )
+    environment = {"PYTHONPATH": str(copy.folder), "NETFOLD_CACHE": str(tmp_path), "PATH": ""}
+    answer = subprocess.run([sys.executable, script], env=environment, check=True, stdout=subprocess.PIPE)
+    computed = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert len(computed) == len(within) + 1
+    assert computed == [walked(sources, fault) for fault in (None, *within)]
+    assert sum(result != computed[0] for result in computed) > len(within) // 2
+
+
+def walked(sources: Sources, fault: Fault | None) -> list[object]:
+    """What the kernel's source computes in plain Python, with one fault."""
+    text = sources.rewritten(FILE, [(1, fault)]) if fault else KERNEL
+    names: dict[str, object] = {"_is_on_compiled": lambda number: True, "kernel": lambda function: function}
+    exec("\n".join(line for line in text.splitlines() if not line.startswith("from ")), names)
+    values = [7, 1, 3, 30, 100, 2]
+
+    class Values(list[int]):
+        size = len(values)
+
+    given = Values(values)
+    return [names["walk"](given, 40), list(given)]  # type: ignore[operator]
 
 
 def test_faults_within_faults() -> None:
-    """An expression within a statement that another fault replaces, and a statement that a fault adds."""
-    numbered = [
-        (1, fault("    return 2 * value\n", "    value += 1\n    return 2 * value\n")),
-        (2, fault("2 * value", "3 * value")),
-        (3, fault("    if value < 0:\n        return 0\n", "")),
-        (4, fault("value < 0", "value > 0")),
+    """Generated faults within one by hand, which lies within another."""
+    tree = ast.parse(MODULE)
+    of_tree = dict(generated(FILE, MODULE, tree))
+    hand = [
+        by_hand("    return 2 * value\n", "    value += 1\n    return 2 * value\n"),
+        by_hand("    if value < 0:\n        return 0\n", ""),
     ]
-    text = rewritten(MODULE, numbered)
+    edits = [edit_by_hand(fault, MODULE, tree) for fault in hand]
+    edits += [
+        of_tree[change(MODULE, *pair)] for pair in [("2 * value", "2 // value"), ("value < 0", "value > 0")]
+    ]
+    text = switched(tree, list(enumerate(edits, start=1)))
     body = text[text.index("def doubled") :]
-    for on, argument, wanted in [(0, 3, 6), (1, 3, 8), (2, 3, 9), (3, -3, -6), (4, 3, 0), (0, -3, 0)]:
+    for on, argument, expected in [(0, 3, 6), (1, 3, 8), (2, -3, -6), (3, 2, 1), (4, 3, 0), (0, -3, 0)]:
         names: dict[str, object] = {"_is_on": lambda number, on=on: number == on}
         exec(body, names)
-        assert names["doubled"](argument) == wanted  # type: ignore[operator]
+        assert names["doubled"](argument) == expected  # type: ignore[operator]
+
+
+def test_the_tests_of_a_file_are_those_next_to_it(tmp_path: Path) -> None:
+    for name, text in {
+        "netfold/sim/engine/links/link.py": "",
+        "netfold/sim/engine/engine.py": "from netfold.sim.engine.links import link\n",
+        "netfold/sim/alone/file.py": "",
+        "netfold/torch/hook.py": "",
+        "tests/sim/engine/links/test_link.py": "",
+        "tests/sim/engine/links/test_fates.py": "from netfold.sim.engine.links.link import Link\n",
+        "tests/sim/engine/links/test_others.py": "import netfold.torch.hook\n",
+        "tests/sim/engine/test_law.py": "from tests.sim.engine import drawn\n",
+        "tests/sim/engine/drawn.py": "import netfold.sim.engine.engine\n",
+        "tests/sim/run/test_run.py": "import netfold.sim.engine.engine\n",
+        "tests/sim/test_sim.py": "import netfold.sim.alone.file\n",
+        "tests/test_all.py": "import netfold.sim.alone.file\n",
+        "tests/torch/test_hooks.py": "import netfold.torch.hook\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    links = ["links/test_link.py", "links/test_fates.py", "test_law.py"]
+    of_link = [f"tests/sim/engine/{name}" for name in links]
+    assert near_tests("netfold/sim/engine/links/link.py", tmp_path) == of_link
+    assert near_tests("sim/engine/links/link.py", tmp_path) == of_link  # the same, by the link at the top
+    assert near_tests("netfold/sim/engine/engine.py", tmp_path) == ["tests/sim/engine/test_law.py"]
+    assert near_tests("netfold/sim/alone/file.py", tmp_path) == ["tests/sim/test_sim.py"]
+    assert near_tests("netfold/torch/hook.py", tmp_path) == ["tests/torch/test_hooks.py"]
+
+
+def test_draws_are_the_same_for_the_same_seed_and_in_strata() -> None:
+    files = ["switch/a.py", "netfold/sim/engine/a.py", "homomorphic/a.py", "sim/run/a.py", "sim/units.py"]
+    faults = [Fault(file, line, "", "", "", "") for file in files for line in range(100)]
+    draw = drawn(faults, 50, "seed")
+    assert draw == drawn(faults, 50, "seed")
+    assert draw != drawn(faults, 50, "another")
+    counts = [sum(stratum_of(fault.file) == stratum for fault in draw) for stratum in STRATA]
+    assert counts == [15, 15, 15, 5]
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Newcombe, Statistics in Medicine 17, 1998, table I: method 3."""
+    published = {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (0, 20): (0.0, 0.1611),
+        (1, 29): (0.0061, 0.1718),
+    }
+    for (noticed, count), interval in published.items():
+        assert wilson(noticed, count) == pytest.approx(interval, abs=5e-5)
+
+
+def record(verdict: str, number: int = 0, operator: str = "constant", file: str = FILE) -> Record:
+    return Record(Fault(file, number, f"a = {number}", operator, "0", "1"), Verdict(verdict, "test_a"))
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    records = [record(KILLED), record(SURVIVED, 1)]
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(each.line() + "\n" for each in records), encoding="utf-8")
+    assert read_records(path) == records
+
+
+def test_kept_faults_are_found_in_sources_that_have_changed() -> None:
+    source = "def f(a):\n    return a + 1\n\n\ndef g(a):\n    return a + 1\n"
+    first, second = [fault for fault in made(source) if fault.operator == "arithmetic"]
+    later = made("import os\n\n\n" + source)
+    assert [fault and fault.line for fault in found_again([first, second], later)] == [5, 9]
+    moved = [
+        fault._replace(file="netfold/homomorphic/merged.py")
+        for fault in made(source[: source.index("\n\n\n")])
+    ]
+    assert [fault and fault.file for fault in found_again([first], moved)] == [
+        "netfold/homomorphic/merged.py"
+    ]
+    assert found_again([first], made("def f(a):\n    return a - 1\n")) == [None]
+
+
+@pytest.mark.parametrize(
+    ("noticed", "by_hand_noticed", "accepted", "status"),
+    [(18, 40, 0, 0), (16, 40, 0, 1), (18, 38, 0, 1), (18, 40, 1, 0), (18, 40, 2, 1)],
+)
+def test_what_fails(
+    noticed: int, by_hand_noticed: int, accepted: int, status: int, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    verdicts = [KILLED] * noticed + [SURVIVED] * (20 - noticed)
+    records = [record(verdict, number) for number, verdict in enumerate(verdicts)]
+    records += [
+        record(KILLED if number < by_hand_noticed else ERROR, number, BY_HAND) for number in range(40)
+    ]
+    path = tmp_path / "accepted.jsonl"
+    lines = [{**each.fault._asdict(), "reason": "no test can see it"} for each in records[20 - accepted : 20]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert report(records, accepted_file=path) == status
+    printed = capsys.readouterr().out
+    assert f"{noticed:4} of  20 noticed: {5 * noticed:5.1f} %" in printed  # accepted or not
+    assert printed.count("accepted: no test can see it") == accepted
+
+
+def test_what_was_noticed_before_and_is_not_now_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    before = [record(KILLED, number) for number in range(20)]
+    now = [
+        record(SURVIVED if number == 7 else KILLED, number, file="netfold/" + FILE) for number in range(20)
+    ]
+    assert report(before, before) == 0
+    assert report(now, before) == 1
+    assert (
+        "failed: noticed before by test_a: netfold/homomorphic/small.py:7: 0 → 1" in capsys.readouterr().out
+    )
+
+
+def test_changed_lines_fail_by_at_least_ten_faults() -> None:
+    few = [record(SURVIVED, number) for number in range(9)]
+    undecided = [record(UNDECIDED, number) for number in range(9, 30)]
+    assert report_of_changes([*few, *undecided]) == 0
+    assert report_of_changes([*few, record(KILLED, 9)]) == 1
+
+
+def test_the_lines_that_commits_changed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    with pytest.raises(NoEarlierCommitError):
+        changed_lines("HEAD", tmp_path)
+    git("init", "-q")
+    file = tmp_path / "a file.py"
+    for text in ("1\n2\n3\n4\n5\n", "1\n3\n4\n5\n", "1\n3\nfour\nfive\n6\n"):
+        file.write_text(text, encoding="utf-8")
+        git("add", "-A")
+        git("commit", "-qm", "-")
+    assert changed_lines("HEAD", tmp_path) == {"a file.py": {3, 4, 5}}
+    assert changed_lines("HEAD~1", tmp_path) == {"a file.py": {3, 4, 5}}  # lines that went have no faults
+    with pytest.raises(NoEarlierCommitError, match="the first one, a shallow clone"):
+        changed_lines("HEAD~2", tmp_path)

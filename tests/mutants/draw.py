@@ -1,0 +1,35 @@
+"""Which of the generated faults are played: some at random, in strata of the package."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from tests.mutants.fault import Fault
+
+# Of how many faults: a stratum's folders, and how many of them are drawn.
+COUNT = 500
+ELSEWHERE = "elsewhere"
+STRATA: dict[str, tuple[tuple[str, ...], int]] = {
+    "engine and switch": (("sim/engine/", "switch/"), 150),
+    "homomorphic": (("homomorphic/",), 150),
+    "run, collectives, checks": (("sim/run/", "sim/collectives/", "sim/checks/"), 150),
+    ELSEWHERE: ((), 50),
+}
+
+
+def stratum_of(file: str) -> str:
+    """The stratum of a source file."""
+    path = file.removeprefix("netfold/")
+    return next((name for name, (folders, _) in STRATA.items() if path.startswith(folders)), ELSEWHERE)
+
+
+def drawn(faults: Sequence[Fault], count: int, seed: str) -> list[Fault]:
+    """About `count` faults, each as likely as any other of its stratum; the same ones for the same seed."""
+    generator = random.Random(seed)
+    chosen: list[Fault] = []
+    for name, (_, share) in STRATA.items():
+        members = [fault for fault in faults if stratum_of(fault.file) == name]
+        wanted = min(len(members), round(count * share / COUNT))
+        chosen += [members[place] for place in sorted(generator.sample(range(len(members)), wanted))]
+    return chosen

@@ -1,0 +1,67 @@
+"""What became of faults: kept as lines of JSON, and found again in changed sources."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.mutants.fault import Fault, Verdict
+
+
+class Record(NamedTuple):
+    """A fault with its verdict."""
+
+    fault: Fault
+    verdict: Verdict
+
+    def line(self) -> str:
+        """Itself as a line of JSON."""
+        fields = {**self.fault._asdict(), **self.verdict._asdict()}
+        return json.dumps(
+            {name: value for name, value in fields.items() if name != "output"}, ensure_ascii=False
+        )
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a file; none if there is no such file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    records = []
+    for fields in map(json.loads, lines):
+        fault = _fault(fields)
+        verdict = Verdict(fields["verdict"], fields["noticed_by"], tuple(fields["tests"]))
+        records.append(Record(fault, verdict))
+    return records
+
+
+def read_accepted(path: Path) -> dict[Fault, str]:
+    """Survivors that no test can notice, with the reason."""
+    return {
+        _fault(fields): fields["reason"] for fields in map(json.loads, path.read_text("utf-8").splitlines())
+    }
+
+
+def _fault(fields: dict[str, Any]) -> Fault:
+    return Fault(*(fields[name] for name in Fault._fields))
+
+
+def key_of(fault: Fault) -> tuple[object, ...]:
+    """What a fault is known by when files have moved: all but its place."""
+    return Path(fault.file).name, *fault.key
+
+
+def found_again(kept: Sequence[Fault], faults: Iterable[Fault]) -> list[Fault | None]:
+    """The kept faults in changed sources: in their file, or else in the only one that has them."""
+    in_file: dict[tuple[object, ...], Fault] = {}
+    anywhere: defaultdict[tuple[object, ...], list[Fault]] = defaultdict(list)
+    for fault in faults:
+        in_file[fault.file.removeprefix("netfold/"), *fault.key] = fault
+        anywhere[fault.key[:-1]].append(fault)
+    found = []
+    for fault in kept:
+        others = anywhere[fault.key[:-1]]
+        only = others[0] if len(others) == 1 else None
+        found.append(in_file.get((fault.file.removeprefix("netfold/"), *fault.key), only))
+    return found
