@@ -89,7 +89,6 @@ class Nests:
             **os.environ,
             "PYTHONPATH": str(copy),
             "HYPOTHESIS_PROFILE": "mutants",
-            "NETFOLD_TEST_SEED": "1",
             "NETFOLD_THREADS": "1",
             "OMP_NUM_THREADS": "1",
             "NETFOLD_MUTANT": "0",
