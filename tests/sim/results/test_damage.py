@@ -1,4 +1,4 @@
-"""Damaged and foreign run folders: refused in words, or used without a mistake; never a traceback."""
+"""Damaged and foreign run folders, and what is none: refused in words, or used without a mistake."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rich.console import Console
 from netfold.sim.errors import DataError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import render
+from netfold.sim.report.pages import write_pages
 from netfold.sim.report.table import results_table
 from netfold.sim.results import Reference, VariantFacts, load, summarize, write_run
 from netfold.sim.results.format import FORMAT, _Metrics
@@ -227,6 +228,10 @@ def test_a_newer_format_is_reported_before_what_it_changed(folder: Path, whole: 
         (b"[" * 100_000, "damaged: nested too deep"),
         (b'{"format": 2, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (
+            b"[{]",
+            "damaged: Expecting property name enclosed in double quotes: line 1 column 3 (char 2)",
+        ),
     ],
 )
 def test_json_that_is_none(folder: Path, content: bytes, message: str) -> None:
@@ -236,7 +241,7 @@ def test_json_that_is_none(folder: Path, content: bytes, message: str) -> None:
 
 
 @pytest.mark.usefixtures("whole")
-@pytest.mark.parametrize("name", ["checks.json", "scenario.yaml", "phases.parquet"])
+@pytest.mark.parametrize("name", ["checks.json", "phases.parquet"])
 def test_what_is_no_regular_file_is_not_opened(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -244,16 +249,60 @@ def test_what_is_no_regular_file_is_not_opened(folder: Path, name: str) -> None:
     assert use(folder) == f"{folder}/{name}: cannot be read: it is a pipe{DAMAGED}"
 
 
-def test_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to("loop")
+NOWHERE = "no such run folder\n  give a folder that `netfold run` printed, or runs/latest"
+NO_RUN = (
+    "not a run folder, it has no summary.json\n  give a folder that `netfold run` printed, or runs/latest"
+)
 
-    assert use(tmp_path / "loop") == (
-        f"{tmp_path}/loop: no such run folder\n  give a folder that `netfold run` printed, or runs/latest"
+
+def test_what_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "notes.txt").touch()
+    run = write_run(tmp_path, run_data())
+
+    assert use(tmp_path / "nowhere") == f"{tmp_path}/nowhere: {NOWHERE}"
+    assert use(tmp_path / "loop") == f"{tmp_path}/loop: {NOWHERE}"
+    assert use(tmp_path) == f"{tmp_path}: {NO_RUN}"
+    assert use(tmp_path / "notes.txt") == f"{tmp_path}/notes.txt: {NO_RUN}"
+    assert use(run.parent) == (
+        f"{run.parent}: not a run folder, it has no summary.json\n  did you mean {run}?"
     )
+    partial = run.rename(run.with_name(".partial-here-1-0"))
+    assert use(partial) == (
+        f"{partial}: this run did not finish\n  run its scenario again; this folder can be removed"
+    )
+    assert use(tmp_path / "latest") == f"{tmp_path}/latest: {NOWHERE}"
 
 
 @pytest.mark.usefixtures("whole")
-def test_files_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["rounds.parquet", "checks.json", "run.json", "scenario.yaml"])
+def test_a_file_that_is_missing(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+
+    assert use(folder) == (
+        f"{folder}: {name} is missing from this run folder\n  a finished run has it; run the scenario again"
+    )
+
+
+@pytest.mark.parametrize("name", ["report.html", "run.json", "figures/..", "."])
+def test_a_file_of_a_run_gives_the_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever its folder was moved to."""
+    folder = write_run(tmp_path, run_data()).rename(tmp_path / "elsewhere")
+    write_pages(folder, {}, "the report")
+    monkeypatch.chdir(folder)
+
+    assert load(Path(name)).path == load(folder / name).path == folder
+
+
+@pytest.mark.usefixtures("whole")
+def test_files_and_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
+    assert use(folder) == ""
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
+    assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, the most is {rows - 1}{DAMAGED}")
+    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
+
     size = (folder / "summary.json").stat().st_size
     monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size)
     assert use(folder) == ""
@@ -263,16 +312,6 @@ def test_files_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         f"{folder}/summary.json: cannot be read: it is too large: it has {size} bytes, "
         f"up to {size - 1} are read{DAMAGED}"
     )
-
-
-@pytest.mark.usefixtures("whole")
-def test_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
-    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
-    assert use(folder) == ""
-
-    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
-    assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, the most is {rows - 1}{DAMAGED}")
 
 
 def forge(folder: Path, name: str, frame: pl.DataFrame) -> None:
