@@ -130,7 +130,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/checks/rounds/merges/integers.py",
-        ["tests/sim/checks/test_round_lanes.py"],
+        ["tests/sim/checks/test_round_words.py"],
         [
             (
                 "lanes are clipped where words are",
@@ -295,7 +295,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/checks/rounds/merges/words.py",
-        ["tests/sim/checks/test_words_sent.py"],
+        ["tests/sim/checks/test_members.py"],
         [
             (
                 "absent workers have words",
@@ -469,7 +469,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/checks/rounds/merges/words.py",
-        ["tests/sim/checks/test_words_sent.py"],
+        ["tests/sim/checks/test_members.py"],
         [
             (
                 "words of nobody are not checked",
