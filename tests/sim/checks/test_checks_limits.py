@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -404,21 +403,6 @@ def test_links_on_the_way_to_a_switch_that_is_not_the_first(
     found = leak_causes(variant, job_plan(variant), [record])
 
     assert found == ((LeakCause(f"duplicate copied 1 packet on {links}", 1),) if explains else ())
-
-
-def test_a_late_copy_that_passes_a_leaf_is_reported(tmp_path: Path) -> None:
-    """It opens a slot of the spine when all is done, as one from a host beside the switch would."""
-    fault = "{kind: duplicate, links: ['h*->leaf*'], rate: 2%, delay: 30us}"
-
-    (job,) = simulate(
-        tmp_path, *ONE_OF_TWO_LEVELS, "workload.elements=8192", "seed=1", f"faults=[{fault}]"
-    ).jobs
-
-    assert {check.verdict for check in job.checks} == {"pass"}
-    (warning,) = job.facts.warnings
-    assert re.fullmatch(
-        r"\d+ left behind .* at spine0 .*duplicate copied \d+ packets on h\*->leaf\*", warning
-    )
 
 
 def leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import simpy
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.host_merge import HostHop, replay
-from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message
 from netfold.sim.checks.rounds import HostReplay, Operation
 from netfold.sim.collectives import scheduled
@@ -200,28 +199,6 @@ def test_a_server_that_drops_a_workers_words_fails(
 
     name = "merges_are_exact" if how == "gather" else "hosts_merge_right"
     assert found[name][0] == "fail"
-
-
-def test_a_server_that_never_merges_a_worker_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so itself: the order of its hops leaves one out."""
-
-    def forgetful(self: ServerHost, operation: MessageExchange) -> Generator[simpy.Event, Any, None]:
-        finished, message = operation.finished, operation.message
-        held = None
-        for _ in range(self._job.workers):
-            parcel = yield from self._next(operation)
-            if held is None:
-                first, held = parcel.owner, parcel.words
-            elif parcel.owner != 1:
-                held = merge_all(message.merged_by, [held, parcel.words])
-                finished.hops[self.index].append(HostHop(first, parcel.owner, 0))
-        self._send_all(operation, Parcel(self.index, 0, 1, held))
-
-    monkeypatch.setattr(ServerHost, "merge_parts", forgetful)
-    verdict, detail = checks(tmp_path, "union", "one")["hosts_merge_right"]
-
-    assert verdict == "fail"
-    assert "part 0 leaves out workers: 2 were not merged with each other" in detail
 
 
 def test_a_server_part_that_forgets_its_state_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

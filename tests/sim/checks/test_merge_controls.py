@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ import numpy as np
 import pytest
 
 import netfold
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.message import Message
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.schedule_rows import OWN
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
-from tests.reference.switch.merging import Operand, Register
 from tests.sim.sabotage import Due, before_merges, ignore_weights
 from tests.sim.scenes import simulate
 from tests.sim.toys import FloatCodec, SignCodec, registered, scenario
@@ -124,66 +121,6 @@ def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         first // 1024 == last // 1024 == (worker + 1) % 8
     )  # it is the last to merge its successor's segment
     assert float(found[4]) > 25
-
-
-Exchanged = Callable[[InNetwork, int, tuple[Message, ...], OperationPlace], Wait]
-
-
-def with_switch_words(unit_words: int, weigh: Callable[[int], int]) -> Exchanged:
-    """The run's own exchange, with the words that registers of the truth table hold in the end.
-
-    Packets arrive in rank order; `weigh` gives the workers that a register says it holds.
-    """
-    original = InNetwork.exchange
-    sent: defaultdict[tuple[int, OperationPlace], dict[int, Message]] = defaultdict(dict)
-    done: dict[tuple[int, OperationPlace], Any] = {}
-
-    def merged(messages: dict[int, Message]) -> Any:
-        words = np.empty(messages[0].words.size, np.int32)
-        for first in range(0, words.size, unit_words):
-            part, register = slice(first, first + unit_words), Register()
-            for rank in sorted(messages):
-                own = messages[rank].words[part].view(np.int32).tolist()
-                operand = Operand(own, Merge.SIGN, key=10**6 * first + 10**4 * rank)
-                if rank:
-                    register.workers = weigh(register.workers)
-                    register.merge(operand, Overflow.WRAP)
-                else:
-                    register.overwrite(operand)
-            words[part] = register.read(words[part].size)
-        return words.view(np.uint32)
-
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        number = id(self), place
-        sent[number][worker] = messages[0]
-        (carried,) = yield from original(self, worker, messages, place)
-        if number not in done:
-            done[number] = merged(sent[number])
-        return (replace(carried, words=done[number]),)
-
-    return exchange
-
-
-@pytest.mark.parametrize("ignores_counts", [True, False])
-def test_a_switch_that_ignores_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignores_counts: bool
-) -> None:
-    """The last arrival's bits survive with probability 1/2; with counts, the same registers are fair."""
-    monkeypatch.setattr(
-        InNetwork,
-        "exchange",
-        with_switch_words(64, (lambda held: 1) if ignores_counts else lambda held: held),
-    )
-
-    failed = failures(tmp_path, scenario("toy_sign", 8, workload=LONG | {"elements": 8192, "steps": 1}))
-
-    if ignores_counts:
-        assert set(failed) == {"merges_are_right"}
-        assert failed["merges_are_right"].startswith(
-            "worker 7's bits survive more often than its weight allows"
-        )
-    else:
-        assert failed == {}
 
 
 def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

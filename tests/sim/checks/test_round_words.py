@@ -421,19 +421,6 @@ def test_one_bit_of_a_lane_is_seen_and_named(merge: Merge, lane_bits: int, size:
 
 
 @pytest.mark.parametrize("lane_bits", [8, 16])
-def test_a_carry_from_lane_to_lane_is_wrong(lane_bits: int) -> None:
-    """What adders of 32 bits would make of the lanes."""
-    count = 32 // lane_bits
-    sent = of_lanes(lane_bits, [-1] * count, [1] + [0] * (count - 1))
-    carried = sum(message.words.astype(np.int64) for message in sent).astype(np.int32)
-
-    right = result(lane_bits, [0] + [-1] * (count - 1), 2)
-    assert examined(sent, [right] * 2).wrong_words == 0
-    assert carried.tolist() == [0]
-    assert examined(sent, [Merged(carried, 2)] * 2).wrong_words == 2 * (count - 1)
-
-
-@pytest.mark.parametrize("lane_bits", [8, 16])
 @pytest.mark.parametrize("overflow", Overflow)
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_a_lane_may_be_clipped_where_its_sum_leaves_it(

@@ -101,14 +101,9 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
     ("name", "place", "new", "message"),
     [
         ("summary.json", (), [], "summary.json: must be a mapping, found an empty list"),
-        ("summary.json", ("variants",), [], "summary.json: variants: must not be empty, found an empty list"),
         (
             *("summary.json", ("variants", 0, "metrics", "iteration_time_us"), MISSING),
             "summary.json: variants.0.metrics.iteration_time_us: is missing",
-        ),
-        (
-            *("summary.json", ("variants", 1, "metrics", "wire_bytes_up"), "4 MB"),
-            "summary.json: variants.1.metrics.wire_bytes_up: must be a number, found '4 MB'",
         ),
         (
             *("summary.json", ("variants", 0, "metrics", "workers"), 0),
@@ -131,13 +126,7 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
             *("summary.json", ("variants", 0, "metrics", "steps"), 3),
             "steps.parquet: has 2 steps of 'ring', summary.json says 3",
         ),
-        ("summary.json", ("unfinished",), 3, "summary.json: unfinished: must be a list, found 3"),
-        (
-            *("summary.json", ("inputs", 0, "sha256"), MISSING),
-            "summary.json: inputs.0.sha256: is missing",
-        ),
         ("checks.json", (0, "variant"), 7, "checks.json: 0.variant: must be text, found 7"),
-        ("run.json", ("version",), MISSING, "run.json: version: is missing"),
     ],
 )
 def test_what_is_wrong_is_reported_with_file_and_key(
@@ -206,7 +195,6 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
             "format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'\n"
             "  run the scenario again, or use the version in run.json",
         ),
-        (0, f"summary.json: format: must be {FORMAT}, found 0{DAMAGED}"),
         ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
     ],
 )

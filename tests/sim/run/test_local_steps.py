@@ -13,7 +13,7 @@ from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.units import PS_PER_US
-from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.sim.scenes import plan
 from tests.sim.workload.training.loop.given import made, totals, weights_of
@@ -99,25 +99,3 @@ def test_gradients_of_rows_are_trained_as_dense_ones_are(
     for name, own in weights_of(rows).items():
         np.testing.assert_allclose(own, weights_of(dense)[name], rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(own, weights_of(loop)[name], rtol=1e-5, atol=1e-7)
-
-
-def test_variants_that_share_a_model_begin_alike(tmp_path: Path) -> None:
-    """A workload that is restarted, with its optimizer's state, trains what a new one trains."""
-    text = f"{TEXT}variants: [{{name: a}}, {{name: b}}]\n"
-    found = plan(tmp_path, "workload.optimizer={kind: adam}", "workload.local_steps=2", text=text)
-    workloads = netfold.sim.workload.pool.Workloads(
-        [[(0, one.jobs[0].workload, 3)] for one in found.variants], found.scenario.seed
-    )
-    losses = []
-    for variant in found.variants:
-        workloads.begin_variant()
-        (job,) = run_variant(found, variant, workloads=workloads).jobs
-        workloads.end_variant()
-        losses.append([step.loss for step in job.journal.steps])
-    spec = found.variants[0].jobs[0].workload
-    assert isinstance(spec, TrainingSpec)
-    workload = training_workload(spec, 3, found.scenario.seed)
-    workload.gradients(0)
-
-    assert losses[0] == losses[1]
-    assert losses[0][0] == workload.loss

@@ -17,7 +17,6 @@ from netfold.sim.results import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training.workload import TrainingWorkload
-from tests.homomorphic.gradients import bound_of
 from tests.sim.scenes import DENSE, RING, plan, run
 
 LOSS = "faults=[{{kind: loss, rate: {}%}}]"
@@ -61,7 +60,6 @@ def train_without_a_network(job: JobPlan, seed: int) -> NDArray[np.float32]:
     "sets",
     [
         ("codec={kind: fixed_point}", "collective.frame=roce-1024", LOSS.format(1)),
-        ("codec={kind: lossless}", "collective.frame=udp-256"),
         ("codec={kind: lossless}", RING, LOSS.format(1)),
     ],
 )
@@ -102,31 +100,8 @@ def test_tests_are_recorded_and_take_no_simulated_time(tmp_path: Path, trained: 
     assert [one.end_ps for one in tested.steps] == [one.end_ps for one in untested.steps]
 
 
-@pytest.mark.parametrize("sets", [("codec={kind: fixed_point}",), (DENSE, RING)])
-def test_one_step_is_within_the_bound_of_plain_sgd(
-    tmp_path: Path, trained: list[Workload], sets: tuple[str, ...]
-) -> None:
-    resolved = plan(tmp_path, MLP, *sets, "workload.steps=1", "workload.bucket=1GiB")
-    (variant,) = resolved.variants
-    (job,) = variant.jobs
-    run_variant(resolved, variant)
-
-    assert isinstance(job.workload, TrainingSpec)
-    plain = training_workload(job.workload, 3, 7)
-    gradients = [own[0] for own in plain.gradients(0)]
-    total: NDArray[np.float64] = np.sum(gradients, axis=0, dtype=np.float64)
-    before = weights(plain)
-    plain.apply(0, [total.astype(np.float32)])
-    # Buckets run from the last tensor to the first, weights the other way: compare what is largest.
-    change = np.abs(weights(trained[0]) - weights(plain))
-    bound = bound_of(job.codec, gradients).max() * 0.5 / 3
-    assert change.max() <= bound + 4 * np.finfo(np.float32).eps * np.abs(before).max()
-    assert np.any(weights(plain) != before)
-
-
-@pytest.mark.parametrize("codec", ["fixed_point", "lossless"])
-def test_gradients_that_explode_fail_in_words(tmp_path: Path, codec: str) -> None:
-    outcome = run(tmp_path, MLP, "workload.learning_rate=1e30", f"codec={{kind: {codec}}}")
+def test_gradients_that_explode_fail_in_words(tmp_path: Path) -> None:
+    outcome = run(tmp_path, MLP, "workload.learning_rate=1e30", "codec={kind: lossless}")
 
     (variant,) = outcome.summary["variants"]
     assert variant["checks"][0] == {

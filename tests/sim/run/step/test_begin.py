@@ -66,7 +66,7 @@ def looking(monkeypatch: pytest.MonkeyPatch) -> None:
     register(LookingCodec)
 
 
-def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
+def run(folder: Path, *facts: str, sections: dict[str, Any] | None = None, **more: Any) -> netfold.Run:
     scenario = {
         "name": "looking",
         "topology": {"kind": "star", "hosts": 2},
@@ -78,6 +78,7 @@ def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
         "device": {"kind": "fixed", "forward": "20us", "backward": "30us"},
         "codec": {"kind": "looking", "facts": list(facts), **more},
         "collective": {"kind": "ring"},
+        **(sections or {}),
     }
     return netfold.run(scenario, out=folder)
 
@@ -137,21 +138,8 @@ def test_gradients_at_kept_weights_take_a_second_pass(tmp_path: Path) -> None:
 
 def test_weights_that_did_not_move_give_the_same_gradients(tmp_path: Path) -> None:
     """A learning rate so small that float32 weights stay as they are."""
-    scenario_rate = 1e-30
-    found = netfold.run(
-        {
-            "name": "still",
-            "topology": {"kind": "star", "hosts": 2},
-            "workers": 2,
-            "workload": {
-                **{"kind": "training", "model": "mlp", "batch": 4},
-                **{"learning_rate": scenario_rate, "steps": 2},
-            },
-            "codec": {"kind": "looking", "facts": ["ALL_BUCKETS", "KEPT_WEIGHTS"]},
-            "collective": {"kind": "ring"},
-        },
-        out=tmp_path,
-    )
+    still = {"kind": "training", "model": "mlp", "batch": 4, "learning_rate": 1e-30, "steps": 2}
+    found = run(tmp_path, "ALL_BUCKETS", "KEPT_WEIGHTS", sections={"workload": still})
 
     assert found.verdict == "pass"
     for _, step, kept in SEEN[2:]:
@@ -165,17 +153,3 @@ def test_an_encoder_that_cannot_begin_ends_its_variant(tmp_path: Path, facts: tu
 
     assert found.verdict == "fail"
     assert checks["finishes"]["detail"].startswith("worker 1, step 1: `begin`: ValueError: it does not begin")
-
-
-def test_what_a_workload_does_not_know_is_refused(tmp_path: Path) -> None:
-    scenario = {
-        "name": "refused",
-        "topology": {"kind": "star", "hosts": 2},
-        "workers": 2,
-        "workload": {"kind": "synthetic", "elements": 100, "density": "10%"},
-        "codec": {"kind": "looking", "facts": ["LEARNING_RATE"]},
-        "collective": {"kind": "ring"},
-    }
-
-    with pytest.raises(netfold.ScenarioError, match="looking needs the learning rate"):
-        netfold.run(scenario, out=tmp_path)

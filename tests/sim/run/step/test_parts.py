@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,18 +45,21 @@ def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return done
 
 
-def test_a_unit_does_one_thing_at_a_time_by_rank() -> None:
-    """The first is alone when it asks; the other two wait for it, and for each other by rank."""
-    assert worked([(0, 5, 10), (1, 2, 10), (2, 1, 10)]) == [(0, 0), (2, 10), (1, 20)]
-
-
-def test_what_is_asked_at_one_instant_goes_by_rank_and_then_in_turn() -> None:
-    assert worked([(3, 1, 1), (3, 0, 1), (3, 1, 1), (3, LAST, 1)]) == [(1, 3), (0, 4), (2, 5), (3, 6)]
-
-
-def test_what_is_asked_when_the_unit_becomes_free_is_in_time() -> None:
-    """Number 2 asks at the instant at which number 0 ends, and goes before number 1."""
-    assert worked([(0, 0, 10), (5, 9, 1), (10, 3, 1)]) == [(0, 0), (2, 10), (1, 11)]
+@pytest.mark.parametrize(
+    ("asked", "done"),
+    [
+        # The first is alone when it asks; the other two wait for it, and for each other by rank.
+        ([(0, 5, 10), (1, 2, 10), (2, 1, 10)], [(0, 0), (2, 10), (1, 20)]),
+        # At one instant by rank, and then in turn.
+        ([(3, 1, 1), (3, 0, 1), (3, 1, 1), (3, LAST, 1)], [(1, 3), (0, 4), (2, 5), (3, 6)]),
+        # Number 2 asks at the instant at which number 0 ends, and goes before number 1.
+        ([(0, 0, 10), (5, 9, 1), (10, 3, 1)], [(0, 0), (2, 10), (1, 11)]),
+    ],
+)
+def test_a_unit_does_one_thing_at_a_time_by_rank(
+    asked: list[tuple[int, int, int]], done: list[tuple[int, int]]
+) -> None:
+    assert worked(asked) == done
 
 
 CONDITIONS = st.builds(
@@ -95,7 +99,7 @@ def computed(
     forward=st.integers(0, 100),
     backward=st.lists(st.integers(0, 100), min_size=1, max_size=5),
 )
-@examples(200)
+@examples(60)
 def test_undisturbed_passes_take_their_work_rounded_once(
     condition: Condition, forward: int, backward: list[int]
 ) -> None:
