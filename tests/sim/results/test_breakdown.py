@@ -51,14 +51,6 @@ def test_the_last_worker_measures_a_round() -> None:
     }
 
 
-def test_where_rounds_overlap_the_first_one_counts() -> None:
-    """Bucket 1 begins in the middle of bucket 0, and only what comes after bucket 0 is its own."""
-    assert found([(0, 10, 80, 100)], [(70, 90, 130, 150)]) == {
-        **{"encode": 10, "network": 70 + 30, "decode": 20 + 20},
-        "rank skew": 0,
-    }
-
-
 times = st.lists(st.integers(0, 60), min_size=4, max_size=4).map(lambda drawn: tuple(sorted(drawn)))
 
 

@@ -23,8 +23,6 @@ from netfold.sim.network.fabric import Fabric
 from tests.sim.sabotage import Due, before_merges
 
 WORKERS, ELEMENTS, STEPS = 8, 1000, 4
-UNITS = -(-ELEMENTS // 64)
-HEADER = 14 + 20 + 8 + 8 + 2 + 4 + 20 + 4  # udp-256 on the wire without words, and who contributed
 SCENARIO: dict[str, Any] = {
     "name": "absent",
     "seed": 3,
@@ -34,6 +32,8 @@ SCENARIO: dict[str, Any] = {
     "codec": {"kind": "skipper"},
     "collective": {"kind": "in_network", "frame": "udp-256"},
 }
+RACKS = {"kind": "leaf_spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "switch": "ideal"}
+SWITCHES = {"kind": "in_network", "aggregators": "tree", "switch": "spine0"}
 COLLECTIVES: dict[str, dict[str, Any]] = {
     "ring": {"collective": {"kind": "ring"}},
     "torus": {"collective": {"kind": "torus_2d", "rows": 3}},
@@ -41,19 +41,8 @@ COLLECTIVES: dict[str, dict[str, Any]] = {
     "roce": {"collective": {"kind": "in_network", "slots": 8}},
     "tree": {"collective": {"kind": "in_network", "program": "tree"}},
     "timed": {"collective": {"kind": "in_network", "program": "timed", "slot_timer": "1ms"}},
-    "two racks": {
-        "topology": {"kind": "leaf_spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "switch": "ideal"},
-        "collective": {"kind": "in_network", "frame": "udp-256", "aggregators": "tree", "switch": "spine0"},
-    },
-    "tree of sharp": {
-        "topology": {"kind": "leaf_spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "switch": "ideal"},
-        "collective": {
-            "kind": "in_network",
-            "program": "tree",
-            "aggregators": "tree",
-            "switch": "spine0",
-        },
-    },
+    "two racks": {"topology": RACKS, "collective": {**SWITCHES, "frame": "udp-256"}},
+    "tree of sharp": {"topology": RACKS, "collective": {**SWITCHES, "program": "tree"}},
 }
 FAULTS = {
     "loss": [{"kind": "loss", "rate": "5%"}],
@@ -176,10 +165,10 @@ def assert_seen(who: str) -> None:
 
 WHO = ("some", "none", "all", "others", "in turn")
 WORDS = ("integers", "floats", "scaled")
-RUNS = [  # every network with all words, and with those who are absent in turn
+RUNS = [  # every network, with the words and with those who are absent in turn
     (name, WHO[(number + turn) % 5], WORDS[(number + turn) % 3])
     for number, name in enumerate(COLLECTIVES)
-    for turn in range(3)
+    for turn in range(2)
 ]
 
 
@@ -202,7 +191,6 @@ def test_sums_are_those_of_the_workers_that_are_there(
         ("switchml", "all", "loss"),
         ("roce", "some", "copies"),
         ("two racks", "others", "loss"),
-        ("switchml", "others", "copies"),
     ],
 )
 def test_headers_are_lost_and_come_twice_like_any_packet(
@@ -216,47 +204,6 @@ def test_headers_are_lost_and_come_twice_like_any_packet(
     assert_seen(who)
     if fault == "loss":
         assert found.variants["packets_retransmitted"][0] > 0
-
-
-@pytest.mark.parametrize(("late", "held"), [(0, WORKERS), (2, WORKERS - 1)])
-def test_a_late_header_leaves_nothing_out_of_a_result(tmp_path: Path, late: int, held: int) -> None:
-    """Worker 2 alone has words. Slots with timers answer without the worker that starts late."""
-    codec = {"kind": "skipper", "absent": "others"}
-    skew = [{"kind": "start_skew", "worker": late, "delay": "5ms"}]
-    found = run(tmp_path, **COLLECTIVES["timed"], codec=codec, faults=skew)
-
-    assert found.verdict == "pass", found
-    metrics = found.summary["variants"][0]["metrics"]
-    assert metrics["workers_held_min"] == held
-    assert found.summary["variants"][0]["metrics"]["workers"] == WORKERS
-
-
-@pytest.mark.parametrize("who", ["none", "some", "all"])
-def test_the_bytes_of_headers(tmp_path: Path, who: str) -> None:
-    """Up: words from those that have some; down: words to all, if anybody had some."""
-    found = run(tmp_path, codec={"kind": "skipper", "absent": who})
-
-    assert found.verdict == "pass", found
-    for row in found.rounds.iter_rows(named=True):
-        present = sum(not is_absent(who, rank, row["step"]) for rank in range(WORKERS))
-        assert row["wire_bytes_up"] == UNITS * (WORKERS * HEADER + present * 256)
-        assert row["wire_bytes_down"] == UNITS * WORKERS * (HEADER + (256 if present else 0))
-
-
-def test_headers_take_less_time_than_words(tmp_path: Path) -> None:
-    """One packet of each worker: its header or all of it up, and the result down, each over two links."""
-
-    def end_ps(who: str) -> int:
-        changes = {"elements": 64, "steps": 1}
-        workload = {**SCENARIO["workload"], **changes}
-        found = run(tmp_path, codec={"kind": "skipper", "absent": who}, workload=workload)
-        (record,) = found.rounds.iter_rows(named=True)
-        return int(record["end_ps"] - record["start_ps"])
-
-    trip_ps = 2 * 10**6
-    full_ps, header_ps = 80 * (HEADER + 256), 80 * HEADER
-    assert end_ps("none") == end_ps("others") == trip_ps + 2 * full_ps
-    assert end_ps("all") == trip_ps + 2 * header_ps
 
 
 def test_a_codec_that_has_not_declared_it_ends_the_run(tmp_path: Path) -> None:

@@ -124,22 +124,6 @@ def test_skipped_workers_headers_are_counted_on_the_wire(tmp_path: Path) -> None
         assert record.payload_bytes_up == 4 * ELEMENTS * record.uploads
 
 
-def test_an_index_saves_most_packets_and_their_headers(tmp_path: Path) -> None:
-    """First the index's packets, then as many as its members need; the payload says how many these are."""
-    index_words = -(-ELEMENTS // 32)
-    result = simulate(tmp_path, SUMMED, SWITCH, text=TEXT)
-
-    for record in result.records.rounds:
-        assert record.messages == (1 if record.uploads == 0 else 2)
-        if record.uploads:
-            words, rest = divmod(record.payload_bytes_up, 4 * record.uploads)
-            units = -(-index_words // 64) + -(-(words - index_words) // 64)
-            assert rest == 0
-            assert record.wire_bytes_up == units * (WORKERS * HEADER + 256 * record.uploads)
-        else:
-            assert record.wire_bytes_up == -(-index_words // 64) * WORKERS * HEADER
-
-
 def test_a_switch_saves_what_a_server_sends_down(tmp_path: Path) -> None:
     """The busiest link is the server's: four dense sums a step. A switch sends each worker one."""
 

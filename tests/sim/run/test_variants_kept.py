@@ -64,7 +64,6 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("error", "status", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (RunError("not enough memory", "use less"), 1, "not enough memory\n  use less"),
         (MemoryError("no 5 GiB"), 1, "not enough memory: no 5 GiB\n  use fewer elements, samples or workers"),
         (InvariantError("bytes vanished"), 3, "bytes vanished\n  a bug; to reproduce: netfold run"),
         (ValueError("unexpected"), 1, ""),  # `main` prints its traceback, and exits with 3

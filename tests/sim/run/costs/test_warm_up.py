@@ -131,14 +131,6 @@ def test_another_overlap_is_warned_of(tmp_path: Path) -> None:
     assert any("this job overlaps otherwise" in text for text in words[0])
 
 
-@pytest.mark.parametrize("sends", [RING, TOPK], ids=["none around a ring", "topk by all_gather"])
-def test_where_steps_are_alike_the_first_costs_what_the_others_do(tmp_path: Path, sends: str) -> None:
-    """The second step is measured, and of a job of one step that one: to the picosecond the same."""
-    file = scenario(tmp_path, sends, rules=RINGS)
-
-    assert costs_of(file) == costs_of(file, "workload.steps=2") == costs_of(file, "workload.steps=5")
-
-
 def test_a_codec_that_looks_at_all_gradients_first_is_warned_of(tmp_path: Path) -> None:
     """SASG compares gradients of a whole step; with alpha 0 it compares nothing."""
     training = "kind: training, model: mlp, batch: 8, steps: 2, learning_rate: 0.1"
