@@ -99,19 +99,6 @@ def test_just_inside_and_just_outside(sign: int, worker: int) -> None:
     assert found.sigmas == pytest.approx(deviations[2, worker] / math.sqrt(1000))
 
 
-def test_a_bias_of_neighbours_is_found_in_a_longer_stretch() -> None:
-    """Each alone is inside; together they are not."""
-    deviations, variances = np.zeros((8, 3)), np.full(8, 1000.0)
-    deviations[:4, 1] = 200.0
-    alone = np.zeros((8, 3))
-    alone[0, 1] = 200.0
-
-    assert worst(Sums(alone, variances), 0.5, is_over_rounds=False) is None
-    found = worst(Sums(deviations, variances), 0.5, is_over_rounds=False)
-    assert found is not None
-    assert (found.worker, found.stretch, found.stretches) == (1, 0, 2)
-
-
 def alarms(runs: int, rounds: int) -> int:
     """Honest runs with an alarm; what is sent depends on what was merged, as in training."""
     found = 0

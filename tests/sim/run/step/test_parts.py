@@ -181,16 +181,10 @@ def test_stretches_of_local_steps() -> None:
         Stretch("backward", 3300, (0,)),
         Stretch("backward", 3300, (1,)),
     ]
-
-
-def test_what_is_exchanged_after_local_steps_is_not_ready_before_their_end() -> None:
-    """Whatever is known of the gradients of the last pass."""
+    # Whatever is known of the gradients of the last pass.
     tensors = (Tensor("a", (5,), "a"),)
-    passes = Passes(10, 100, {"a": 20})
-
-    found = stretches(passes, [Bucket(0, "a", 5, 1.0, 0, tensors)], times=2)
-
-    assert found[-1] == Stretch("backward", 220, (0,))
+    known = stretches(Passes(10, 100, {"a": 20}), [Bucket(0, "a", 5, 1.0, 0, tensors)], times=2)
+    assert known[-1] == Stretch("backward", 220, (0,))
 
 
 def test_stretches_follow_the_times_of_tensors() -> None:
@@ -282,17 +276,9 @@ def test_activities_of_several_buckets() -> None:
         (0, "sends b", 26),
         (0, "is done with step 4", 27),
     ]
+    activities.begin(5, 1)
+    activities.land(0, 0, 28)  # a bucket without operations lands too
+    assert shown[-1] == (0, "is done with step 5", 28)
     activities.set(1, 0, "encodes", 49)
     activities.set(1, 0, "encodes", 50)
     assert shown[-2:] == [(1, "encodes", 49), (1, HAS_CRASHED, 50)]
-
-
-def test_a_bucket_without_operations_lands_too() -> None:
-    shown: list[str] = []
-    activities = Activities(
-        HostTimes(simpy.Environment(), [Condition()]), 1, lambda worker, what, until_ps: shown.append(what)
-    )
-    activities.begin(0, 1)
-    activities.land(0, 0, 5)
-
-    assert shown == ["is done with step 0"]
