@@ -1,4 +1,4 @@
-"""Encoders look at a step before its first bucket, and at tensors: what they see and when, and what it costs."""
+"""Encoders look at a step before its first bucket, and at tensors: what they see, when, at which cost."""
 
 from __future__ import annotations
 
