@@ -27,6 +27,7 @@ from netfold.sim.results.format import FORMAT, _Metrics
 from netfold.sim.results.records import FaultRecord
 from netfold.sim.results.stays import Stay
 from netfold.sim.results.tables import TABLES
+from tests.examples import examples
 from tests.sim.results.builders import LOSSLESS, RING, records, run_data, summary
 from tests.sim.results.damage import MISSING, ODD, changed, damaged, places
 
@@ -377,6 +378,7 @@ def test_a_table_cut_short_never_reaches_its_reader(folder: Path, capfd: pytest.
 
 
 @given(name=st.sampled_from(JSON_FILES), drawn=st.data())
+@examples(12)
 def test_no_value_of_a_json_file_leads_to_a_traceback(folder: Path, name: str, drawn: st.DataObject) -> None:
     path = folder / name
     before = path.read_bytes()
@@ -394,6 +396,7 @@ def test_no_value_of_a_json_file_leads_to_a_traceback(folder: Path, name: str, d
     name=st.sampled_from((*JSON_FILES, "scenario.yaml", *(f"{table}.parquet" for table in TABLES))),
     seed=st.integers(0, 10**6),
 )
+@examples(25)
 def test_no_bytes_of_a_file_lead_to_a_traceback(folder: Path, name: str, seed: int) -> None:
     path = folder / name
     before = path.read_bytes()

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.examples import nightly
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_run_that_is_killed_at_any_file_operation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], pytest.param(["--before"], marks=nightly)])
+def test_a_run_that_is_killed_at_any_file_operation(tmp_path: Path, options: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sim.results.killed", str(tmp_path)],
+        [sys.executable, "-m", "tests.sim.results.killed", str(tmp_path), *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

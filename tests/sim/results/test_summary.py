@@ -360,7 +360,7 @@ def test_passes_are_those_of_a_program() -> None:
     assert (second["passes"], second["passes_per_result"]) == (None, None)
 
 
-def test_warnings_are_kept_and_shown(tmp_path: Path) -> None:
+def test_warnings_are_kept_and_shown(tmp_path: Path, plain: None) -> None:
     found = of_two(warnings=(WARNING,))
 
     assert found["warnings"] == [f"two/second: {WARNING}"]
@@ -379,7 +379,7 @@ def test_results_that_lack_workers_are_reported() -> None:
     assert "two/second: workers held, 0 at least, 1.50 of 2 on average" in table(found)
 
 
-def test_a_report_shows_links_once_and_switches(tmp_path: Path) -> None:
+def test_a_report_shows_links_once_and_switches(tmp_path: Path, plain: None) -> None:
     report = report_of(run_folder(tmp_path))
 
     assert report.count('<td class="name">s0-&gt;s0</td>') == 1

@@ -106,7 +106,7 @@ def test_a_comparison_says_so(tmp_path: Path) -> None:
     assert note.endswith(": 'sketch' approximate, some elements are estimates without an error bound")
 
 
-def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
+def test_choices_are_counted_and_their_texts_kept(tmp_path: Path, plain: None) -> None:
     chosen = replace(RING, choices=("packed", "dense"))
     folder = reported(tmp_path, chosen)
     report = " ".join((folder / "report.html").read_text("utf-8").split())
@@ -119,7 +119,7 @@ def test_choices_are_counted_and_their_texts_kept(tmp_path: Path) -> None:
     assert "Codec notes" not in (reported(tmp_path, RING) / "report.html").read_text("utf-8")
 
 
-def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path) -> None:
+def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path, plain: None) -> None:
     many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
     folder = reported(tmp_path, many, replace(many, name="other"))
     report = (folder / "report.html").read_text("utf-8")
