@@ -2,8 +2,9 @@
 
     python -m tests.sim.results.killed OUT [--before]
 
-`--before`: just before it too. Prints one JSON object per attempt: the operation and what a reader finds afterwards. Ends when an attempt
-survives. Children are forked before polars has started a thread, so that importing it is paid for once.
+`--before`: just before each, too. Prints one JSON object per attempt: the operation and what a reader finds
+afterwards. Ends when an attempt survives. Children are forked before polars has started a thread, so that
+importing it is paid for once.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def main() -> None:
                         "number": number,
                         "after": after,
                         "unreadable": [
-                            path.name for path, fine in zip(new, are_readable, strict=True) if not fine
+                            one.name for one, is_fine in zip(new, fine, strict=True) if not is_fine
                         ],
                         "half": [path.name for path in new if not is_whole(path / "report.html")],
                         "visible": len(visible),
