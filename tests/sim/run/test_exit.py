@@ -1,4 +1,4 @@
-"""`netfold run` from outside: exit statuses, and what an interrupted or killed run leaves behind."""
+"""`netfold run` from outside: exit statuses, and what an interrupted run leaves behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import netfold.sim.commands.terminal
-import netfold.sim.engine.loop.loop
 import netfold.sim.run.run
 import netfold.sim.run.variant
 from netfold.sim.checks import Finding
@@ -140,7 +139,7 @@ def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.processes
 def test_an_interrupted_run_reports_progress_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     """Without a terminal: a line now and then, until Ctrl-C."""
-    path = write(tmp_path, TINY.replace("elements: 1000", "elements: 1000, steps: 1000000"))
+    path = write(tmp_path, TINY.replace("elements: 1000", "elements: 1000\n  steps: 1000000"))
     command = [sys.executable, "-c", NETFOLD, "run", str(path), "--out", str(tmp_path / "runs")]
     with subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
