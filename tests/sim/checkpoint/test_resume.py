@@ -113,7 +113,7 @@ def test_jobs_of_a_template_with_hosts_of_their_own(tmp_path: Path) -> None:
     text = f"""{COMING}
 admission: reserved
 jobs:
-  - {{name: first, count: 1}}
+  - {{name: first}}
   - {{name: late, count: 1, start: 2500us, arrivals: {{kind: poisson, mean_gap: 100us}}}}
 """
     assert require_same(write(tmp_path, text), tmp_path) == [0] * 3

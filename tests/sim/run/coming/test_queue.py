@@ -219,11 +219,11 @@ def test_rings_over_one_link_share_it() -> None:
 
 def rings(start_us: int) -> dict[str, Any]:
     """Two rings, each from rack to rack over the one link between them."""
-    ring = "collective: {kind: ring}, codec: {kind: none}, workload: {elements: 200000}"
+    ring = "collective: {kind: ring}, codec: {kind: none}, workload: {elements: 400000}"
     text = f"""\
 name: rings
 seed: 1
-topology: {{kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, uplink_rate: 100Gbps, delay: 1us}}
+topology: {{kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, uplink_rate: 100Gbps}}
 workers: 2
 workload: {{kind: synthetic, elements: 10}}
 admission: fifo
