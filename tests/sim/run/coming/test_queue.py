@@ -223,7 +223,7 @@ def rings(start_us: int) -> dict[str, Any]:
     text = f"""\
 name: rings
 seed: 1
-topology: {{kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, uplink_rate: 100Gbps}}
+topology: {{kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 2, rate: 100Gbps, uplink_rate: 100Gbps}}
 workers: 2
 workload: {{kind: synthetic, elements: 10}}
 admission: fifo
