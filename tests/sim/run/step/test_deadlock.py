@@ -198,7 +198,7 @@ def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], lis
         ([[7.3, 7, 7.1]], 1, [0, 1, 2], [37]),  # what asks later in the same instant is in time
         ([[50, 60, 70], [0, 10, 20]], 1, [0, 1, 2], [80, 30]),  # a worker that is ahead waits for none
         # Both are first at 0, and worker 0 is asked first: it has only bucket 1.
-        ([[5, 0], [0, 9]], 1, [1, 0], [20, 20]),
+        ([[5, 0], [0, 9]], 1, [1, 0], [20, 29]),
         ([[0, 0, 0, 0], [0, 0, 0, 0]], 2, [0, 1, 2, 3], [20, 20]),
     ],
 )
