@@ -84,7 +84,7 @@ def test_killed_before_the_state_of_a_finished_variant_is_removed(tmp_path: Path
 def test_faults_before_and_after_the_checkpoint(tmp_path: Path) -> None:
     """Faults that hold, have held and will hold; packets lost so far; slow links."""
     text = f"""{HEAD}
-workload: {{kind: synthetic, elements: 20000, steps: 4}}
+workload: {{kind: synthetic, elements: 20000, steps: 3}}
 codec: {{kind: fixed_point}}
 collective: {{kind: in_network, program: switchml, frame: roce-1024, slots: 64}}
 variants:

@@ -247,7 +247,7 @@ NO_RUN = (
 def test_what_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "notes.txt").touch()
-    run = write_run(tmp_path, run_data())
+    run = write_run(tmp_path / "runs", run_data())
 
     assert use(tmp_path / "nowhere") == f"{tmp_path}/nowhere: {NOWHERE}"
     assert use(tmp_path / "loop") == f"{tmp_path}/loop: {NOWHERE}"
@@ -260,7 +260,7 @@ def test_what_is_no_run_folder(tmp_path: Path) -> None:
     assert use(partial) == (
         f"{partial}: this run did not finish\n  run its scenario again; this folder can be removed"
     )
-    assert use(tmp_path / "latest") == f"{tmp_path}/latest: {NOWHERE}"
+    assert use(tmp_path / "runs" / "latest") == f"{tmp_path}/runs/latest: {NOWHERE}"
 
 
 @pytest.mark.usefixtures("whole")
