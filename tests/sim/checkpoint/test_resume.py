@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
+from tests.examples import nightly
 from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after, write
 
 HEAD = """
@@ -19,75 +20,56 @@ workers: 3
 SYNTHETIC = "workload: {kind: synthetic, elements: 2000, density: 0.1, steps: 3}\n"
 TRAINING = "workload: {kind: training, model: mlp, batch: 8, steps: 3}\n"
 
-COLLECTIVES = [
-    "{kind: in_network, program: switchml}, codec: {kind: packed}",
-    "{kind: in_network, program: atp}, codec: {kind: fixed_point, factor: 1000000.0}",
-    "{kind: ring}, codec: {kind: none}",
-    "{kind: tree}, codec: {kind: fixed_point}",
-    "{kind: parameter_server, servers: 2}, codec: {kind: none}",
-    "{kind: all_gather}, codec: {kind: topk, share: 0.01, feedback: true}",
-]
-CODECS = [
-    "{kind: marsit}, collective: {kind: ring}",
-    "{kind: count_sketch}, collective: {kind: ring}",
-    "{kind: sasg}, collective: {kind: all_gather}",
-    "{kind: sasg}, collective: {kind: parameter_server}",
-    "{kind: bird}, collective: {kind: all_gather}",
-    "{kind: auto}, collective: {kind: ring}",
-    "{kind: topk, share: 0.01, feedback: true}, collective: {kind: all_gather}",
-]
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_kind_of_collective(collective: str, tmp_path: Path) -> None:
-    """Counters of links and hosts, slots, windows and late acknowledgements are state."""
-    text = f"{HEAD}{SYNTHETIC}variants:\n  - {{name: one, collective: {collective}}}\n"
-    assert require_same(write(tmp_path, text), tmp_path) == [0, 0]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_codecs_with_state(codec: str, tmp_path: Path) -> None:
-    """What encoders and servers remember is state; so is what checks add up over rounds."""
-    text = f"{HEAD}{TRAINING}variants:\n  - {{name: one, codec: {codec}}}\n"
-    assert require_same(write(tmp_path, text), tmp_path) == [0, 0]
+ADAM = TRAINING.replace("steps: 3", "steps: 3, optimizer: {kind: adam}")
+LOCAL = TRAINING.replace(
+    "steps: 3", "steps: 3, local_steps: 2, optimizer: {kind: sgd, momentum: 0.9}, schedule: {kind: cosine}"
+)
+DEVICE = "device: {kind: roofline, model: v100}\n"  # compute takes time
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("workload", "collective", "codec"),
     [
-        "optimizer: {kind: adam}",
-        "optimizer: {kind: sgd, momentum: 0.9}, schedule: {kind: cosine}",
-        "local_steps: 2, optimizer: {kind: sgd, momentum: 0.9}",
+        # counters of links and hosts, slots, windows and late acknowledgements are state
+        (SYNTHETIC, "{kind: in_network, program: switchml}", "{kind: packed}"),
+        (SYNTHETIC, "{kind: in_network, program: atp}", "{kind: fixed_point, factor: 1000000.0}"),
+        pytest.param(SYNTHETIC, "{kind: ring}", "{kind: none}", marks=nightly),
+        pytest.param(SYNTHETIC, "{kind: tree}", "{kind: fixed_point}", marks=nightly),
+        pytest.param(SYNTHETIC, "{kind: parameter_server, servers: 2}", "{kind: none}", marks=nightly),
+        # so is what encoders and servers remember, and what checks add up over rounds
+        (TRAINING, "{kind: ring}", "{kind: marsit}"),
+        (TRAINING, "{kind: ring}", "{kind: count_sketch}"),
+        pytest.param(TRAINING, "{kind: all_gather}", "{kind: sasg}", marks=nightly),
+        (TRAINING, "{kind: parameter_server}", "{kind: sasg}"),
+        (TRAINING, "{kind: all_gather}", "{kind: bird}"),
+        (TRAINING, "{kind: ring}", "{kind: auto}"),
+        (TRAINING, "{kind: all_gather}", "{kind: topk, share: 0.01, feedback: true}"),
+        # and what optimizers and workers remember
+        (ADAM + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),
+        (LOCAL + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),
     ],
 )
-def test_training(options: str, tmp_path: Path) -> None:
-    """What optimizers and workers remember is state; compute takes time here."""
-    workload = TRAINING.replace("steps: 3", f"steps: 3, {options}")
-    device = "device: {kind: roofline, model: v100}\n"
-    text = f"{HEAD}{workload}{device}codec: {{kind: fixed_point}}\ncollective: {{kind: in_network}}\n"
+def test_every_kind_of_state(workload: str, collective: str, codec: str, tmp_path: Path) -> None:
+    text = f"{HEAD}{workload}collective: {collective}\ncodec: {codec}\n"
     assert require_same(write(tmp_path, text), tmp_path) == [0, 0]
+
+
+TWO_VARIANTS = f"""{HEAD}{SYNTHETIC}
+codec: {{kind: fixed_point}}
+variants:
+  - {{name: first, collective: {{kind: ring}}}}
+  - {{name: second, collective: {{kind: in_network}}}}
+"""
 
 
 def test_several_variants(tmp_path: Path) -> None:
     """Results of finished variants are kept, and a state is that of its variant."""
-    text = f"""{HEAD}{SYNTHETIC}
-codec: {{kind: fixed_point}}
-variants:
-  - {{name: first, collective: {{kind: ring}}}}
-  - {{name: second, collective: {{kind: in_network}}}}
-"""
-    assert require_same(write(tmp_path, text), tmp_path) == [0, 0, 1, 1]
+    assert require_same(write(tmp_path, TWO_VARIANTS), tmp_path) == [0, 0, 1, 1]
 
 
 def test_killed_before_the_state_of_a_finished_variant_is_removed(tmp_path: Path) -> None:
     """A state of a variant whose result is there is not used for the next one."""
-    text = f"""{HEAD}{SYNTHETIC}
-codec: {{kind: fixed_point}}
-variants:
-  - {{name: first, collective: {{kind: ring}}}}
-  - {{name: second, collective: {{kind: in_network}}}}
-"""
-    path, out = write(tmp_path, text), tmp_path / "out"
+    path, out = write(tmp_path, TWO_VARIANTS), tmp_path / "out"
     wanted = content(run(path, tmp_path / "whole"))
     with pytest.raises(Stop), stopped_after(2):
         run(path, out, Checkpoints(1))
@@ -102,7 +84,7 @@ variants:
 def test_faults_before_and_after_the_checkpoint(tmp_path: Path) -> None:
     """Faults that hold, have held and will hold; packets lost so far; slow links."""
     text = f"""{HEAD}
-workload: {{kind: synthetic, elements: 20000, steps: 4}}
+workload: {{kind: synthetic, elements: 20000, steps: 3}}
 codec: {{kind: fixed_point}}
 collective: {{kind: in_network, program: switchml, frame: roce-1024, slots: 64}}
 variants:
@@ -119,21 +101,6 @@ variants:
     assert stored.count(1) >= 1
 
 
-def test_jobs_that_do_not_overlap(tmp_path: Path) -> None:
-    """One job has ended, or another has not begun: there are checkpoints between."""
-    text = f"""{HEAD.replace("workers: 3", "workers: 2")}
-workload: {{kind: synthetic, elements: 2000, steps: 3}}
-codec: {{kind: fixed_point}}
-collective: {{kind: in_network}}
-variants:
-  - name: apart
-    jobs:
-      - name: first
-      - {{name: second, start: 1ms}}
-"""
-    assert len(require_same(write(tmp_path, text), tmp_path)) == 5
-
-
 COMING = f"""{HEAD.replace("workers: 3", "workers: 2")}
 workload: {{kind: synthetic, elements: 2000, steps: 2}}
 codec: {{kind: fixed_point}}
@@ -142,14 +109,14 @@ collective: {{kind: in_network, program: switchml, frame: udp-256, slots: 64}}
 
 
 def test_jobs_of_a_template_with_hosts_of_their_own(tmp_path: Path) -> None:
-    """Arrivals of a template are those of any resumed run; all jobs are there from the beginning."""
+    """Arrivals of a template are those of any resumed run; one job has ended when the other has not begun."""
     text = f"""{COMING}
 admission: reserved
 jobs:
-  - {{name: even, count: 2, arrivals: {{kind: even, gap: 1ms}}}}
+  - {{name: first}}
   - {{name: late, count: 1, start: 2500us, arrivals: {{kind: poisson, mean_gap: 100us}}}}
 """
-    assert require_same(write(tmp_path, text), tmp_path) == [0] * 5
+    assert require_same(write(tmp_path, text), tmp_path) == [0] * 3
 
 
 def test_admitted_jobs_have_no_state_and_keep_results(

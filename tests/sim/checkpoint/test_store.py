@@ -33,6 +33,7 @@ def _stopped(folder: Path, text: str = TEXT, every: int = 1) -> tuple[Path, Path
     with pytest.raises(Stop), stopped_after(1):
         run(path, out, Checkpoints(every))
     (checkpoint,) = (out / "stops").glob("checkpoint-*")
+    assert sorted(one.name for one in checkpoint.iterdir()) == ["run.json", "state.safetensors"]
     return path, out, checkpoint
 
 
@@ -124,44 +125,23 @@ def test_damaged(damage: Callable[[Path], None], words: str, tmp_path: Path) -> 
     assert checkpoint.exists(), "what is damaged is kept"
 
 
-def test_a_newer_state_takes_the_place_of_the_old(tmp_path: Path) -> None:
-    path, out = write(tmp_path, TEXT), tmp_path / "out"
-    with pytest.raises(Stop), stopped_after(3):
-        run(path, out, Checkpoints(1))
-    (checkpoint,) = (out / "stops").glob("checkpoint-*")
-    assert sorted(one.name for one in checkpoint.iterdir()) == ["run.json", "state.safetensors"]
-
-
-@pytest.mark.parametrize(("every", "states"), [(1, 3), (2, 1), (3, 1), (4, 0)])
-def test_every_so_many_steps(every: int, states: int, tmp_path: Path) -> None:
-    """None is taken after the last step, whose result is next."""
+@pytest.mark.parametrize(("every", "states"), [(1, 3), (2, 1), (3, 1), (4, 0), (None, 0)])
+def test_every_so_many_steps(every: int | None, states: int, tmp_path: Path) -> None:
+    """None is taken after the last step, whose result is next; and none is left."""
     with stopped_after(0) as stored:
-        run(write(tmp_path, TEXT), tmp_path / "out", Checkpoints(every))
+        finished = run(write(tmp_path, TEXT), tmp_path / "out", None if every is None else Checkpoints(every))
     assert len(stored) == states
-
-
-def test_resume_goes_on_every_so_many_steps(tmp_path: Path) -> None:
-    path, out, _ = _stopped(tmp_path, every=2)
-    with stopped_after(0) as stored:
-        run(path, out, RESUME)
-    assert len(stored) == 0
-    (tmp_path / "other").mkdir()
-    path, out, _ = _stopped(tmp_path / "other")
-    with stopped_after(0) as stored:
-        run(path, out, RESUME)
-    assert len(stored) == 2
-
-
-def test_without_checkpoints_nothing_is_left(tmp_path: Path) -> None:
-    finished = run(write(tmp_path, TEXT), tmp_path / "out")
     assert list((tmp_path / "out" / "stops").iterdir()) == [finished]
 
 
-def test_a_new_run_begins_anew(tmp_path: Path) -> None:
-    path, out, checkpoint = _stopped(tmp_path)
+@pytest.mark.parametrize(("every", "resumes", "states"), [(1, True, 2), (2, True, 0), (1, False, 3)])
+def test_a_resumed_run_goes_on_every_so_many_steps_and_a_new_one_begins_anew(
+    every: int, resumes: bool, states: int, tmp_path: Path
+) -> None:
+    path, out, checkpoint = _stopped(tmp_path, every=every)
     with stopped_after(0) as stored:
-        run(path, out, Checkpoints(1))
-    assert len(stored) == 3
+        run(path, out, RESUME if resumes else Checkpoints(every))
+    assert len(stored) == states
     assert not checkpoint.exists()
 
 

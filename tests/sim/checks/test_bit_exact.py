@@ -6,7 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -106,11 +105,3 @@ variants:
     assert all(metrics["merges_verified"] for metrics in found.values())
     assert {one["name"]: one["is_uncompressed"] for one in summary["variants"]}["none"]
     assert [one["ranking"]["baseline"] for one in summary["variants"]].count("none") == 8
-
-
-@pytest.mark.parametrize("lost", [0, 1])
-def test_a_total_that_lacks_a_worker_is_not_exact(lost: int) -> None:
-    gradients = [np.array([float(1 + rank)], np.float32) for rank in range(3)]
-    total = np.array([6.0 - lost], np.float32)
-
-    assert judged(total, gradients) is not bool(lost)

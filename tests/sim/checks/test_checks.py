@@ -6,7 +6,6 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,9 @@ from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import RoundLog
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.collectives.ring.run import Ring
-from netfold.sim.engine.engine import Engine
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.workload import Bucket
-from tests.sim.scenes import DENSE, RING, simulate
+from tests.sim.scenes import simulate
 
 TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")
 PASSING = {
@@ -79,18 +76,6 @@ def damage_decoded(monkeypatch: pytest.MonkeyPatch, element: int, value: float, 
     monkeypatch.setattr(BlockEncoder, "exchange", exchange)
 
 
-def damage_links(monkeypatch: pytest.MonkeyPatch, row: int, **changes: int) -> None:
-    """Change counters of one link by so much."""
-    original = Engine.link_counters
-
-    def link_counters(self: Engine) -> list[dict[str, int]]:
-        counters = original(self)
-        counters[row] = counters[row] | {name: counters[row][name] + by for name, by in changes.items()}
-        return counters
-
-    monkeypatch.setattr(Engine, "link_counters", link_counters)
-
-
 def drop_rounds(monkeypatch: pytest.MonkeyPatch, dropped: Callable[[int, int], bool]) -> None:
     """Let rounds end without being written down, where dropped(step, bucket)."""
     original = TrainingJob._close
@@ -110,15 +95,6 @@ def test_all_is_well(tmp_path: Path) -> None:
     assert detail.startswith("largest error ")
     assert detail.endswith(" of the codec's bound")
     assert {name: ("pass", detail) for name, detail in PASSING.items()} == found
-
-
-def test_float_sums_are_within_the_error_of_their_additions(tmp_path: Path) -> None:
-    found = findings(tmp_path, RING, DENSE)
-
-    detail = "all 3000 merged float32 words are within (n − 1) · 2⁻²⁴ · Σ|x| of the words sent"
-    assert ("pass", detail) == found["merges_are_right"]
-    assert found["merges_are_exact"] == ("pass", "no words were added as integers")
-    assert {"pass"} == {verdict for verdict, _ in found.values()}
 
 
 def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,122 +135,15 @@ def test_a_decoded_element_off_its_bound(tmp_path: Path, monkeypatch: pytest.Mon
     assert float(detail.split("at most ")[1].split()[0]) > 1e6
 
 
-def test_a_decoded_nan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage_decoded(monkeypatch, element=3, value=float("nan"))
-
-    assert failures(tmp_path) == {
-        "sum_is_right": "largest error inf, at most inf of the codec's bound, at step 0, bucket 0, element 3"
-    }
-
-
-def test_a_worker_with_other_bits_of_the_same_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """−0 equals 0, but is not the same bits."""
-    original = BlockEncoder.exchange
-    signs = iter((1.0, -1.0, 1.0))
-
-    def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
-        decoded = yield from original(self, gradient, round)
-        return dataclasses.replace(decoded, total=np.copysign(decoded.total, np.float32(next(signs))))
-
-    monkeypatch.setattr(BlockEncoder, "exchange", exchange)
-
-    assert failures(tmp_path, "workload.density=0") == {
-        "replicas_agree": "workers differ in 1 rounds, first step 0, bucket 0"
-    }
-
-
-@pytest.mark.parametrize("counter", ["delivered_bytes", "lost_bytes", "in_flight_bytes"])
-def test_bytes_that_are_not_accounted_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counter: str
+@pytest.mark.parametrize("missing", [{(1, 0)}, {(0, 1), (1, 1)}])
+def test_rounds_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: set[tuple[int, int]]
 ) -> None:
-    damage_links(monkeypatch, 2, **{counter: 5})
-    name = simulated_link_name(tmp_path, 2)
-    sent = 32 * 332
-
-    assert failures(tmp_path) == {
-        "conservation": f"link {name} sent {sent} B, but {sent + 5} B are accounted for"
-    }
-
-
-def test_a_link_faster_than_its_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage_links(monkeypatch, 0, busy_ps=-1)
-    name = simulated_link_name(tmp_path, 0)
-
-    assert failures(tmp_path) == {
-        "conservation": f"link {name} sent {32 * 332} B faster than 100000000000 bps allows"
-    }
-
-
-def simulated_link_name(folder: Path, row: int) -> str:
-    return simulate(folder).links[row].link
-
-
-def test_a_round_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_rounds(monkeypatch, lambda step, bucket: (step, bucket) == (1, 0))
+    drop_rounds(monkeypatch, lambda step, bucket: (step, bucket) in missing)
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
-        "nothing_lost": "3 of 4 rounds aggregated; 0 packets lost or dropped on the way"
+        "nothing_lost": f"{4 - len(missing)} of 4 rounds aggregated; 0 packets lost or dropped on the way"
     }
-
-
-def test_a_bucket_that_is_missing_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_rounds(monkeypatch, lambda step, bucket: bucket == 1)
-
-    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
-        "nothing_lost": "2 of 4 rounds aggregated; 0 packets lost or dropped on the way"
-    }
-
-
-def test_lost_packets_are_reported_and_no_failure(tmp_path: Path) -> None:
-    found = findings(tmp_path, "faults=[{kind: loss, rate: 3%}]", "workload.elements=10000")
-
-    verdict, detail = found["nothing_lost"]
-    lost, _, _ = detail.partition(" packets")
-    assert verdict == "pass"
-    assert int(lost.removeprefix("1 of 1 rounds aggregated; ")) > 0
-
-
-def test_a_ring_is_checked_like_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original: Any = Ring.exchange
-
-    def exchange(self: Ring, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        (merged,) = yield from original(self, worker, messages, place)
-        words = merged.words.copy()
-        words[0] ^= worker == 2
-        return (dataclasses.replace(merged, words=words),)
-
-    monkeypatch.setattr(Ring, "exchange", exchange)
-
-    failed = failures(tmp_path, RING)
-    # Exponents and values are an operation each; a wrong exponent makes its whole block wrong.
-    assert failed["merges_are_exact"] == (
-        "2 merged words are wrong, first in step 0, bucket 0, worker 2, word 0 of 'values exponents' "
-        "(received 3, the sum is 2): message 0 of operation 0 of bucket 0 of step 0 "
-        "around the ring, as worker 2 got it"
-    )
-    assert failed["replicas_agree"] == "workers differ in 1 rounds, first step 0, bucket 0"
-
-
-@pytest.mark.parametrize(
-    ("counters", "detail"),
-    [
-        ({"packets": 1}, "switch s0 received 96 packets, its programs saw 97"),
-        ({"results": 1}, "switch s0 sent or dropped 96 packets, 99 were due"),
-        ({"answers": 1}, "switch s0 sent or dropped 96 packets, 97 were due"),
-    ],
-)
-def test_a_switch_that_does_not_add_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counters: dict[str, int], detail: str
-) -> None:
-    """32 units from 3 workers; every result is copied three times."""
-    real = InNetwork.switch_counters
-
-    def wrong(self: InNetwork) -> list[dict[str, int]]:
-        return [{name: value + counters.get(name, 0) for name, value in one.items()} for one in real(self)]
-
-    monkeypatch.setattr(InNetwork, "switch_counters", wrong)
-
-    assert failures(tmp_path) == {"switches_add_up": detail}
 
 
 def test_workers_that_read_different_words_send_different_messages(

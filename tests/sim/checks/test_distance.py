@@ -51,7 +51,7 @@ def test_sums_beyond_float32_fail_with_the_element_and_what_to_do(tmp_path: Path
     assert "clip or scale the gradients" in detail
 
 
-@pytest.mark.parametrize("codec", ["fixed_point", "packed", "fp16"])
+@pytest.mark.parametrize("codec", ["fixed_point", "fp16"])
 def test_gradients_of_which_nothing_is_decoded_fail(tmp_path: Path, codec: str) -> None:
     found, detail = run(tmp_path, TINY, codec)
 
@@ -60,13 +60,11 @@ def test_gradients_of_which_nothing_is_decoded_fail(tmp_path: Path, codec: str) 
     assert detail.endswith("use a codec that promises exact sums, or scale the gradients")
 
 
-@pytest.mark.parametrize("codec", ["none", "exact", "majority"])
-def test_what_carries_tiny_gradients_passes(tmp_path: Path, codec: str) -> None:
-    assert run(tmp_path, TINY, codec)[0].verdict == "pass"
-
-
-def test_zeros_are_zeros(tmp_path: Path) -> None:
-    assert run(tmp_path, 0 * NORMAL, "fixed_point")[0].verdict == "pass"
+@pytest.mark.parametrize(
+    ("codec", "gradients"), [("none", TINY), ("exact", TINY), ("majority", TINY), ("fixed_point", 0 * NORMAL)]
+)
+def test_what_carries_tiny_gradients_or_zeros_passes(tmp_path: Path, codec: str, gradients: Any) -> None:
+    assert run(tmp_path, gradients, codec)[0].verdict == "pass"
 
 
 def test_a_lossless_codec_that_estimates_badly_fails(tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ def test_what_is_held_back_is_no_fault() -> None:
     assert not examine_decoded(Loose(), list(NORMAL), decoded, []).is_far
 
 
-@pytest.mark.parametrize("codec", ["topk", "none", "random_k", "fixed_point"])
+@pytest.mark.parametrize("codec", ["topk", "fixed_point"])
 def test_no_warning_of_numpy_reaches_the_terminal(tmp_path: Path, codec: str) -> None:
     """Twice the largest values: sums, residuals and velocities leave float32."""
     gradients = np.stack([LARGEST, LARGEST, LARGEST])

@@ -10,6 +10,7 @@ import pytest
 from netfold.sim.checks.rounds.merges import fairness
 from netfold.sim.checks.rounds.merges.fairness import Sums, allowed, allowed_over_rounds, worst
 from netfold.sim.checks.rounds.merges.signs import Signs
+from tests.examples import nightly
 from tests.sim.checks.signs import chosen, correlated, examine, words_of
 
 
@@ -31,8 +32,8 @@ def log_tail(count: int, share: float, excess: float) -> float:
 
 
 @pytest.mark.parametrize("level", [1.0, 5.0, 20.0, 45.0])
-@pytest.mark.parametrize("share", [1 / 32, 1 / 8, 1 / 3, 1 / 2, 7 / 8])
-@pytest.mark.parametrize("count", [1, 10, 100, 3000])
+@pytest.mark.parametrize("share", [1 / 32, 1 / 3, 7 / 8])
+@pytest.mark.parametrize("count", [1, 100, 3000])
 def test_what_is_allowed_is_exceeded_as_rarely_as_it_must(count: int, share: float, level: float) -> None:
     """Against binomial tails; and in long messages at two thirds of it, no longer so rarely."""
     variance = count * share * (1 - share)
@@ -98,19 +99,6 @@ def test_just_inside_and_just_outside(sign: int, worker: int) -> None:
     assert found.sigmas == pytest.approx(deviations[2, worker] / math.sqrt(1000))
 
 
-def test_a_bias_of_neighbours_is_found_in_a_longer_stretch() -> None:
-    """Each alone is inside; together they are not."""
-    deviations, variances = np.zeros((8, 3)), np.full(8, 1000.0)
-    deviations[:4, 1] = 200.0
-    alone = np.zeros((8, 3))
-    alone[0, 1] = 200.0
-
-    assert worst(Sums(alone, variances), 0.5, is_over_rounds=False) is None
-    found = worst(Sums(deviations, variances), 0.5, is_over_rounds=False)
-    assert found is not None
-    assert (found.worker, found.stretch, found.stretches) == (1, 0, 2)
-
-
 def alarms(runs: int, rounds: int) -> int:
     """Honest runs with an alarm; what is sent depends on what was merged, as in training."""
     found = 0
@@ -128,19 +116,18 @@ def alarms(runs: int, rounds: int) -> int:
     return found
 
 
-@pytest.mark.parametrize(("share", "most"), [(0.5, 100), (None, 0)])
+@pytest.mark.parametrize(
+    ("share", "runs", "least", "most"),
+    [
+        pytest.param(0.5, 200, 0, 100, marks=nightly),  # one in two may raise one if told so
+        (None, 50, 0, 0),  # with the probability that is used none does
+        (50, 20, 4, 20),  # allowed fifty each, many do
+    ],
+)
 def test_honest_runs_raise_as_few_alarms_as_they_say(
-    share: float | None, most: int, monkeypatch: pytest.MonkeyPatch
+    share: float | None, runs: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 runs; one in two may raise one if told so, and none does with the probability that is used."""
     if share is not None:
         monkeypatch.setattr(fairness, "FALSE_ALARMS", share)
 
-    assert alarms(200, 10) <= most
-
-
-def test_the_bound_is_not_so_wide_that_nothing_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allowed fifty alarms each, many honest runs do raise one."""
-    monkeypatch.setattr(fairness, "FALSE_ALARMS", 50)
-
-    assert alarms(40, 10) >= 10
+    assert least <= alarms(runs, 10) <= most

@@ -1,14 +1,15 @@
-"""Results that claim other contributors than those who sent words are wrong, though their words are right."""
+"""Absent workers have no words; results that claim other contributors than those who sent some are wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from netfold.homomorphic.merge import merged_message, unchanged_by
+from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Holders, Merge, Merged, Message, Scaling
 from netfold.sim.checks.rounds.merges.words import check_message
 from netfold.sim.checks.rounds.results import MessagePlace, Tallies
@@ -43,15 +44,22 @@ def wrong(tallies: Tallies) -> int:
     return tallies.wrong.count + tallies.wrong_floats.count
 
 
-@pytest.mark.parametrize("overflow", list(Overflow))
+def wrong_words(messages: list[Message], words: Sequence[int]) -> int:
+    """Wrong words over all workers, all of which receive these."""
+    present = np.array([not one.is_absent for one in messages])
+    merged = Merged(np.array(words, messages[0].words.dtype), int(present.sum()), present=present)
+    return wrong(found(messages, [merged] * len(messages)))
+
+
 @pytest.mark.parametrize("absent", [set(), {1}, {0, 2, 3}, {0, 1, 2, 3}])
 @pytest.mark.parametrize("merge", MERGES)
-def test_right_results_of_those_who_are_there(merge: Merge, absent: set[int], overflow: Overflow) -> None:
+def test_right_results_of_those_who_are_there(merge: Merge, absent: set[int]) -> None:
     messages = sent(merge, absent)
     right = merged_message(messages)
 
-    if overflow is Overflow.WRAP or merge not in (Merge.ADD, Merge.TABLE_ADD):
-        assert wrong(found(messages, [right] * WORKERS, overflow)) == 0
+    for overflow in Overflow:
+        if overflow is Overflow.WRAP or merge not in (Merge.ADD, Merge.TABLE_ADD):
+            assert wrong(found(messages, [right] * WORKERS, overflow)) == 0
 
 
 @pytest.mark.parametrize("merge", MERGES)
@@ -111,14 +119,56 @@ def test_bits_are_named_only_where_they_have_room() -> None:
         assert found(messages, [unnamed] * workers).wrong.count == count
 
 
-@pytest.mark.parametrize("merge", [Merge.ADD, Merge.MAX, Merge.OR, Merge.FLOAT_ADD])
-def test_words_of_nobody_are_held_to_be_so(merge: Merge) -> None:
-    messages = sent(merge, {0, 1, 2, 3})
-    words = unchanged_by(merge, SIZE)
-    words[2] = 1
+@pytest.mark.parametrize(
+    ("merge", "dtype", "right"),
+    [
+        (Merge.ADD, np.int32, [-3, -7]),
+        (Merge.MAX, np.int32, [-1, -3]),  # an absent worker has no zero
+        (Merge.OR, np.uint32, [7, 5]),
+        (Merge.FLOAT_ADD, np.float32, [-3, -7]),
+    ],
+)
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_absent_workers_have_no_words(
+    merge: Merge, dtype: type[np.generic], right: list[int], missing: int
+) -> None:
+    """Two of three workers send; one word more than their sum is wrong at each worker."""
+    rows = [[6, 5], [3, 4]] if merge is Merge.OR else [[-1, -3], [-2, -4]]
+    messages = [Message(np.array(row, dtype), merge, "values") for row in rows]
+    messages.insert(missing, Message(np.empty(0, dtype), merge, "values", absent_words=2))
 
-    tallies = found(messages, [Merged(words, 0, present=np.zeros(WORKERS, np.bool_))] * WORKERS)
-    assert wrong(tallies) == WORKERS
+    assert wrong_words(messages, right) == 0
+    assert wrong_words(messages, [right[0], right[1] + 1]) == 3
+
+
+@pytest.mark.parametrize(("words", "count"), [([], 4), ([0, 0], 0), ([0, 1], 2), ([0, 0, 0], 6)])
+@pytest.mark.parametrize(
+    ("merge", "dtype", "least"),
+    [
+        (Merge.ADD, np.int32, 0),
+        (Merge.OR, np.uint32, 0),
+        (Merge.SIGN, np.uint32, 0),
+        (Merge.FLOAT_ADD, np.float32, 0),
+        (Merge.MAX, np.int32, -(2**31)),
+    ],
+)
+def test_words_of_nobody_change_no_others(
+    merge: Merge, dtype: type[np.generic], least: int, words: list[int], count: int
+) -> None:
+    """Zeros, or the smallest of all: as many as the others' would be, at each of two workers."""
+    messages = [Message(np.empty(0, dtype), merge, "values", absent_words=2)] * 2
+    assert wrong_words(messages, [least + word for word in words]) == count
+
+
+def test_float_sums_have_no_addition_for_absent_workers() -> None:
+    """One worker's words arrive as they are."""
+    messages = [
+        Message(np.array([1.0], np.float32)[rank:], Merge.FLOAT_ADD, "values", absent_words=min(rank, 1))
+        for rank in range(3)
+    ]
+    near = Merged(np.nextafter(messages[0].words, np.float32(2)), 1, present=np.arange(3) == 0)
+    tallies = found(messages, [near] * 3)
+    assert (tallies.float_words, tallies.wrong_floats.count) == (3, 3)
 
 
 def test_holders_are_some_of_those_who_sent_words() -> None:

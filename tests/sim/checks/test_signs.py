@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.checks.rounds import Operation
+from netfold.homomorphic.message import Merge
 from netfold.sim.checks.rounds.merges import fairness
 from netfold.sim.checks.rounds.merges.signs import (
     STRETCH_WORDS,
@@ -60,9 +59,10 @@ def test_sums_of_stretches_by_hand(workers: int, size: int, agreement: float, se
     assert wrong == np.count_nonzero(is_wrong)
 
 
-@pytest.mark.parametrize("bit", [0, 1, 17, 31])
-@pytest.mark.parametrize("word", [0, 4095, 4096, 5000])
-@pytest.mark.parametrize("common", [0, 1])
+@pytest.mark.parametrize(
+    ("bit", "word", "common"),
+    [(0, 0, 0), (1, 4095, 1), (17, 4096, 0), (31, 5000, 1), (31, 4096, 1), (0, 5000, 0)],
+)
 def test_a_bit_that_nobody_sent(bit: int, word: int, common: int) -> None:
     """At a place where all agree, in any part of a long message; elsewhere both values are some worker's."""
     random = np.random.default_rng(3)
@@ -83,14 +83,6 @@ def test_a_bit_that_nobody_sent(bit: int, word: int, common: int) -> None:
         f"{1 << bit:#010x}): at (0, (2, 4, 0), 0, {word})"
     )
     assert (fair.first_unfair, unfair.first_unfair) == (None, None)
-
-
-def test_a_flip_where_workers_disagree_is_some_workers_bit() -> None:
-    signs = Signs()
-    examine(signs, [words(0b11), words(0b01)], [words(0b01)] * 2)
-    examine(signs, [words(0b11), words(0b01)], [words(0b11)] * 2)
-
-    assert signs.wrong_words == 0
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
@@ -127,6 +119,8 @@ def test_absent_workers_have_no_bits() -> None:
 
     examine(signs, [words(0b11), None, words(0b01)], [words(0b00)] * 3)
     assert signs.wrong_words == 3
+    examine(signs, [words(0b11), words(0b01)], [words(0b11)] * 2)  # where workers disagree, both are right
+    assert signs.wrong_words == 3
 
 
 def test_the_rank_of_an_unfair_worker_counts_absent_ones() -> None:
@@ -139,19 +133,8 @@ def test_the_rank_of_an_unfair_worker_counts_absent_ones() -> None:
     assert str(signs.first_unfair).startswith("worker 3's bits survive more often than its weight allows in ")
 
 
-def test_nobody_sends_nothing_to_check() -> None:
-    absent = Message(np.empty(0, np.uint32), Merge.SIGN, "signs", absent_words=5)
-    merged = Merged(words(0, 0, 0, 0, 0), 0)
-    signs = Signs()
-    signs.examine(
-        0, 0, [Operation({0: (absent,), 1: (absent,)}, {0: (merged,), 1: (merged,)})], lambda *_: "nowhere"
-    )
-
-    assert (signs.words, signs.wrong_words, signs.first_unfair) == (10, 0, None)
-
-
-@pytest.mark.parametrize("size", [1, 10, 300, 8192, 10**6, 10**7])
-@pytest.mark.parametrize("workers", [1, 2, 3, 8, 32, 100])
+@pytest.mark.parametrize("size", [1, 300, 8192, 10**7])
+@pytest.mark.parametrize("workers", [1, 3, 32, 100])
 def test_stretches_cover_a_message(size: int, workers: int) -> None:
     """A power of two of them; at least four for each segment of a ring; short ones in a long message."""
     edges = _edges(size, workers)
@@ -182,7 +165,7 @@ def test_fair_merges_pass(workers: int) -> None:
     assert (signs.wrong_words, signs.first_unfair) == (0, None)
 
 
-WORKERS, WORDS = 8, 262_144 // 32
+WORKERS, WORDS = 8, 131_072 // 32
 
 
 def segments() -> np.ndarray:
@@ -199,14 +182,13 @@ def half_weights(first: int) -> np.ndarray:
     return weights
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
-def test_a_ring_that_merges_with_weight_a_half(rounds: int) -> None:
+def test_a_ring_that_merges_with_weight_a_half() -> None:
     """Each segment begins at another worker, so that over the whole vector all weights are the same."""
     random = np.random.default_rng(2)
     table = np.stack([half_weights(segment) for segment in range(WORKERS)])
     assert table.mean(axis=0) == pytest.approx(np.full(WORKERS, 1 / WORKERS))
     signs = Signs()
-    for step in range(rounds):
+    for step in range(2):
         bits = correlated(random, WORKERS, WORDS, agreement=0.2)
         merged = words_of(chosen(random, bits, table[segments()]))
         examine(signs, list(words_of(bits)), [merged] * WORKERS, step)
@@ -221,20 +203,6 @@ def test_a_ring_that_merges_with_weight_a_half(rounds: int) -> None:
     assert segment == last * WORKERS // WORDS  # the stretch lies in one segment
     assert unfair.found.worker == (segment - 1) % WORKERS  # who merges it last
     assert unfair.found.sigmas > 25
-
-
-@pytest.mark.parametrize("unit_words", [64, 256])
-def test_a_switch_whose_last_arrival_has_half_the_weight(unit_words: int) -> None:
-    """The last arrival of each unit is a random worker: over the vector nobody is preferred."""
-    random = np.random.default_rng(5)
-    bits = correlated(random, WORKERS, WORDS, agreement=0.0)
-    last = random.integers(0, WORKERS, WORDS // unit_words)
-    table = np.stack([half_weights(one + 1) for one in range(WORKERS)])
-    weights = np.repeat(table[last], 32 * unit_words, axis=0)
-    signs = Signs()
-    examine(signs, list(words_of(bits)), [words_of(chosen(random, bits, weights))] * WORKERS)
-
-    assert signs.first_unfair is not None
 
 
 def test_weights_that_are_a_little_wrong_are_found_over_rounds() -> None:
@@ -260,16 +228,6 @@ def test_weights_that_are_a_little_wrong_are_found_over_rounds() -> None:
     assert f", over {step} messages: " in found
 
 
-def test_fair_weights_are_found_unfair_in_no_number_of_rounds() -> None:
-    random = np.random.default_rng(12)
-    signs = Signs()
-    for step in range(400):
-        bits = correlated(random, WORKERS, 20, agreement=0.0)
-        examine(signs, list(words_of(bits)), [words_of(chosen(random, bits))] * WORKERS, step, step % 2)
-
-    assert signs.first_unfair is None
-
-
 @pytest.mark.parametrize("value", [0, 1])
 def test_a_union_is_no_fair_merge(value: int) -> None:
     """Of two workers' random bits none survives more often than the other's; but ones do."""
@@ -284,20 +242,8 @@ def test_a_union_is_no_fair_merge(value: int) -> None:
     )
 
 
-def test_a_minority_that_wins_is_found_though_nobody_is_preferred() -> None:
-    random = np.random.default_rng(6)
-    bits = random.random((3, 32 * 200)) < 0.5
-    signs = Signs()
-    minority = (bits.sum(axis=0) < 2) & bits.any(axis=0) | bits.all(axis=0)
-    examine(signs, list(words_of(bits)), [words_of(minority)] * 3)
-
-    assert "survive less often than its weight allows" in str(signs.first_unfair)
-
-
-def test_shares_of_all_messages_add_up_to_a_half() -> None:
-    assert sum(_share(number) for number in range(1, 10**4)) == pytest.approx(0.5, abs=1e-4)
-    assert sum(_share(number) for number in range(1, 10**4)) < 0.5
-
-
-def test_a_job_s_alarm_is_rare_enough_for_a_hundred_jobs() -> None:
+def test_alarms_are_rare_enough_for_a_hundred_jobs() -> None:
+    """The shares of all messages of a job add up to a half."""
+    shares = sum(_share(number) for number in range(1, 10**4))
+    assert 0.5 - 1e-4 < shares < 0.5
     assert fairness.FALSE_ALARMS * 100 <= 1e-6

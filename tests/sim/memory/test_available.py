@@ -31,33 +31,32 @@ def test_without_control_groups_it_is_what_the_system_has(system: Path) -> None:
     assert available_bytes() == 1000 * 1024
 
 
-def test_a_control_group_may_leave_less(system: Path) -> None:
-    (system / "cgroup").write_text("0::/a/b\n")
+@pytest.mark.parametrize(
+    ("own", "name", "files", "left"),
+    [
+        ("0::/a/b", "a", {"memory__max": 9000, "memory__current": 4000}, 5000),
+        # pages of files can be dropped
+        (
+            *("0::/a", "a"),
+            {"memory__max": 9000, "memory__current": 4000, "memory__stat": "anon 7\ninactive_file 1500"},
+            6500,
+        ),
+        ("0::/a", "a", {"memory__max": 10, "memory__current": 4000}, 0),
+        (  # the first version of control groups
+            *("5:cpu,cpuacct:/x\n7:memory:/job", "memory/job"),
+            {"memory__limit_in_bytes": 300, "memory__usage_in_bytes": 100},
+            200,
+        ),
+    ],
+)
+def test_a_control_group_may_leave_less(
+    system: Path, own: str, name: str, files: dict[str, int | str], left: int
+) -> None:
+    (system / "cgroup").write_text(f"{own}\n")
     group(system, "a/b", memory__max="max", memory__current=5)
-    group(system, "a", memory__max=9000, memory__current=4000)
+    group(system, name, **files)
 
-    assert available_bytes() == 5000
-
-
-def test_file_pages_of_a_group_can_be_dropped(system: Path) -> None:
-    (system / "cgroup").write_text("0::/a\n")
-    group(system, "a", memory__max=9000, memory__current=4000, memory__stat="anon 7\ninactive_file 1500")
-
-    assert available_bytes() == 6500
-
-
-def test_the_first_version_of_control_groups(system: Path) -> None:
-    (system / "cgroup").write_text("5:cpu,cpuacct:/x\n7:memory:/job\n")
-    group(system, "memory/job", memory__limit_in_bytes=300, memory__usage_in_bytes=100)
-
-    assert available_bytes() == 200
-
-
-def test_a_group_over_its_limit_leaves_nothing(system: Path) -> None:
-    (system / "cgroup").write_text("0::/a\n")
-    group(system, "a", memory__max=10, memory__current=4000)
-
-    assert available_bytes() == 0
+    assert available_bytes() == left
 
 
 def test_sizes_for_people() -> None:

@@ -13,6 +13,7 @@ import netfold.sim.resolve.variant
 from netfold.sim.memory.available import BASE_BYTES
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.memory import JobSize, _footprint
+from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from tests import ROOT
 from tests.examples import nightly
@@ -41,7 +42,7 @@ LARGE = """\
 name: large
 topology: {kind: star, hosts: 8}
 workers: 8
-workload: {kind: synthetic, elements: %d, density: %s}
+workload: {kind: synthetic, elements: %s, density: %s}
 codec: {kind: %s}
 collective: {kind: in_network, program: switchml, frame: roce-1024}
 """
@@ -53,6 +54,8 @@ workload: {kind: training, model: ncf, expand: %s, batch: 1024, steps: 3}
 codec: {kind: %s}
 collective: {%s, frame: roce-1024}
 """
+SWITCHML = "kind: in_network, program: switchml"
+SMALL = {LARGE: "4000", TRAINED: "[1, 1]"}
 COMMAND = """
 import resource, subprocess, sys
 
@@ -74,6 +77,7 @@ def peaks_kib(script: str, file: Path) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
+@nightly
 def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
     """The peak after five equal variants is that after one; a variant's gradients alone are 61 MiB."""
     (tmp_path / "five.yaml").write_text(FIVE)
@@ -83,47 +87,34 @@ def test_nothing_of_a_variant_is_left_in_memory(tmp_path: Path) -> None:
     assert peaks[-1] <= 1.03 * peaks[0]
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    ("codec", "density"),
+    ("scene", "values"),
     [
-        ("fixed_point", "100%"),
-        ("lossless", "5%"),
-        pytest.param("exact", "100%", marks=nightly),
-        pytest.param("packed", "5%", marks=nightly),
+        (LARGE, ("4000000", "100%", "fixed_point")),
+        pytest.param(LARGE, ("6000000", "5%", "lossless"), marks=nightly),
+        pytest.param(LARGE, ("6000000", "100%", "exact"), marks=nightly),
+        pytest.param(LARGE, ("6000000", "5%", "packed"), marks=nightly),
+        pytest.param(
+            TRAINED, ("[60, 16]", "fixed_point", "kind: in_network, program: switchml"), marks=nightly
+        ),
+        pytest.param(TRAINED, ("[60, 16]", "none", "kind: ring"), marks=nightly),
     ],
 )
 def test_the_estimate_is_within_a_fifth_of_the_peak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, density: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, values: tuple[str, ...]
 ) -> None:
-    small, large = LARGE % (4000, density, codec), LARGE % (6_000_000, density, codec)
-    assert 1 / 1.2 <= estimate_over_peak(tmp_path, monkeypatch, small, large) <= 1.2
-
-
-@pytest.mark.parametrize(
-    ("codec", "collective"),
-    [
-        ("fixed_point", "kind: in_network, program: switchml"),
-        pytest.param("none", "kind: ring", marks=nightly),
-    ],
-)
-def test_the_estimate_of_training_is_within_a_fifth_of_the_peak(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, collective: str
-) -> None:
-    """Three steps: what a step leaves behind must not add up."""
-    small, large = TRAINED % ([1, 1], codec, collective), TRAINED % ([60, 16], codec, collective)
-    assert 1 / 1.2 <= estimate_over_peak(tmp_path, monkeypatch, small, large) <= 1.2
-
-
-def estimate_over_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: str, large: str) -> float:
-    """Of the large scenario; the small one compiles what is not compiled yet."""
+    """Training goes on for three steps: what a step leaves behind must not add up."""
     file = tmp_path / "scenario.yaml"
-    file.write_text(small)
-    peaks_kib(COMMAND, file)
-    file.write_text(large)
+    file.write_text(scene % (SMALL[scene], *values[1:]))
+    plan = resolve(load(file))
+    run_variant(plan, plan.variants[0])  # compiles what is not compiled yet
+    file.write_text(scene % values)
     jobs: list[JobSize] = []
     monkeypatch.setattr(netfold.sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
     resolve(load(file))
     estimate = BASE_BYTES + jobs[-1].bytes(_footprint(jobs[-1]))
 
     (peak,) = peaks_kib(COMMAND, file)
-    return estimate / (1024 * peak)
+    assert 1 / 1.2 <= estimate / (1024 * peak) <= 1.2

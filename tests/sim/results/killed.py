@@ -1,9 +1,10 @@
-"""Program: write runs with reports, killed at each file operation in turn, just before and just after it.
+"""Program: write runs with reports, killed at each file operation in turn, just after it.
 
-    python -m tests.sim.results.killed OUT
+    python -m tests.sim.results.killed OUT [--before]
 
-Prints one JSON object per attempt: the operation and what a reader finds afterwards. Ends when an attempt
-survives. Children are forked before polars has started a thread, so that importing it is paid for once.
+`--before`: just before each, too. Prints one JSON object per attempt: the operation and what a reader finds
+afterwards. Ends when an attempt survives. Children are forked before polars has started a thread, so that
+importing it is paid for once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import netfold.sim.report.html
 from netfold.sim.errors import DataError
 from netfold.sim.results import load
-from tests.sim.results.builders import reported
+from tests.sim.results.builders import RING, reported
 
 OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")
 
@@ -51,23 +53,26 @@ def attempt(out_dir: Path, number: int, after: bool) -> bool:
     child = os.fork()
     if child == 0:
         die_at(number, after)
-        reported(out_dir, seed=number + 100)
+        reported(out_dir, replace(RING, steps=1, buckets=1), seed=number + 100)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
     return os.WIFSIGNALED(status)
 
 
-def readable(path: Path) -> bool:
-    """Whether a reader takes this for a finished run. In a child, because polars starts threads."""
+def readable(*paths: Path) -> list[bool]:
+    """Whether a reader takes each for a finished run. In a child, because polars starts threads."""
     child = os.fork()
     if child == 0:
-        try:
-            load(path)
-        except DataError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
+        unreadable = 0
+        for number, path in enumerate(paths):
+            try:
+                load(path)
+            except DataError:
+                unreadable |= 1 << number
+        os._exit(unreadable)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return [not status >> number & 1 for number in range(len(paths))]
 
 
 def is_whole(page: Path) -> bool:
@@ -76,25 +81,31 @@ def is_whole(page: Path) -> bool:
 
 
 def main() -> None:
-    out_dir = Path(sys.argv[1])
+    out_dir, is_before_too = Path(sys.argv[1]), "--before" in sys.argv
     netfold.sim.report.html.figures = lambda run: {
         "throughput.svg": b"<svg/>"
     }  # drawing is slow and touches no file
     attempt(out_dir, 10**9, after=False)  # a good run to begin with
+    known: set[Path] = set()
     for number in itertools.count():
-        for after in (False, True):
+        for after in (False, True)[not is_before_too :]:
             killed = attempt(out_dir, number, after)
-            visible = sorted(path for path in (out_dir / "quick").iterdir() if not path.name.startswith("."))
+            visible = {path for path in (out_dir / "quick").iterdir() if not path.name.startswith(".")}
+            new = sorted(visible - known)
+            latest, *fine = readable(out_dir / "latest", *new)
+            known |= visible
             print(
                 json.dumps(
                     {
                         "number": number,
                         "after": after,
-                        "unreadable": [path.name for path in visible if not readable(path)],
-                        "half": [path.name for path in visible if not is_whole(path / "report.html")],
+                        "unreadable": [
+                            one.name for one, is_fine in zip(new, fine, strict=True) if not is_fine
+                        ],
+                        "half": [path.name for path in new if not is_whole(path / "report.html")],
                         "visible": len(visible),
                         "hidden": sum(path.name.startswith(".") for path in (out_dir / "quick").iterdir()),
-                        "latest_is_readable": readable(out_dir / "latest"),
+                        "latest_is_readable": latest,
                     }
                 )
             )

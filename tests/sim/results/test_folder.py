@@ -22,8 +22,7 @@ from netfold.sim.files import durable
 from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
 from netfold.sim.results import load, write_run
 from netfold.sim.results.tables import TABLES, schema, to_parquet
-from tests import ROOT
-from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, reported, run_data
+from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
 FILES = {
     "checks.json",
@@ -40,15 +39,6 @@ FILES = {
 }
 
 
-REPORT = {
-    "figures/breakdown.svg",
-    "figures/bytes.svg",
-    "figures/throughput.svg",
-    "figures/timeline.svg",
-    "report.html",
-}
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
@@ -57,12 +47,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_run(tmp_path_factory.mktemp("runs"), run_data(sets=("seed=7",)))
+    """With files that the scenario names."""
+    extra = {"my net.json": b"{}", "graphs/b.json": b"b"}
+    return write_run(tmp_path_factory.mktemp("runs"), run_data(sets=("seed=7",), extra_files=extra))
 
 
 def test_files(folder: Path) -> None:
-    assert set(contents(folder)) == FILES
+    assert set(contents(folder)) == FILES | {"my net.json", "graphs/b.json"}
     assert (folder / "scenario.yaml").read_bytes() == SCENARIO
+    assert (folder / "my net.json").read_bytes() == b"{}"
+    assert (folder / "graphs" / "b.json").read_bytes() == b"b"
 
 
 def test_summary_says_what_was_run(folder: Path) -> None:
@@ -107,24 +101,6 @@ def test_empty_tables_keep_their_columns(name: str) -> None:
     assert frame.is_empty()
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    script = (
-        "import pathlib, sys; from tests.sim.results.builders import reported; "
-        "reported(pathlib.Path(sys.argv[1]), sets=('seed=7',), wall_s=99.0)"
-    )
-    subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "theirs")],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONHASHSEED": "4242"},
-        check=True,
-    )
-    ours = contents(reported(tmp_path / "ours", sets=("seed=7",)))
-    theirs = contents(tmp_path / "theirs" / "latest")
-
-    assert set(ours) == set(theirs) == FILES | REPORT
-    assert [name for name in ours if ours[name] != theirs[name]] == ["run.json"]
-
-
 def test_folders_are_named_by_utc_and_never_overwritten(tmp_path: Path) -> None:
     later = datetime(2026, 11, 21, 20, 12, 51, tzinfo=timezone(timedelta(hours=1)))
     written = [write_run(tmp_path, run_data(started_at=later)) for _ in range(3)]
@@ -155,18 +131,6 @@ def test_a_name_taken_in_the_last_moment_is_left_alone(
     assert written.name == "2026-11-21T19-12-51-seed7-2"
 
 
-def test_without_links_latest_is_a_text_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(os, "symlink", refuse)
-    written = write_run(tmp_path, run_data())
-
-    assert (tmp_path / "latest.txt").read_text() == "quick/2026-11-21T19-12-51-seed7\n"
-    assert load(tmp_path / "latest").path == written
-    assert load(tmp_path / "latest.txt").path == written
-
-
 @pytest.mark.parametrize(
     ("number", "reason"),
     [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")],
@@ -190,16 +154,6 @@ def test_a_run_that_cannot_be_written_leaves_nothing(
     assert not (tmp_path / "latest").exists()
 
 
-def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
-    (tmp_path / "notes").touch()
-    with pytest.raises(DataError) as caught:
-        write_run(tmp_path / "notes", run_data())
-
-    assert str(caught.value) == (
-        f"cannot write {tmp_path}/notes: Not a directory\n  free space, or give another folder with --out"
-    )
-
-
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "disk full")
@@ -209,13 +163,6 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytes
         write_file(tmp_path / "latest.txt", b"quick")
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_a_scenario_names_lie_beside_it(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, run_data(extra_files={"my net.json": b"{}", "graphs/b.json": b"b"}))
-
-    assert (folder / "my net.json").read_bytes() == b"{}"
-    assert (folder / "graphs" / "b.json").read_bytes() == b"b"
 
 
 @pytest.mark.parametrize("name", ["", "..", ".x", "a\\b", "summary.json", "Report.html", "steps.parquet"])
@@ -230,25 +177,6 @@ def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
         "links.parquet, faults.parquet, nodes.parquet, report.html, figures"
     )
     assert list(tmp_path.iterdir()) == []
-
-
-def test_only_folders_of_dead_processes_of_this_machine_are_removed(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    names = {
-        f".partial-{platform.node()}-{dead.pid}-0": False,
-        f".partial-{platform.node()}-{os.getpid()}-7": True,
-        f".partial-{platform.node()}-{os.getppid()}-0": True,
-        f".partial-{platform.node()}-other-{dead.pid}-0": True,
-        "notes": True,
-    }
-    for name in names:
-        (tmp_path / "quick" / name / "figures").mkdir(parents=True)
-    (tmp_path / f".partial-{platform.node()}-{dead.pid}-0").symlink_to("quick")
-    write_run(tmp_path, run_data())
-
-    assert {name: (tmp_path / "quick" / name).exists() for name in names} == names
-    assert not list(tmp_path.glob(".partial-*"))
 
 
 @pytest.mark.parametrize("name", ["latest", "", "..", ".hidden", "latest.txt"])
@@ -270,35 +198,6 @@ def test_numbers_from_numpy_are_written_as_numbers(tmp_path: Path) -> None:
     frame = pl.read_parquet(to_parquet(TABLES["phases"], [numpy_record]))
 
     assert frame.select("start_ps", "payload_bytes").row(0) == (5, 3)
-
-
-HOLDS = """
-import fcntl, os, sys
-descriptor = os.open(sys.argv[1], os.O_RDONLY)
-fcntl.flock(descriptor, fcntl.LOCK_EX)
-print("holds", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_folder_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
-    """As of a run in another container with the same host name, whose process ids mean nothing here."""
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    live, left = (tmp_path / f".partial-{platform.node()}-{dead.pid}-{number}" for number in (0, 1))
-    live.mkdir()
-    left.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(live)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"holds\n"
-        remove_stale_partials(tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == [live.name]
-        assert holder.stdin is not None
-        holder.stdin.close()
-    remove_stale_partials(tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_held_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,14 +229,65 @@ def test_a_folder_that_is_removed_before_it_is_held_is_made_again(
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "x"]
 
 
-def test_a_file_that_is_called_latest_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "latest").write_text("keep")
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_where_latest_cannot_be_a_link_it_is_a_text_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    """Another file that is called so is left alone."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    if is_taken:
+        (tmp_path / "latest").write_text("keep")
+    else:
+        monkeypatch.setattr(os, "symlink", refuse)
     written = write_run(tmp_path, run_data())
 
-    assert (tmp_path / "latest").read_text() == "keep"
     assert (tmp_path / "latest.txt").read_text() == "quick/2026-11-21T19-12-51-seed7\n"
-    assert load(tmp_path / "latest").path == written
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "latest.txt", "quick"]
+    assert load(tmp_path / "latest").path == load(tmp_path / "latest.txt").path == written
+    assert (tmp_path / "latest").exists() == is_taken
+    assert not is_taken or (tmp_path / "latest").read_text() == "keep"
+
+
+HOLDS = """
+import fcntl, os, sys
+descriptor = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(descriptor, fcntl.LOCK_EX)
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.processes
+def test_only_folders_of_dead_processes_of_this_machine_that_nobody_holds_are_removed(tmp_path: Path) -> None:
+    """Held as of a run in another container with the same host name, whose process ids mean nothing here."""
+    dead = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    dead.wait()
+    names = {
+        f".partial-{platform.node()}-{dead.pid}-0": False,
+        f".partial-{platform.node()}-{dead.pid}-1": True,  # is held
+        f".partial-{platform.node()}-{os.getpid()}-7": True,
+        f".partial-{platform.node()}-{os.getppid()}-0": True,
+        f".partial-{platform.node()}-other-{dead.pid}-0": True,
+        "notes": True,
+    }
+    live, *_ = (tmp_path / "quick" / name for name in names if name.endswith(f"{dead.pid}-1"))
+    for name in names:
+        (tmp_path / "quick" / name / "figures").mkdir(parents=True)
+    (tmp_path / f".partial-{platform.node()}-{dead.pid}-0").symlink_to("quick")
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLDS, str(live)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holds\n"
+        write_run(tmp_path, run_data())
+        assert {name: (tmp_path / "quick" / name).exists() for name in names} == names
+        assert holder.stdin is not None
+        holder.stdin.close()
+    remove_stale_partials(tmp_path / "quick")
+    assert not live.exists()
+    assert not list(tmp_path.glob(".partial-*"))
 
 
 def test_a_renamed_metric_names_the_new_ones(tmp_path: Path) -> None:

@@ -16,19 +16,6 @@ def stay(arrival_ps: int, admitted_ps: int | None, end_ps: int | None, alone_ps:
     return Stay(arrival_ps, admitted_ps, end_ps, alone_ps, "fifo")
 
 
-@pytest.mark.parametrize(
-    ("values", "index"),
-    [
-        ([1.0, 1.0, 1.0, 1.0], 1.0),
-        ([1.0, 0.0, 0.0, 0.0], 1 / 4),  # one has all
-        ([1.0, 1.0, 0.0, 0.0], 2 / 4),  # k of n have equal shares: k / n (Jain 1984)
-        ([1.0, 0.5], 9 / 10),
-    ],
-)
-def test_fairness_is_jains_index(values: list[float], index: float) -> None:
-    assert jain(values) == pytest.approx(index, rel=1e-15)
-
-
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20), st.integers(1, 1000))
 def test_fairness_is_between_1_over_n_and_1_and_does_not_depend_on_the_scale(
     values: list[int], factor: int

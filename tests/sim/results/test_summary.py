@@ -5,14 +5,30 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from netfold.sim.errors import InvariantError
-from netfold.sim.results import Reference, VariantFacts, summarize
+from netfold.sim.report.compare import compare
+from netfold.sim.report.html import build_report
+from netfold.sim.report.table import results_table
+from netfold.sim.results import Reference, VariantFacts, summarize, write_run
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, US, Fake, links, records, rounds, steps, summary
+from tests.sim.results.builders import (
+    LOSSLESS,
+    RING,
+    US,
+    Fake,
+    links,
+    records,
+    rounds,
+    run_data,
+    steps,
+    summary,
+)
 
 
 def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
@@ -93,12 +109,6 @@ def test_metrics_by_hand() -> None:
     }
 
 
-def test_compression_counts_every_message() -> None:
-    metrics = summary(LOSSLESS)["variants"][0]["metrics"]
-
-    assert metrics["compression_ratio"] == 4000 / (40 + 760)
-
-
 def test_rounds_of_updates_have_no_nmse_and_so_has_the_variant() -> None:
     """Marsit's few rounds in full precision say nothing of the others."""
     assert summary(replace(RING, nmse=(1e-15, None)))["variants"][0]["metrics"]["nmse"] is None
@@ -144,10 +154,6 @@ def test_less_perplexity_is_better_and_what_is_not_a_number_reaches_nothing() ->
     assert found == [3, 3, 4, 4, None]
     worst = summary(replace(perplexity, accuracies=(90.0, None, None, math.inf)))["variants"][0]["metrics"]
     assert (worst["test_metric"], worst["test_score"]) == ("perplexity", None)
-
-
-def test_without_a_target_nothing_is_said_of_one() -> None:
-    assert not {"target", *TO_TARGET} & summary(AIMED)["variants"][0]["metrics"].keys()
 
 
 def test_what_is_counted_is_an_int_where_it_is_whole() -> None:
@@ -202,8 +208,9 @@ def test_loopback_is_that_of_the_busiest_port() -> None:
     assert summarize(facts, left)["variants"][0]["metrics"]["loopback_busy"] == 0.3
 
 
-def test_variants_keep_their_order_and_their_checks() -> None:
-    found = summary(RING, replace(LOSSLESS, verdict="fail"))
+def test_variants_keep_their_order_their_checks_and_references() -> None:
+    bound = Reference("wire bound", 25e9, "rate over 32 bits")
+    found = summary(RING, replace(LOSSLESS, verdict="fail", references=(bound,)))
 
     assert found["verdict"] == "fail"
     assert [(variant["name"], variant["verdict"]) for variant in found["variants"]] == [
@@ -215,18 +222,10 @@ def test_variants_keep_their_order_and_their_checks() -> None:
         "verdict": "fail",
         "detail": "round 3: element 17 is 5, should be 4",
     }
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "worst"),
-    [(("pass", "stuck"), "stuck"), (("stuck", "fail"), "fail"), (("pass", "pass"), "pass")],
-)
-def test_wrong_numbers_are_worse_than_none(verdicts: tuple[str, str], worst: str) -> None:
-    one, other = verdicts
-
-    found = summary(replace(RING, verdict=one), replace(LOSSLESS, verdict=other))
-
-    assert found["verdict"] == worst
+    assert found["variants"][1]["metrics"]["compression_ratio"] == 4000 / (40 + 760)
+    assert found["variants"][1]["references"] == [
+        {"label": "wire bound", "elements_per_s": 25e9, "source": "rate over 32 bits"}
+    ]
 
 
 def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
@@ -271,17 +270,7 @@ def test_what_was_not_checked_has_not_passed() -> None:
     assert found["variants"][0]["verdict"] == "fail"
 
 
-def test_references_stand_beside_the_metrics() -> None:
-    bound = Reference("wire bound", 25e9, "rate over 32 bits")
-    variant = summary(replace(RING, references=(bound,)))["variants"][0]
-
-    assert variant["references"] == [
-        {"label": "wire bound", "elements_per_s": 25e9, "source": "rate over 32 bits"}
-    ]
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize(("wrong", "place"), [(math.nan, 0), (math.inf, -1)])
 def test_what_is_not_finite_becomes_null(wrong: float, place: int) -> None:
     wrong_rounds = rounds(RING)
     wrong_rounds[place] = replace(wrong_rounds[place], max_abs_error=wrong)
@@ -300,15 +289,107 @@ def test_nothing_sent_in_no_time_has_no_ratio() -> None:
     assert metrics["compression_ratio"] is None
 
 
-def test_records_of_an_unknown_variant_are_a_bug() -> None:
+def test_records_of_an_unknown_variant_and_a_variant_without_records_are_bugs() -> None:
     with pytest.raises(InvariantError) as caught:
         summary(RING, links=links(LOSSLESS))
-
     assert str(caught.value) == "records of unknown variants ['lossless']; this run has ['ring']"
 
-
-def test_a_variant_without_records_is_a_bug() -> None:
     with pytest.raises(InvariantError) as caught:
         summary(RING, rounds=[], links=[], checks=[])
 
     assert str(caught.value) == "variant 'ring' has 2 step and 0 round records, it needs some of both"
+
+
+def test_the_mean_of_workers_held_counts_elements() -> None:
+    few, many = replace(rounds(RING)[0], elements=1000), replace(rounds(RING)[1], elements=3000)
+    unequal = [replace(few, workers_held_min=0, workers_held_mean=1.0), many]
+
+    metrics = summary(RING, rounds=unequal)["variants"][0]["metrics"]
+
+    assert (metrics["workers_held_min"], metrics["workers_held_mean"]) == (0, 1.75)
+
+
+# Several jobs of one variant.
+
+FIRST, SECOND = replace(RING, name="two/first"), replace(LOSSLESS, name="two/second")
+NETWORK = [replace(link, variant="two") for link in links(RING)]
+INSIDE = replace(NETWORK[0], link="s0->s0", source="s0", target="s0", busy_ps=30_000_000)
+WARNING = "peeling can fail"
+
+
+def facts_of(fake: Fake, **changes: Any) -> VariantFacts:
+    return replace(VariantFacts(fake.workers, variant="two", duration_ps=120_000_000), **changes)
+
+
+def of_two(**changes: Any) -> dict[str, Any]:
+    """Two jobs on one network; changes are those of the second's facts."""
+    return summarize(
+        {FIRST.name: facts_of(FIRST, passes=46, results=2), SECOND.name: facts_of(SECOND, **changes)},
+        records(FIRST, SECOND, links=[*NETWORK, INSIDE]),
+    )
+
+
+def run_folder(folder: Path, **changes: Any) -> Path:
+    data = run_data(FIRST, SECOND, summary=of_two(**changes), links=[*NETWORK, INSIDE])
+    return write_run(folder, data)
+
+
+def report_of(folder: Path) -> str:
+    return build_report(folder).read_text("utf-8")
+
+
+def table(found: dict[str, Any]) -> str:
+    console = Console(width=140)
+    with console.capture() as captured:
+        console.print(results_table({"scenario": "quick", "seed": 7, **found}))
+    return captured.get()
+
+
+def test_every_job_is_an_entry_with_the_links_of_its_variant() -> None:
+    found = of_two()["variants"]
+
+    assert [entry["name"] for entry in found] == ["two/first", "two/second"]
+    assert [entry["metrics"]["packet_hops"] for entry in found] == [31, 31]
+    assert [entry["metrics"]["loopback_busy"] for entry in found] == [0.25, 0.25]
+
+
+def test_passes_are_those_of_a_program() -> None:
+    first, second = (entry["metrics"] for entry in of_two()["variants"])
+
+    assert (first["passes"], first["passes_per_result"]) == (46, 23.0)
+    assert (second["passes"], second["passes_per_result"]) == (None, None)
+
+
+def test_warnings_are_kept_and_shown(tmp_path: Path, plain: None) -> None:
+    found = of_two(warnings=(WARNING,))
+
+    assert found["warnings"] == [f"two/second: {WARNING}"]
+    assert of_two()["warnings"] == []
+    assert f"note: two/second: {WARNING}" in table(found)
+    report = report_of(run_folder(tmp_path, warnings=(WARNING,)))
+    assert f"<b>Note:</b> two/second: {WARNING}" in report
+
+
+def test_results_that_lack_workers_are_reported() -> None:
+    found = of_two()
+    assert "workers held" not in table(found)
+
+    metrics = found["variants"][1]["metrics"]
+    metrics["workers_held_min"], metrics["workers_held_mean"] = 0, 1.5
+    assert "two/second: workers held, 0 at least, 1.50 of 2 on average" in table(found)
+
+
+def test_a_report_shows_links_once_and_switches(tmp_path: Path, plain: None) -> None:
+    report = report_of(run_folder(tmp_path))
+
+    assert report.count('<td class="name">s0-&gt;s0</td>') == 1
+    assert "<h2>Switches</h2>" in report
+    assert '<td>two/first</td><td class="n">46.0</td>' in report
+    assert '<td>two/second</td><td class="n">46.0</td>' not in report
+
+
+def test_jobs_are_compared_with_those_of_their_name(tmp_path: Path) -> None:
+    rows = compare([run_folder(tmp_path), run_folder(tmp_path)]).rows
+
+    assert [row.variant for row in rows] == ["two/first", "two/second"] * 2
+    assert [row.against.rpartition(" ")[2] for row in rows] == ["two/first", "two/second"] * 2

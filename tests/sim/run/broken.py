@@ -100,27 +100,10 @@ def _exchange(gradient: Gradient, round: Round, fault: str) -> Generator[Any, An
 
 YIELDED: dict[str, Callable[[Message], Any]] = {
     "longer": lambda one: (replace(one, words=np.append(one.words, np.int32(0))),),
-    "merge": lambda one: (replace(one, merge=Merge.FLOAT_ADD, words=one.words.astype(np.float32)),),
     "digest": lambda one: (replace(one, digest=7),),
-    "two": lambda one: (one, one),
     "undeclared": lambda one: (replace(one, merge=Merge.OR, words=one.words.view(np.uint32)),),
-    "uint32": lambda one: (replace(one, words=one.words.view(np.uint32)),),
-    "float64": lambda one: (replace(one, words=one.words.astype(np.float64)),),
-    "2-D": lambda one: (replace(one, words=one.words.reshape(2, -1)),),
-    "list": lambda one: [one],
-    "message": lambda one: one,
-    "nothing": lambda one: None,
-    "words": lambda one: (one.words,),
-    "decoded": lambda one: Decoded(one.words.astype(np.float32), one.words.astype(np.float32)),
-    "work": lambda one: (replace(one, work=5),),
-    "lanes": lambda one: (replace(one, lane_bits=12),),
     "sound work": lambda one: (replace(one, work=Work(1, 1)),),
 }
 RETURNED: dict[str, Callable[[Decoded], Any]] = {
-    "returns none": lambda one: None,
-    "returns array": lambda one: one.total,
-    "returns float64": lambda one: replace(one, total=one.total.astype(np.float64)),
-    "returns short": lambda one: replace(one, total=one.total[1:]),
-    "contributes float64": lambda one: replace(one, contribution=one.contribution.astype(np.float64)),
-    "contributes none": lambda one: replace(one, contribution=None),
+    "returns short": lambda one: replace(one, total=one.total[1:])
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,7 +11,6 @@ from rich.console import Console
 from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
 from netfold.sim.results import load
-from netfold.sim.run.outcome import Outcome
 from netfold.sim.workload.devices.hardware import HARDWARE
 from netfold.sim.workload.devices.kinds.measured import NOTE
 from tests.sim.scenes import TINY, run, simulate
@@ -22,10 +20,6 @@ TRAINED = TINY.replace(
     "  {kind: training, model: mlp, batch: 8, steps: 2, bucket: 4KiB}\n",
 )
 NO_TIME = "compute takes no time"
-
-
-def metrics(outcome: Outcome) -> list[dict[str, Any]]:
-    return [variant["metrics"] for variant in outcome.as_dict()["variants"]]
 
 
 def test_results_say_where_compute_takes_no_time(tmp_path: Path) -> None:
@@ -43,10 +37,6 @@ def test_results_say_where_compute_takes_no_time(tmp_path: Path) -> None:
     assert f"{NO_TIME} in none:" in printed.get()
     page = build_report(outcome.run_dir or tmp_path).read_text()
     assert page.count("(aggregation alone)") == 1
-
-
-def test_a_device_has_nothing_to_do_for_gradients_without_a_model(tmp_path: Path) -> None:
-    assert metrics(run(tmp_path, "device=a100"))[0]["compute_time_us"] == 0
 
 
 def test_passes_and_updates_are_recorded(tmp_path: Path) -> None:
@@ -75,39 +65,6 @@ def test_layers_are_ready_after_their_kernels_and_not_by_their_bytes(tmp_path: P
     step = even.steps[0]
     share = (first - step.forward_end_ps) / (step.backward_end_ps - step.forward_end_ps)
     assert share == pytest.approx((1280 + 10) / (8192 + 128 + 1280 + 10), abs=0.01)
-
-
-def test_jitter_and_stragglers_make_steps_longer_and_repeat(tmp_path: Path) -> None:
-    device = "device={{kind: roofline, name: a100{}}}"
-    usual, jitter, slow = (
-        simulate(tmp_path, device.format(keys), text=TRAINED).steps
-        for keys in ("", ", jitter: {spread: 30%}", ", slow: [{worker: 1, factor: 3}]")
-    )
-    again = simulate(tmp_path, device.format(", jitter: {spread: 30%}"), text=TRAINED).steps
-
-    assert [one.end_ps for one in jitter] == [one.end_ps for one in again]
-    lengths = [one.end_ps - one.start_ps for one in jitter]
-    assert lengths[0] != lengths[1]
-    forward_ps = usual[0].forward_end_ps
-    assert slow[0].forward_end_ps == 3 * forward_ps
-    assert [one.loss for one in jitter] == [one.loss for one in usual]  # values do not depend on time
-
-
-def test_a_codec_on_the_host_takes_longer_and_sends_the_same(tmp_path: Path) -> None:
-    device = "device={{kind: roofline, name: a100, codec: {}}}"
-    on_device, on_host = (
-        simulate(tmp_path, device.format(where), "codec={kind: packed}", text=TRAINED)
-        for where in ("device", "host")
-    )
-
-    assert on_host.steps[-1].end_ps > on_device.steps[-1].end_ps
-    assert {one.label for one in on_host.phases} - {one.label for one in on_device.phases} == {
-        "copy of the sum"
-    }
-    assert [one.payload_bytes_up for one in on_host.rounds] == [
-        one.payload_bytes_up for one in on_device.rounds
-    ]
-    assert [one.loss for one in on_host.steps] == [one.loss for one in on_device.steps]
 
 
 def test_a_recording_sets_the_pace(tmp_path: Path) -> None:

@@ -113,17 +113,10 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
     summary = faulty(tmp_path, late, "collective.slots=512")
 
     assert (summary.exit_code, summary.verdict) == (1, "fail")
-    assert summary.checks("tiny") == {
-        "finishes": "pass",
-        "decodes": "pass",
-        "sum_is_right": "fail",
-        "merges_are_exact": "fail",
-        "merges_are_right": "pass",
-        "replicas_agree": "pass",
-        "nothing_lost": "pass",
-        "nothing_leaked": "pass",
-        "conservation": "pass",
-        "switches_add_up": "pass",
+    checks = summary.checks("tiny")
+    assert {name for name, verdict in checks.items() if verdict != "pass"} == {
+        "sum_is_right",
+        "merges_are_exact",
     }
     assert re.fullmatch(
         r"\d+ left behind in switches: slot \d+, version [01] at s0 waits for \d more.*; "
@@ -138,19 +131,11 @@ def test_copies_that_come_late(tmp_path: Path) -> None:
         assert slot == unit % 512
 
 
-def test_two_racks_agree_with_one(tmp_path: Path) -> None:
-    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000")
-
-    assert (summary.exit_code, summary.verdict) == (0, "pass")
-    assert summary.variants["tree"]["metrics"]["merges_verified"] is True
-    assert summary.variants["one-switch"]["metrics"]["merges_verified"] is True
-
-
 def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> None:
     """The detail names the point that waits, and the switch that it waits for."""
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
-    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=100000", fault)
+    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=20000", fault)
 
     detail = summary.detail("tree", "finishes")
     assert re.search(
@@ -179,19 +164,6 @@ def test_one_of_two_jobs_gets_stuck(tmp_path: Path) -> None:
     assert "diagnosis" not in summary.variants["tiny/sound"]
 
 
-def test_one_of_two_jobs_cannot_encode(tmp_path: Path) -> None:
-    """With a constant factor, a gradient may leave int32: that job fails, the other goes on to its end."""
-    too_large = "jobs.sick.codec={kind: fixed_point, factor: 1e12}"
-
-    summary = run_netfold(tmp_path, write(tmp_path, SWITCHML + JOBS), too_large)
-
-    assert (summary.exit_code, summary.verdict) == (1, "fail")
-    assert summary.checks("tiny/sick")["finishes"] == "fail"
-    assert summary.checks("tiny/sick")["nothing_lost"] == "fail"
-    assert "diagnosis" not in summary.variants["tiny/sick"]
-    assert set(summary.checks("tiny/sound").values()) == {"pass"}
-
-
 def test_slots_that_late_packets_leave_open_are_reported_and_no_failure(tmp_path: Path) -> None:
     """They arrive when all is done: the sums are right, and slots are opened that no packet will close."""
     fault = "faults=[{kind: reorder, rate: 1%, delay: 50ms, links: ['h*->s0']}]"
@@ -199,11 +171,8 @@ def test_slots_that_late_packets_leave_open_are_reported_and_no_failure(tmp_path
     left += r"injected faults explain it: reorder delayed \d+ packets on h\*->s0"
 
     summary = run_netfold(tmp_path, write(tmp_path, SWITCHML), fault)
-    words = ["run", str(write(tmp_path, SWITCHML)), "--set", fault, "--out", str(tmp_path / "more")]
-    printed = CliRunner().invoke(app, [*words, "--no-report"], env={"COLUMNS": "400"}).stdout
 
     assert (summary.exit_code, summary.verdict, set(summary.checks("tiny").values())) == (0, "pass", {"pass"})
     assert re.fullmatch(left, summary.detail("tiny", "nothing_leaked"))
     (warning,) = load(tmp_path / "runs" / "latest").summary["warnings"]
     assert warning == f"tiny: {summary.detail('tiny', 'nothing_leaked')}"
-    assert f"note: {warning}" in " ".join(printed.split())

@@ -12,6 +12,9 @@ from typing import Any, cast
 import pytest
 
 from netfold.sim.plan.warnings import vain_warnings
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
+from tests.examples import nightly
 from tests.sim.scenes import measure, simulate
 
 TEXT = """\
@@ -26,7 +29,6 @@ collective: {kind: ring}
 faults: [{kind: loss, rate: 1%}, {kind: reorder, rate: 1%, delay: 2us}]
 """
 COLLECTIVES = (
-    "{kind: torus_2d}",
     "{kind: torus_2d, rows: 3}",
     "{kind: all_gather, chunk: 1KiB}",
     "{kind: parameter_server}",
@@ -35,9 +37,11 @@ COLLECTIVES = (
 )
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("codec", ["none", "lossless"])
-def test_every_shape_passes_its_checks(tmp_path: Path, codec: str, collective: str) -> None:
+@pytest.mark.parametrize(
+    ("collective", "codec"),
+    [(one, ("none", "lossless")[number % 2]) for number, one in enumerate(COLLECTIVES)],
+)
+def test_every_shape_passes_its_checks(tmp_path: Path, collective: str, codec: str) -> None:
     """Floats, whose order counts; and all merges of integers, in several operations."""
     result = simulate(tmp_path, f"codec={{kind: {codec}}}", f"collective={collective}", text=TEXT)
 
@@ -62,11 +66,6 @@ def test_the_result_of_a_server_leaves_it_once_for_every_worker(tmp_path: Path) 
     payload = 2 * 4 * 6000  # two steps, 4 bytes an element
     assert payload < up < 1.25 * payload
     assert payload < down < 1.25 * payload
-
-
-def test_chunks_and_servers_change_no_sum_of_integers(tmp_path: Path) -> None:
-    losses = {measure(tmp_path, f"collective={one}", text=TEXT)["max_abs_error"] for one in COLLECTIVES}
-    assert len(losses) == 1
 
 
 PAUSED = """\
@@ -103,7 +102,7 @@ codec: {kind: none}
 """
 
 
-@pytest.mark.parametrize("collective", ["{kind: ring}", "{kind: torus_2d}"])
+@pytest.mark.parametrize("collective", ["{kind: ring}", pytest.param("{kind: torus_2d}", marks=nightly)])
 def test_a_host_has_one_window_to_another_where_a_link_is_slow(tmp_path: Path, collective: str) -> None:
     """Else messages to h3 wait for each other longer than the timeout, and are sent again in vain."""
     found = measure(tmp_path, f"collective={collective}", text=SLOW_LINK)
@@ -114,34 +113,67 @@ def test_a_host_has_one_window_to_another_where_a_link_is_slow(tmp_path: Path, c
     assert words_us * headers < found["aggregation_time_us"] < 1.2 * words_us * headers
 
 
-@pytest.mark.parametrize("hosts", [16, 11])
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [11, pytest.param(16, marks=nightly)])
 def test_a_host_may_wait_behind_its_windows_to_several_partners(tmp_path: Path, hosts: int) -> None:
     """A host goes on to its next partner before all that it sent is acknowledged, and h3's link is slow."""
     sets = ("workload.elements=2000000", "collective={kind: halving_doubling}")
     wide = (f"topology.hosts={hosts}", f"workers={hosts}")
-    default = measure(tmp_path, *sets, *wide, text=SLOW_LINK)
-    long = measure(tmp_path, *sets, *wide, "collective.timeout=1s", text=SLOW_LINK)
-    short = measure(tmp_path, *sets, *wide, "collective.timeout=1ms", text=SLOW_LINK)
+    default, long, short = (
+        measure(tmp_path, *sets, *wide, *timeout, text=SLOW_LINK)
+        for timeout in ((), ("collective.timeout=1s",), ("collective.timeout=1ms",))
+    )
 
     assert default["packets_retransmitted"] == 0
     assert default["aggregation_time_us"] == long["aggregation_time_us"]
     assert short["packets_retransmitted"] > 0
 
 
-def test_a_few_packets_sent_again_in_vain_are_told() -> None:
-    """From 1 % on; not if some of them were lost, which timers are there for."""
+def test_packets_sent_again_in_vain_are_told_from_1_percent_on() -> None:
+    """Not if some of them were lost, which timers are there for, nor as late if others overtook them."""
     job = cast(Any, SimpleNamespace(collective=SimpleNamespace(aggregation=None, timeout_ps=10**9)))
 
     assert vain_warnings(job, 1000, 9, 0) == ()
     (told,) = vain_warnings(job, 1000, 10, 0)
     assert told.startswith("10 packets, 1 % of all, were sent again, and 0 were lost")
     assert vain_warnings(job, 1000, 10, 1) == ()
-
-
-def test_packets_that_overtake_each_other_are_not_said_to_be_late() -> None:
-    """Where packets are sprayed, senders take for lost what others overtake, long before a timeout."""
-    job = cast(Any, SimpleNamespace(collective=SimpleNamespace(aggregation=None, timeout_ps=10**9)))
-
     (told,) = vain_warnings(job, 1000, 100, 0, (70, 100))
     assert "others arrived out of order, 70 of them, and were taken for lost" in told
     assert "timeout" not in told
+
+
+# Ports of a server to switches that are not linked: channels take them in turn.
+
+HOSTS, GBPS = 8, 10**9
+PLANES = """\
+name: planes
+topology: {kind: file, path: planes.json}
+workers: 8
+workload: {kind: synthetic, elements: 500000}
+codec: {kind: none}
+"""
+
+
+def step_ps(folder: Path, planes: int, channels: int) -> int:
+    """The time of one all-reduce by a ring over so many ports, 400G together."""
+    graph = new_graph("planes")
+    for host in range(HOSTS):
+        add_server(graph, f"h{host}", f"port{host}")
+    for plane in range(planes):
+        add_switch(graph, f"plane{plane}", tier=2, profile="plain")
+        for host in range(HOSTS):
+            add_link(graph, f"port{host}", f"plane{plane}", LinkSpec(400 // planes * GBPS, 200_000, 1 << 26))
+    (folder / "planes.json").write_text(to_json(graph), encoding="utf-8")
+    result = simulate(folder, f"collective={{kind: ring, channels: {channels}}}", text=PLANES)
+    (step,) = result.records.steps
+    return step.aggregation_end_ps - step.aggregation_start_ps
+
+
+@pytest.mark.parametrize(("planes", "channels"), [(2, 2), (2, 4), (4, 4)])
+def test_so_many_channels_as_ports_are_as_fast_as_one_link(
+    tmp_path: Path, planes: int, channels: int
+) -> None:
+    one = step_ps(tmp_path, 1, channels)
+
+    assert step_ps(tmp_path, planes, channels) == pytest.approx(one, rel=0.05)
+    assert step_ps(tmp_path, planes, 1) > 0.9 * planes * one  # a single flow has one port

@@ -38,8 +38,7 @@ def message(words: int, label: str = "values", merge: Merge = Merge.ADD) -> tupl
     return (Message(np.zeros(words, np.int32), merge, label),)
 
 
-@pytest.mark.parametrize("seed", [1, 4])
-@pytest.mark.parametrize("codec", ["{kind: lossless}", "{kind: auto}"])
+@pytest.mark.parametrize(("codec", "seed"), [("{kind: lossless}", 1), ("{kind: auto}", 4)])
 def test_a_worker_that_redoes_alone_is_reported(tmp_path: Path, seed: int, codec: str) -> None:
     file = tmp_path / "flip.yaml"
     file.write_text(f"seed: {seed}\n{SCENARIO}", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round
+from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.results import load
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from tests.sim.scenes import BYTE_PS, DENSE, RING, TINY, measure, plan, run, simulate
+from tests.sim.scenes import BYTE_PS, RING, TINY, measure, plan, run, simulate
 
 DELAY_PS, PASS_PS = 1_000_000, 600_000
 LOSS = "faults=[{{kind: loss, rate: {}%}}]"
@@ -61,8 +63,10 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("frame", ["udp-256", "udp-1024", "roce-1024"])
-@pytest.mark.parametrize(("elements", "workers"), [(5000, 3), (4096, 1)])
+@pytest.mark.parametrize(
+    ("frame", "elements", "workers"),
+    [("udp-256", 5000, 3), ("udp-1024", 4096, 1), ("roce-1024", 5000, 3), ("roce-1024", 4096, 1)],
+)
 def test_bytes_of_a_dense_round(tmp_path: Path, frame: str, elements: int, workers: int) -> None:
     """Every block once, and before them one window of exponents alone; all packets are full."""
     found = measure(
@@ -81,8 +85,10 @@ def test_bytes_of_a_dense_round(tmp_path: Path, frame: str, elements: int, worke
     assert 4 * elements / (4 * elements + blocks) == found["compression_ratio"]
 
 
-@pytest.mark.parametrize(("frame", "passes"), [("udp-256", 1), ("roce-1024", 10)])
-@pytest.mark.parametrize("profile", ["tofino1", "ideal"])
+@pytest.mark.parametrize(
+    ("frame", "passes", "profile"),
+    [("udp-256", 1, "tofino1"), ("roce-1024", 10, "tofino1"), ("roce-1024", 10, "ideal")],
+)
 def test_time_of_one_block(tmp_path: Path, frame: str, passes: int, profile: str) -> None:
     """The exponent goes ahead, then the block: two messages through the switch, one after the other."""
     sizes = unit_bytes(frame)
@@ -116,41 +122,6 @@ def test_compute_comes_before_and_work_is_charged(tmp_path: Path) -> None:
     assert charged["aggregation_time_us"] == pytest.approx(free["aggregation_time_us"] + work_us)
     assert charged["iteration_time_us"] == pytest.approx(5000 + charged["aggregation_time_us"])
     assert charged["elements"] == elements
-
-
-def test_buckets_are_sent_while_backward_goes_on(tmp_path: Path) -> None:
-    """The first half is ready after half of backward and long gone when the second half is."""
-    half = measure(tmp_path, "workload.elements=640")
-    found = measure(
-        tmp_path,
-        "workload.elements=1280",
-        "workload.bucket=2560B",
-        "device={kind: fixed, forward: 1ms, backward: 2ms}",
-    )
-
-    assert found["iteration_time_us"] == pytest.approx(3000 + half["aggregation_time_us"])
-    assert found["aggregation_time_us"] == pytest.approx(2 * half["aggregation_time_us"])
-    assert found["wire_bytes_up"] == 2 * half["wire_bytes_up"]
-
-
-def test_bytes_of_rounds_are_the_bytes_of_the_hosts_links(tmp_path: Path) -> None:
-    result = simulate(tmp_path, "workload.steps=3", "workload.bucket=800B", LOSS.format(2))
-
-    up = sum(link.bytes for link in result.links if link.source.startswith("h"))
-    down = sum(link.bytes for link in result.links if link.target.startswith("h"))
-    assert up == sum(record.wire_bytes_up for record in result.rounds)
-    assert down == sum(record.wire_bytes_down for record in result.rounds)
-
-
-def test_what_a_ring_sends(tmp_path: Path) -> None:
-    found = measure(tmp_path, RING, DENSE, "workload.elements=3072", "collective.frame=udp-1024")
-
-    # 2(n − 1) segments of four full packets; the acknowledgement of each, but not of the last before the end.
-    frame = frame_of("udp-1024")
-    data_bytes = 3 * 4 * 4 * frame.wire_bytes(256, first=False, last=False)
-    assert data_bytes + 3 * 3 * frame.ack_bytes <= found["wire_bytes_up"]
-    assert found["wire_bytes_up"] <= data_bytes + 3 * 4 * frame.ack_bytes
-    assert (found["compression_ratio"], found["merges_verified"]) == (1.0, True)
 
 
 def reference_round(spec: SyntheticSpec, codec: Codec, workers: int, seed: int) -> tuple[int, float]:
@@ -187,3 +158,43 @@ def test_loss_costs_packets_and_time_and_nothing_else(tmp_path: Path, collective
     assert lossy["aggregation_time_us"] > whole["aggregation_time_us"]
     assert lossy["merges_verified"]
     assert lossy["max_abs_error"] == whole["max_abs_error"]
+
+
+# Keys beside those that a collective needs: several chunks, and servers on the hosts of workers.
+KEYS: dict[str, dict[str, Any]] = {
+    "tree": {"chunk": "512B"},
+    "parameter_server": {"placement": "beside_workers"},
+}
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_rounds_have_all_bytes(tmp_path: Path, kind: str) -> None:
+    """With six workers, some have their result while they still pass it on."""
+    collective = {"kind": kind, **COLLECTIVES[kind].choices().get("", {}), **KEYS.get(kind, {})}
+    sets = (f"collective={json.dumps(collective)}", "workers=6", "topology.hosts=6", "workload.steps=2")
+    result = simulate(tmp_path, *sets)
+
+    assert sum(one.wire_bytes_up for one in result.rounds) == sum(
+        link.bytes for link in result.links if link.source.startswith("h")
+    )
+    assert sum(one.wire_bytes_down for one in result.rounds) == sum(
+        link.bytes for link in result.links if link.target.startswith("h")
+    )
+
+
+@pytest.mark.parametrize("collective", ["{kind: ring}", "{kind: in_network, frame: udp-256}"])
+def test_jobs_that_follow_each_other_on_the_same_hosts_have_their_own_bytes(
+    tmp_path: Path, collective: str
+) -> None:
+    """Equal jobs put equally many bytes on the wire, and together all that the links carried."""
+    arrivals = "jobs=[{name: a, count: 3, arrivals: {kind: even, gap: 1us}}]"
+    sets = (f"collective={collective}", "admission=fifo", "workers=4", "topology.hosts=4", arrivals)
+    result = simulate(tmp_path, *sets)
+    sizes = {
+        label: sum(one.wire_bytes_up for one in result.rounds if one.variant == label)
+        for label in {one.variant for one in result.rounds}
+    }
+
+    assert len(sizes) == 3
+    assert len(set(sizes.values())) == 1
+    assert sum(sizes.values()) == sum(link.bytes for link in result.links if link.source.startswith("h"))

@@ -18,9 +18,9 @@ from tests.examples import nightly
 from tests.sim.local_training import LocalTraining, train
 from tests.sim.mnist_sasg import WORKERS as WORKERS_ON_MNIST
 from tests.sim.mnist_sasg import trained
-from tests.sim.scenes import refused, simulate
+from tests.sim.scenes import measure, refused, simulate
 
-STEPS, WORKERS, SEED, ELEMENTS = 24, 4, 7, 9610
+STEPS, WORKERS, SEED, ELEMENTS = 16, 4, 7, 9610
 TEXT = f"""\
 name: sasg
 seed: {SEED}
@@ -32,29 +32,23 @@ device: {{kind: fixed, forward: 10us, backward: 20us, memory_rate: 800Gbps}}
 collective: {{kind: parameter_server}}
 """
 SWITCH = "collective={kind: in_network, program: switchml, frame: udp-256}"
+LOSS = "faults=[{kind: loss, rate: 1%}]"
 LISTS = (
-    ("collective={kind: parameter_server}",),
-    ("collective={kind: parameter_server, servers: 2, placement: beside_workers, chunk: 1KiB}",),
+    ("collective={kind: parameter_server, servers: 2, placement: beside_workers, chunk: 1KiB}", LOSS),
     ("collective={kind: parameter_server}", "codec.down=union"),
-    ("collective={kind: all_gather}",),
     ("collective={kind: all_gather}", "codec.down=union", "overlap={encode: on_device}"),
 )
+TREE = "topology={kind: star, hosts: 8, rate: 100Gbps, delay: 1us, switch: sharp}"
 SUMS = (
-    (SWITCH,),
-    (SWITCH, "codec.index=none"),
-    (SWITCH, "overlap={buckets_in_flight: 3, encode: on_device}", "workload.bucket=4KB"),
+    (SWITCH, LOSS),
+    (SWITCH, "overlap={buckets_in_flight: 3, encode: on_device}", "workload.bucket=4KB", LOSS),
     ("collective={kind: in_network}", "codec.index=none", "overlap={order: first_layer}"),
-    (
-        "topology={kind: star, hosts: 8, rate: 100Gbps, delay: 1us, switch: sharp}",
-        "collective={kind: in_network, program: tree}",
-    ),
-    ("collective={kind: ring}",),
+    (TREE, "collective={kind: in_network, program: tree}"),
+    ("collective={kind: ring}", LOSS),
     ("collective={kind: all_gather}",),
-    ("collective={kind: parameter_server, placement: beside_workers}",),
 )
 INTEGERS = "codec={kind: sasg, staleness: 4, aggregation: incremental}"
 SUMMED = "codec={kind: sasg_summed, staleness: 4}"
-LOSS = "faults=[{kind: loss, rate: 1%}]"
 HEADER = 14 + 20 + 8 + 8 + 2 + 4 + 20 + 4  # udp-256 on the wire without words, and who contributed
 
 
@@ -82,14 +76,14 @@ def assert_same(result: VariantResult, local: LocalTraining, buckets: int = 1) -
     assert min(local.uploads) < WORKERS == max(local.uploads)
 
 
-@pytest.mark.parametrize("sets", [*LISTS, (*LISTS[0], LOSS), (*LISTS[1], LOSS), (*LISTS[3], LOSS)])
+@pytest.mark.parametrize("sets", LISTS)
 def test_lists_train_alike_over_every_collective_that_delivers_them(
     tmp_path: Path, sets: tuple[str, ...]
 ) -> None:
     assert_same(simulate(tmp_path, *sets, text=TEXT), locally("lists"))
 
 
-@pytest.mark.parametrize("sets", [*SUMS, (*SUMS[0], LOSS), (*SUMS[2], LOSS), (*SUMS[5], LOSS)])
+@pytest.mark.parametrize("sets", SUMS)
 def test_sums_train_alike_over_every_collective(tmp_path: Path, sets: tuple[str, ...]) -> None:
     """Switches, trees and hosts; with 1 % loss where packets can be lost."""
     buckets = 2 if "workload.bucket=4KB" in sets else 1
@@ -108,8 +102,7 @@ def test_a_running_sum_at_a_server_trains_as_one_at_every_worker(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "sets",
-    [(), ("collective={kind: all_gather}",)]
-    + [(SUMMED, *one) for one in ((SWITCH,), (SWITCH, "codec.index=none"), *SUMS[4:])],
+    [(), *((SUMMED, one) for one in (SWITCH, "collective={kind: ring}", "collective={kind: all_gather}"))],
 )
 def test_rounds_that_all_skip_complete_everywhere(tmp_path: Path, sets: tuple[str, ...]) -> None:
     """4 steps of the warm start, 4 that all skip, then one in 5."""
@@ -129,22 +122,6 @@ def test_skipped_workers_headers_are_counted_on_the_wire(tmp_path: Path) -> None
     for record in result.records.rounds:
         assert record.wire_bytes_up == units * (WORKERS * HEADER + 256 * record.uploads)
         assert record.payload_bytes_up == 4 * ELEMENTS * record.uploads
-
-
-def test_an_index_saves_most_packets_and_their_headers(tmp_path: Path) -> None:
-    """First the index's packets, then as many as its members need; the payload says how many these are."""
-    index_words = -(-ELEMENTS // 32)
-    result = simulate(tmp_path, SUMMED, SWITCH, text=TEXT)
-
-    for record in result.records.rounds:
-        assert record.messages == (1 if record.uploads == 0 else 2)
-        if record.uploads:
-            words, rest = divmod(record.payload_bytes_up, 4 * record.uploads)
-            units = -(-index_words // 64) + -(-(words - index_words) // 64)
-            assert rest == 0
-            assert record.wire_bytes_up == units * (WORKERS * HEADER + 256 * record.uploads)
-        else:
-            assert record.wire_bytes_up == -(-index_words // 64) * WORKERS * HEADER
 
 
 def test_a_switch_saves_what_a_server_sends_down(tmp_path: Path) -> None:
@@ -176,58 +153,21 @@ def test_a_second_pass_is_charged_where_gradients_are_compared(tmp_path: Path) -
 
 
 def test_uploads_and_skips_are_counted_in_the_summary(tmp_path: Path) -> None:
-    found = netfold.run(write(tmp_path), out=tmp_path)
-    metrics = found.summary["variants"][0]["metrics"]
+    found = measure(tmp_path, text=TEXT)
 
     count = locally("lists").uploads_count
-    assert (metrics["uploads"], metrics["skips"]) == (count, STEPS * WORKERS - count)
+    assert (found["uploads"], found["skips"]) == (count, STEPS * WORKERS - count)
     sent = 8 * (81 + 1 + 12 + 1)  # of 8192, 128, 1280 and 10 elements
-    assert metrics["payload_bytes_up"] == sent * count / (STEPS * WORKERS)
+    assert found["payload_bytes_up"] == sent * count / (STEPS * WORKERS)
 
 
-def write(folder: Path) -> Path:
-    path = folder / "sasg.yaml"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("sets", "message"),
-    [
-        (
-            ("collective={kind: ring}",),
-            "codec: codec 'sasg' needs gather, which collective ring cannot carry\n"
-            "  use collective.kind: all_gather",
-        ),
-        (
-            (SWITCH,),
-            "codec: codec 'sasg' needs gather, which collective in_network cannot carry\n"
-            "  use collective.kind: all_gather",
-        ),
-        (
-            (SUMMED, "collective={kind: in_network, program: atp}"),
-            "codec: codec 'sasg_summed' cannot decode the sum of only some workers' messages, which program "
-            "atp may deliver",
-        ),
-        (
-            (SUMMED, "collective={kind: in_network, program: timed, slot_timer: 1ms}"),
-            "codec: codec 'sasg_summed' cannot decode the sum of only some workers' messages, which program "
-            "timed may deliver",
-        ),
-        (
-            ("workload={kind: synthetic, elements: 1000}",),
-            "codec: sasg needs the learning rate, the norm of the last update and gradients at weights "
-            "that a worker has kept, a workload of the kind synthetic does not know them\n"
-            "  use a scenario whose workload has the kind training, or another codec",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused_in_words(tmp_path: Path, sets: tuple[str, ...], message: str) -> None:
-    assert message in refused(tmp_path, *sets, text=TEXT)
-
-
-@pytest.mark.parametrize("kind", ["sasg", "sasg_summed"])
-def test_without_a_training_it_is_refused(kind: str) -> None:
+def test_without_a_training_it_is_refused(tmp_path: Path) -> None:
+    kind = "sasg_summed"
+    assert (
+        f"codec: {kind} needs the learning rate, the norm of the last update and gradients at weights "
+        "that a worker has kept, a workload of the kind synthetic does not know them\n"
+        "  use a scenario whose workload has the kind training, or another codec"
+    ) in refused(tmp_path, SUMMED, "workload={kind: synthetic, elements: 1000}", text=TEXT)
     gradients: list[Any] = [[1.0, 2.0], [3.0, 4.0]]
     needs = f"{kind} needs the learning rate, "
     with pytest.raises(netfold.NetfoldError, match=needs + ".*fold does not know"):
@@ -236,21 +176,12 @@ def test_without_a_training_it_is_refused(kind: str) -> None:
         netfold.study([kind], elements=1000)
 
 
-@pytest.mark.slow
-def test_mnist_is_learned_with_half_of_the_uploads() -> None:
-    """docs/systems/sasg.md has five seeds and 400 steps; in 100 steps, SASG still lags a little."""
-    sgd, sasg = (trained(name, 1, 100) for name in ("SGD", "SASG"))
-
-    assert sgd.uploads_count == 100 * WORKERS_ON_MNIST
-    assert sasg.uploads_count <= 0.6 * sgd.uploads_count
-    assert sasg.scores[100] > sgd.scores[100] - 0.04 > 0.7
-    assert sasg.payload_bytes == 8 * 4071 * sasg.uploads_count
-
-
 @nightly
 def test_mnist_is_learned_as_well_with_six_tenths_of_the_uploads() -> None:
     """Means of five seeds, 400 steps: half a point of accuracy."""
     found = {name: [trained(name, seed, 400) for seed in range(1, 6)] for name in ("SGD", "SASG")}
+    assert all(one.uploads_count == 400 * WORKERS_ON_MNIST for one in found["SGD"])
+    assert all(one.payload_bytes == 8 * 4071 * one.uploads_count for one in found["SASG"])
     accuracy = {name: sum(one.scores[400] for one in own) / len(own) for name, own in found.items()}
     uploads = {name: sum(one.uploads_count for one in own) for name, own in found.items()}
 

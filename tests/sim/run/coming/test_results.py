@@ -97,17 +97,6 @@ def test_other_variants_have_none_of_this(tmp_path: Path) -> None:
     assert "jobs" not in compare([found.run_dir]).as_dict()
 
 
-def test_jobs_with_hosts_of_their_own_have_times_too_if_they_arrive(tmp_path: Path) -> None:
-    text = "jobs: [{name: a, count: 2, arrivals: {kind: even, gap: 2us}}]\n"
-    path = written(tmp_path, text)
-    path.write_text(path.read_text().replace("admission: fifo\n", ""))
-    found = run_scenario(path, (), None, tmp_path / "runs", lambda *_: None)
-
-    assert [job["stay"]["hosts"] for job in found.summary["variants"]] == [["h0", "h1"], ["h2", "h3"]]
-    assert [job["metrics"]["waiting_us"] for job in found.summary["variants"]] == [0, 0]
-    assert [job["stay"]["admission"] for job in found.summary["variants"]] == ["reserved"] * 2
-
-
 def test_jobs_that_wait_for_one_that_is_stuck_are_stuck_too(tmp_path: Path) -> None:
     """The link goes down for good; the second job never gets a host."""
     text = 'faults: [{kind: link_down, links: ["h0->s0"], at: 1us}]\n'

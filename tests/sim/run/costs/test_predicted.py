@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
-from tests.sim.run.costs.scene import RING, RULES, TOPK, profile, run_all, scenario
+from netfold.sim.workload.fusion.costs import Costs, Stages
+from netfold.sim.workload.layers import Layer
+from tests.examples import nightly
+from tests.sim.run.costs.scene import AS_MODELLED, RING, RULES, TOPK, profile, run_all, scenario
 from tests.sim.workload.fusion.drawn import measured
 
 # A sixty-fourth of ResNet-50, a 256th of the others; a device and links slower by about as much.
@@ -19,7 +23,11 @@ SCENES = {
 
 @pytest.mark.parametrize(
     ("name", "sends"),
-    [("resnet50", RING), ("bert-qa", RING), ("vgg19", TOPK)],
+    [
+        pytest.param("resnet50", RING, marks=nightly),
+        pytest.param("bert-qa", RING, marks=nightly),
+        ("vgg19", TOPK),
+    ],
     ids=["resnet50, none around a ring", "bert-qa, none around a ring", "vgg19, topk by all_gather"],
 )
 def test_steps_are_as_predicted_and_none_is_shorter_than_layer_fusion(
@@ -64,3 +72,23 @@ def test_steps_of_signs_are_as_predicted_though_the_first_is_in_full_precision(t
         assert first > 5 * max(signs)
     assert found["short"].simulated_us == pytest.approx(found["short"].predicted_us, rel=0.01)
     assert found["short"].simulated_us > 5 * found["layer-fusion"].predicted_us
+
+
+MLP = "kind: training, model: mlp_784, batch: 8, steps: 2"
+
+
+@pytest.mark.parametrize("device", ["a100", "{kind: roofline, name: t4, launch: 40us}"])
+def test_steps_are_predicted_with_the_times_of_layers_and_the_update(tmp_path: Path, device: str) -> None:
+    rules = {name: RULES[name] for name in ("none", "one", "mg-wfbp")}
+    file = scenario(tmp_path, RING, workload=MLP, rules=rules, overlap=AS_MODELLED, device=device)
+
+    for one in run_all(file).values():
+        assert one.predicted_us == pytest.approx(one.simulated_us, rel=0.01)
+
+
+def test_layers_are_paced_by_the_device_and_stay_in_order() -> None:
+    layers = [Layer(name, 10, share) for name, share in (("a", 0.1), ("b", 0.2), ("c", 1.0))]
+    costs = Costs(1, 2, Stages(), ready=(("a", 0.7), ("b", 0.3)))
+
+    assert [one.ready_share for one in costs.paced(layers)] == list(accumulate((0.7, 0.3, 1.0), max))
+    assert Costs(1, 2, Stages()).paced(layers) == tuple(layers)

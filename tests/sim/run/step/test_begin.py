@@ -1,4 +1,4 @@
-"""An encoder looks at a step before its first bucket: what it sees, when, and what that costs."""
+"""Encoders look at a step before its first bucket, and at tensors: what they see, when, at which cost."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import netfold
+import netfold.sim.workload.pool
 from netfold.homomorphic import codec as codecs
-from netfold.homomorphic.codec import Encoder, Exchange, register
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.round import Round, Step, StepFact, Tensor
+from netfold.sim.workload import Workload, training_workload
+from netfold.sim.workload.training.workload import TrainingWorkload
+from tests.sim.scenes import RING, simulate
 
 US = 10**6
 SEEN: list[tuple[int, Step, list[Gradient]]] = []  # worker, step, gradients at the kept weights
+TENSORS: set[tuple[int, tuple[Tensor, ...]]] = set()  # of each bucket
+UPDATE = np.float32(0.125)
 
 
 class Looking(Encoder):
-    """Keeps the weights of the first step, and asks for gradients at them from then on."""
+    """Keeps the weights of the first step, and asks for gradients at them from then on.
+
+    Of the bucket that a test names it returns an update instead of the sum.
+    """
 
     def __init__(self, encoder: Encoder, rank: int, codec: LookingCodec) -> None:
         self._encoder, self._rank, self._codec = encoder, rank, codec
@@ -39,7 +49,11 @@ class Looking(Encoder):
         SEEN.append((self._rank, Step(step.number, step.learning_rate, step.update_norm, copied), kept))
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        return (yield from self._encoder.exchange(gradient, round))
+        TENSORS.add((round.bucket, round.tensors))
+        decoded = yield from self._encoder.exchange(gradient, round)
+        if round.bucket != self._codec.updated:
+            return decoded
+        return Decoded(np.full_like(gradient, UPDATE), decoded.contribution, is_update=True)
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class LookingCodec(Dense):
 
     facts: tuple[str, ...] = ()
     wrong: bool = False
+    updated: int = -1
 
     @property
     def needs(self) -> frozenset[StepFact]:
@@ -62,11 +77,12 @@ class LookingCodec(Dense):
 @pytest.fixture(autouse=True)
 def looking(monkeypatch: pytest.MonkeyPatch) -> None:
     SEEN.clear()
+    TENSORS.clear()
     monkeypatch.setattr(codecs, "_registry", dict(codecs._registry))
     register(LookingCodec)
 
 
-def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
+def run(folder: Path, *facts: str, sections: dict[str, Any] | None = None, **more: Any) -> netfold.Run:
     scenario = {
         "name": "looking",
         "topology": {"kind": "star", "hosts": 2},
@@ -78,6 +94,7 @@ def run(folder: Path, *facts: str, **more: Any) -> netfold.Run:
         "device": {"kind": "fixed", "forward": "20us", "backward": "30us"},
         "codec": {"kind": "looking", "facts": list(facts), **more},
         "collective": {"kind": "ring"},
+        **(sections or {}),
     }
     return netfold.run(scenario, out=folder)
 
@@ -137,21 +154,8 @@ def test_gradients_at_kept_weights_take_a_second_pass(tmp_path: Path) -> None:
 
 def test_weights_that_did_not_move_give_the_same_gradients(tmp_path: Path) -> None:
     """A learning rate so small that float32 weights stay as they are."""
-    scenario_rate = 1e-30
-    found = netfold.run(
-        {
-            "name": "still",
-            "topology": {"kind": "star", "hosts": 2},
-            "workers": 2,
-            "workload": {
-                **{"kind": "training", "model": "mlp", "batch": 4},
-                **{"learning_rate": scenario_rate, "steps": 2},
-            },
-            "codec": {"kind": "looking", "facts": ["ALL_BUCKETS", "KEPT_WEIGHTS"]},
-            "collective": {"kind": "ring"},
-        },
-        out=tmp_path,
-    )
+    still = {"kind": "training", "model": "mlp", "batch": 4, "learning_rate": 1e-30, "steps": 2}
+    found = run(tmp_path, "ALL_BUCKETS", "KEPT_WEIGHTS", sections={"workload": still})
 
     assert found.verdict == "pass"
     for _, step, kept in SEEN[2:]:
@@ -167,15 +171,66 @@ def test_an_encoder_that_cannot_begin_ends_its_variant(tmp_path: Path, facts: tu
     assert checks["finishes"]["detail"].startswith("worker 1, step 1: `begin`: ValueError: it does not begin")
 
 
-def test_what_a_workload_does_not_know_is_refused(tmp_path: Path) -> None:
-    scenario = {
-        "name": "refused",
-        "topology": {"kind": "star", "hosts": 2},
-        "workers": 2,
-        "workload": {"kind": "synthetic", "elements": 100, "density": "10%"},
-        "codec": {"kind": "looking", "facts": ["LEARNING_RATE"]},
-        "collective": {"kind": "ring"},
-    }
+# What they see of a bucket, and what becomes of an update.
 
-    with pytest.raises(netfold.ScenarioError, match="looking needs the learning rate"):
-        netfold.run(scenario, out=tmp_path)
+
+MLP = "workload={{kind: training, model: mlp, batch: 8, learning_rate: 0.5, fusion: {}}}"
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
+    """The workloads that runs train."""
+    workloads: list[Workload] = []
+
+    def make(*arguments: Any) -> Workload:
+        workloads.append(training_workload(*arguments))
+        return workloads[-1]
+
+    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
+    return workloads
+
+
+def weights_of(workload: Workload) -> dict[str, NDArray[np.float32]]:
+    assert isinstance(workload, TrainingWorkload)
+    return {name: one.detach().numpy().copy() for name, one in workload.model.named_parameters()}
+
+
+def test_encoders_see_the_tensors_of_their_bucket(tmp_path: Path) -> None:
+    simulate(tmp_path, MLP.format("{kind: none}"), RING, "codec={kind: looking}", "workload.steps=2")
+
+    assert {bucket: [tuple(tensor) for tensor in tensors] for bucket, tensors in TENSORS} == {
+        0: [("2.bias", (10,), "2", 0), ("2.weight", (10, 128), "2", 10)],
+        1: [("0.bias", (128,), "0", 0), ("0.weight", (128, 64), "0", 128)],
+    }
+    assert len(TENSORS) == 2
+
+
+@pytest.mark.parametrize("updated", [-1, 0, 1])
+def test_an_update_is_subtracted_as_it_is(tmp_path: Path, trained: list[Workload], updated: int) -> None:
+    codec = f"codec={{kind: looking, values: float32, updated: {updated}}}"
+    simulate(tmp_path, MLP.format("{kind: none}"), RING, codec)
+    (workload,) = trained
+    after = weights_of(workload)
+    workload.restart()
+    before = weights_of(workload)
+
+    for bucket in workload.buckets:
+        for tensor in bucket.tensors:
+            as_it_is = np.array_equal(before[tensor.name] - UPDATE, after[tensor.name])
+            assert as_it_is == (bucket.index == updated)
+            assert not np.array_equal(before[tensor.name], after[tensor.name])
+
+
+def test_layers_that_lie_apart_may_share_a_bucket(tmp_path: Path) -> None:
+    """Two buckets of three layers: the first and the last together are ready when the last is."""
+    tensors = "[a.weight=10x20, a.bias=10, b=30x30, c.weight=5x5, c.bias=5]"
+    fusion = "{kind: partition, buckets: [[a, c], [b]]}"
+    workload = f"workload={{kind: synthetic, tensors: {tensors}, fusion: {fusion}}}"
+    result = simulate(tmp_path, workload, RING, "codec={kind: looking}")
+
+    assert {check.verdict for check in result.checks} == {"pass"}
+    assert [record.elements for record in result.rounds] == [900, 240]
+    assert {bucket: [tensor.name for tensor in tensors] for bucket, tensors in TENSORS} == {
+        0: ["b"],
+        1: ["a.weight", "a.bias", "c.weight", "c.bias"],
+    }

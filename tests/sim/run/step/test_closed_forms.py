@@ -53,7 +53,7 @@ def drawn(seed: int, buckets: int = 8) -> Given:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_eight_buckets_follow_the_two_machine_recurrence(seed: int) -> None:
     """Johnson's flow shop: a bucket enters the second machine when both are done with what comes before.
 
@@ -118,7 +118,7 @@ def two_machines(given: Given, order: BucketOrder, in_flight: int) -> int:
 
 @pytest.mark.parametrize("order", ["ready", "first_layer"])
 @pytest.mark.parametrize("in_flight", [1, 2, 3, 8])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_decoding_shares_the_device(seed: int, in_flight: int, order: BucketOrder) -> None:
     given = drawn(seed)
 
@@ -135,15 +135,6 @@ def test_the_accounts_agree_and_differ_where_they_should() -> None:
     assert all(one >= two >= eight for one, two, eight in ends)
     assert any(one > two > eight for one, two, eight in ends)
     assert any(two_machines(one, "first_layer", 8) != two_machines(one, "ready", 8) for one in given)
-
-
-def test_one_bucket_at_a_time_on_the_device_adds_everything_after_backward_begins() -> None:
-    """With one bucket in flight the network and decoding of a bucket come before the next one's encoding."""
-    given = drawn(5)
-    end = two_machines(given, "ready", 1)
-
-    assert play(given, Overlap(1, encodes_on_device=True)).end_ps == end
-    assert end > two_machines(given, "ready", 8)
 
 
 @pytest.mark.parametrize("decodes_last", [False, True])
@@ -182,7 +173,7 @@ def test_layer_by_layer_against_fused(launch: int, is_slower: bool) -> None:
     assert (layerwise > fused) is is_slower
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_device_that_decodes_last_follows_the_model_of_fusion(seed: int) -> None:
     """The device computes and encodes without a stop, and decodes what has arrived after that."""
     given = drawn(seed)

@@ -65,7 +65,7 @@ def assert_right_totals(played: Played) -> None:
     factors=st.lists(FACTORS, min_size=4, max_size=4),
     stops=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 200)), min_size=4, max_size=4),
 )
-@examples(150)
+@examples(60)
 def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
     given: list[Given],
     overlap: Overlap,
@@ -104,7 +104,7 @@ def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
 
 
 @drawn_from(given=jobs(), overlap=OVERLAPS)
-@examples(40)
+@examples(20)
 def test_no_more_buckets_are_in_flight_than_allowed(given: list[Given], overlap: Overlap) -> None:
     played = play(given, overlap)
     for worker in range(len(given)):
@@ -190,38 +190,23 @@ def taken(wanted: list[list[float]], at_once: int) -> tuple[list[list[int]], lis
     return had, ends
 
 
-def test_what_waits_at_one_instant_goes_by_rank_whoever_asked_first() -> None:
-    had, ends = taken([[7, 7, 3], [0, 0, 0]], at_once=1)
+@pytest.mark.parametrize(
+    ("wanted", "at_once", "had", "ends"),
+    [
+        # Worker 1 has all at 0 and chooses 0, 1, 2, by rank; worker 0 follows though bucket 2 is there at 3.
+        ([[7, 7, 3], [0, 0, 0]], 1, [0, 1, 2], [37, 30]),
+        ([[7.3, 7, 7.1]], 1, [0, 1, 2], [37]),  # what asks later in the same instant is in time
+        ([[50, 60, 70], [0, 10, 20]], 1, [0, 1, 2], [80, 30]),  # a worker that is ahead waits for none
+        # Both are first at 0, and worker 0 is asked first: it has only bucket 1.
+        ([[5, 0], [0, 9]], 1, [1, 0], [20, 29]),
+        ([[0, 0, 0, 0], [0, 0, 0, 0]], 2, [0, 1, 2, 3], [20, 20]),
+    ],
+)
+def test_turns(wanted: list[list[float]], at_once: int, had: list[int], ends: list[int]) -> None:
+    found, ended = taken(wanted, at_once)
 
-    # Worker 1 has all at 0 and chooses 0, 1, 2; worker 0 follows though bucket 2 is there at 3.
-    assert had == [[0, 1, 2], [0, 1, 2]]
-    assert ends == [37, 30]
-
-
-def test_what_asks_later_in_the_same_instant_is_in_time() -> None:
-    had, _ = taken([[7.3, 7, 7.1]], at_once=1)
-
-    assert had == [[0, 1, 2]]
-
-
-def test_a_worker_that_is_ahead_waits_for_none() -> None:
-    had, ends = taken([[50, 60, 70], [0, 10, 20]], at_once=1)
-
-    assert had == [[0, 1, 2], [0, 1, 2]]
-    assert ends == [80, 30]
-
-
-def test_the_first_choice_may_be_a_later_bucket() -> None:
-    had, _ = taken([[5, 0], [0, 9]], at_once=1)
-
-    # Both are first at 0, and worker 0 is asked first: it has only bucket 1.
-    assert had == [[1, 0], [1, 0]]
-
-
-def test_turns_at_once() -> None:
-    _, ends = taken([[0, 0, 0, 0], [0, 0, 0, 0]], at_once=2)
-
-    assert ends == [20, 20]
+    assert found == [had] * len(wanted)
+    assert ended == ends
 
 
 def test_stages_of_an_instant() -> None:

@@ -95,7 +95,7 @@ def expected(found: Chain, factor: Fraction = Fraction(1)) -> int:
 LAST = Overlap(9, encodes_on_device=True, decodes_last=True)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_chain_of_layers_follows_the_closed_form(seed: int) -> None:
     found = chain(seed)
     played = play(found.given, LAST, device=DEVICE, workload=found)
@@ -107,7 +107,7 @@ def test_a_chain_of_layers_follows_the_closed_form(seed: int) -> None:
     assert played.journal.steps[0].forward_end_ps == ready[0]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_slowest_worker_sets_the_pace(seed: int) -> None:
     found = chain(seed)
     played = play(found.given, LAST, device=DEVICE, workload=found, variation=Variation(None, ((1, 2.5),)))
@@ -126,13 +126,8 @@ def test_the_update_follows_the_last_bucket_and_the_next_step_the_update() -> No
     ]
     assert first.end_ps == second.start_ps == first.aggregation_end_ps + LAUNCH + 1000
     assert len(played.workload.applied) == 2
-
-
-def test_an_update_that_takes_no_time_leaves_no_trace() -> None:
-    found = replace(chain(3), update=0)
-    played = play(found.given, LAST, device=DEVICE, workload=found)
-
-    assert played.spans(0, "update") == []
+    none = play(found.given, LAST, device=DEVICE, workload=replace(found, update=0))
+    assert none.spans(0, "update") == []
 
 
 def test_jitter_differs_between_steps_and_not_between_runs() -> None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,18 +45,21 @@ def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return done
 
 
-def test_a_unit_does_one_thing_at_a_time_by_rank() -> None:
-    """The first is alone when it asks; the other two wait for it, and for each other by rank."""
-    assert worked([(0, 5, 10), (1, 2, 10), (2, 1, 10)]) == [(0, 0), (2, 10), (1, 20)]
-
-
-def test_what_is_asked_at_one_instant_goes_by_rank_and_then_in_turn() -> None:
-    assert worked([(3, 1, 1), (3, 0, 1), (3, 1, 1), (3, LAST, 1)]) == [(1, 3), (0, 4), (2, 5), (3, 6)]
-
-
-def test_what_is_asked_when_the_unit_becomes_free_is_in_time() -> None:
-    """Number 2 asks at the instant at which number 0 ends, and goes before number 1."""
-    assert worked([(0, 0, 10), (5, 9, 1), (10, 3, 1)]) == [(0, 0), (2, 10), (1, 11)]
+@pytest.mark.parametrize(
+    ("asked", "done"),
+    [
+        # The first is alone when it asks; the other two wait for it, and for each other by rank.
+        ([(0, 5, 10), (1, 2, 10), (2, 1, 10)], [(0, 0), (2, 10), (1, 20)]),
+        # At one instant by rank, and then in turn.
+        ([(3, 1, 1), (3, 0, 1), (3, 1, 1), (3, LAST, 1)], [(1, 3), (0, 4), (2, 5), (3, 6)]),
+        # Number 2 asks at the instant at which number 0 ends, and goes before number 1.
+        ([(0, 0, 10), (5, 9, 1), (10, 3, 1)], [(0, 0), (2, 10), (1, 11)]),
+    ],
+)
+def test_a_unit_does_one_thing_at_a_time_by_rank(
+    asked: list[tuple[int, int, int]], done: list[tuple[int, int]]
+) -> None:
+    assert worked(asked) == done
 
 
 CONDITIONS = st.builds(
@@ -95,7 +99,7 @@ def computed(
     forward=st.integers(0, 100),
     backward=st.lists(st.integers(0, 100), min_size=1, max_size=5),
 )
-@examples(200)
+@examples(60)
 def test_undisturbed_passes_take_their_work_rounded_once(
     condition: Condition, forward: int, backward: list[int]
 ) -> None:
@@ -177,16 +181,10 @@ def test_stretches_of_local_steps() -> None:
         Stretch("backward", 3300, (0,)),
         Stretch("backward", 3300, (1,)),
     ]
-
-
-def test_what_is_exchanged_after_local_steps_is_not_ready_before_their_end() -> None:
-    """Whatever is known of the gradients of the last pass."""
+    # Whatever is known of the gradients of the last pass.
     tensors = (Tensor("a", (5,), "a"),)
-    passes = Passes(10, 100, {"a": 20})
-
-    found = stretches(passes, [Bucket(0, "a", 5, 1.0, 0, tensors)], times=2)
-
-    assert found[-1] == Stretch("backward", 220, (0,))
+    known = stretches(Passes(10, 100, {"a": 20}), [Bucket(0, "a", 5, 1.0, 0, tensors)], times=2)
+    assert known[-1] == Stretch("backward", 220, (0,))
 
 
 def test_stretches_follow_the_times_of_tensors() -> None:
@@ -278,17 +276,9 @@ def test_activities_of_several_buckets() -> None:
         (0, "sends b", 26),
         (0, "is done with step 4", 27),
     ]
+    activities.begin(5, 1)
+    activities.land(0, 0, 28)  # a bucket without operations lands too
+    assert shown[-1] == (0, "is done with step 5", 28)
     activities.set(1, 0, "encodes", 49)
     activities.set(1, 0, "encodes", 50)
     assert shown[-2:] == [(1, "encodes", 49), (1, HAS_CRASHED, 50)]
-
-
-def test_a_bucket_without_operations_lands_too() -> None:
-    shown: list[str] = []
-    activities = Activities(
-        HostTimes(simpy.Environment(), [Condition()]), 1, lambda worker, what, until_ps: shown.append(what)
-    )
-    activities.begin(0, 1)
-    activities.land(0, 0, 5)
-
-    assert shown == ["is done with step 0"]
