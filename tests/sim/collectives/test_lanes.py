@@ -101,17 +101,11 @@ def test_a_mega_of_elements_takes_the_time_of_its_lanes(
     assert 0 < found["aggregation_time_us"] - slowest * 8 / 1e5 < 9  # latencies of two operations
 
 
-def test_eight_bits_take_about_a_quarter_of_thirty_two(tmp_path: Path) -> None:
-    times = [metrics(simulate(tmp_path, codes(bits), text=LANES))["aggregation_time_us"] for bits in (8, 32)]
-    assert times[0] / times[1] == pytest.approx(0.25, abs=0.03)
-
-
-@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+@pytest.mark.parametrize("lane_bits", [8, 16])
 def test_every_collective_decodes_the_same_from_lanes(tmp_path: Path, lane_bits: int) -> None:
     """In a switch, in a tree of switches and around a ring, also with loss."""
     sets = (
         (),
-        ("collective={kind: ring}",),
         ("collective={kind: ring}", "faults=[{kind: loss, rate: 2%}]"),
         ("collective={kind: in_network, timeout: 500us}", "faults=[{kind: loss, rate: 2%}]"),
         (
@@ -194,13 +188,6 @@ def test_words_of_lanes_arrive_as_their_sums(
             assert merged.words.dtype == np.int32
 
 
-def test_votes_of_fifteen_workers_report_no_overflow(tmp_path: Path) -> None:
-    """The counter beside the sign bit is full, which the sum of words as integers would call an overflow."""
-    result = simulate(tmp_path, VOTES, "workers=15", text=SMALL)
-    assert set(verdicts(result).values()) == {"pass"}
-    assert metrics(result).get("overflowed_words", 0) == 0
-
-
 @pytest.mark.parametrize(
     ("policy", "done"), [("wrap", "wrapped"), ("saturate", "saturated"), ("sticky", "stuck at the limit")]
 )
@@ -233,15 +220,14 @@ def test_words_damaged_on_the_way_are_found_in_their_lane(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("codec", "text"),
+    ("codec", "kind", "text"),
     [
-        (codes(8, sent_width=16), r"worker \d, .*: message 'codes': it is in lanes of 16 bits"),
-        (codes(8, rank_width=32), r"worker 1, .*: message 'codes': it is in lanes of 32 bits"),
+        (codes(8, sent_width=16), "in_network", r"worker \d, .*: message 'codes': it is in lanes of 16 bits"),
+        (codes(8, rank_width=32), "ring", r"worker 1, .*: message 'codes': it is in lanes of 32 bits"),
     ],
 )
-@pytest.mark.parametrize("kind", ["in_network", "ring"])
 def test_messages_in_other_lanes_than_declared_end_the_variant(
-    tmp_path: Path, codec: str, text: str, kind: str
+    tmp_path: Path, codec: str, kind: str, text: str
 ) -> None:
     result = simulate(tmp_path, codec, f"collective={{kind: {kind}}}", text=SMALL)
     assert "fail" in verdicts(result).values()
@@ -267,23 +253,9 @@ def test_a_job_s_figures_follow_its_lanes(tmp_path: Path) -> None:
             "  use at most 15 workers, or another codec",
         ),
         (
-            (VOTES, "workers=16", "collective={kind: ring}"),
-            "--set: codec: votes has room for 15 workers, found 16\n"
-            "  use at most 15 workers, or another codec",
-        ),
-        (
-            (codes(8), "workers=9"),
-            "--set: codec: codes has room for 8 workers, found 9\n  use at most 8 workers, or another codec",
-        ),
-        (
             (VOTES, "collective.overflow=sticky"),
             "--set: codec: votes needs adders that wrap: adders of 32 bits add its lanes of 4 bits, up to "
             "the sign bit\n  use another codec, or collective.overflow: wrap",
-        ),
-        (
-            (VOTES, "collective={kind: in_network, program: atp}"),
-            "--set: codec: votes needs adders that wrap: adders of 32 bits add its lanes of 4 bits, up to "
-            "the sign bit\n  use another codec",
         ),
         (
             (SIGNS, "collective={kind: in_network, program: atp}"),
@@ -318,16 +290,11 @@ def test_lanes_that_do_not_fit_are_refused_in_words(tmp_path: Path, sets: tuple[
 @pytest.mark.parametrize(
     "sets",
     [
-        (VOTES, "workers=15"),
+        (VOTES, "workers=15", "topology.switch=tofino1"),
         (codes(8), "workers=8"),
-        (codes(16), "workers=9"),
-        (VOTES, "topology.switch=trio"),
-        (VOTES, "topology.switch=tofino1"),
         (codes(32), "topology.switch=trio"),
-        (SIGNS, "topology.switch=sharp", "collective={kind: in_network, program: tree, slots: 16}"),
         (codes(8), "topology.switch=tofino2", "collective.frame={words: 17, overhead: 82B}"),
         (SIGNS, "topology.switch=tofino1", "collective.frame={words: 18, overhead: 82B}"),
-        (SIGNS, "collective={kind: in_network, program: timed, slot_timer: 1ms}"),
     ],
 )
 def test_lanes_that_just_fit_run(tmp_path: Path, sets: tuple[str, ...]) -> None:

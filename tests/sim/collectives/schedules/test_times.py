@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from netfold.homomorphic.message import Merge
@@ -165,40 +163,3 @@ def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> Non
     assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
         apart.elements_per_s
     )
-
-
-# Mistakes of other tools: each of these would miss by far more than the tests above allow.
-
-
-def test_a_chunk_is_not_stored_whole_on_each_of_two_links() -> None:
-    """ASTRA-sim's congestion-aware switch takes twice the time; packets here overlap on the two links."""
-    workers, packets = 8, 800
-    found = time_ps(flat(RING, workers, packets * FRAME.elements), ack_every=512)
-
-    ideal = 2 * (workers - 1) * way_ps(packets // workers)
-    assert ideal <= found < 1.01 * ideal
-
-
-def test_a_gigabit_is_a_thousand_million_bits() -> None:
-    """ASTRA-sim and SimAI take GB/s as 2^30 bytes and end 7 % early."""
-    case = flat(RING, 2, 16_000 * FRAME.elements)
-
-    assert time_ps(case, ack_every=512) > 2 * 8_000 * PACKET_PS
-
-
-def test_delays_count_once_for_each_way() -> None:
-    """SimGrid's default model multiplies them by 13."""
-    slow = replace(LINK, delay_ps=LINK.delay_ps)
-    assert time_ps(flat(RING, 8, 8 * FRAME.elements)) < 14 * (2 * slow.delay_ps + 3 * PACKET_PS)
-
-
-def test_a_ring_goes_on_when_words_have_arrived_not_when_they_were_sent() -> None:
-    """htsim's ring advances when the sender is done: it would not wait for the way."""
-    assert time_ps(flat(RING, 8, 8 * FRAME.elements)) >= 14 * way_ps(1)
-
-
-def test_halving_with_few_ways_beats_a_ring_on_short_messages() -> None:
-    short = [time_ps(flat(kind, 16, 16 * FRAME.elements)) for kind in (RING, HALVING, TREE)]
-
-    assert short[1] < short[0] / 3
-    assert short[2] < short[0] / 2
