@@ -82,13 +82,6 @@ def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_left_out_is_like_another_key(tmp_path: Path) -> None:
-    topology = {"kind": "row", "switches": 2, "rate": "1Gbps"}
-    run = netfold.run({**SCENARIO, "topology": topology, "workers": 2}, out=tmp_path)
-
-    assert run.links["rate_bps"].unique().to_list() == [10**9]
-
-
 @pytest.mark.parametrize(
     ("topology", "words"),
     [

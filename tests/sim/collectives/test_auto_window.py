@@ -93,14 +93,6 @@ def test_programs_reach_the_rate_of_their_packets(
     assert 3e6 / time_us > share * 100e3 * words / (8 * wire)
 
 
-def test_scaled_integers_lead_by_one_window_of_exponents(tmp_path: Path) -> None:
-    """1 M elements at 100 Gbps: 346 us on the wire, and at most 4 % for exponents and the round trip."""
-    sets = ("codec={kind: fixed_point}", "collective.frame=roce-1024", "workload.elements=1000000")
-    sets = (*sets, "topology.delay=500ns", "topology.switch=tofino1")
-
-    assert measure(tmp_path, *sets, text=STAR)["aggregation_time_us"] < 360
-
-
 def test_a_switch_that_holds_fewer_gives_what_it_has(tmp_path: Path) -> None:
     sets = ("collective={kind: in_network, program: tree}", "topology.switch=sharp", "topology.delay=10us")
 

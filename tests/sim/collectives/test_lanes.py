@@ -101,24 +101,6 @@ def test_a_mega_of_elements_takes_the_time_of_its_lanes(
     assert 0 < found["aggregation_time_us"] - slowest * 8 / 1e5 < 9  # latencies of two operations
 
 
-@pytest.mark.parametrize("lane_bits", [8, 16])
-def test_every_collective_decodes_the_same_from_lanes(tmp_path: Path, lane_bits: int) -> None:
-    """In a switch, in a tree of switches and around a ring, also with loss."""
-    sets = (
-        (),
-        ("collective={kind: ring}", "faults=[{kind: loss, rate: 2%}]"),
-        ("collective={kind: in_network, timeout: 500us}", "faults=[{kind: loss, rate: 2%}]"),
-        (
-            "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 8, switch: ideal}",
-            "collective={kind: in_network, aggregators: tree}",
-        ),
-    )
-    for one in sets:
-        result = simulate(tmp_path, codes(lane_bits), *one, text=SMALL)
-        assert set(verdicts(result).values()) == {"pass"}, one
-        assert detail(result, "merges_are_exact") == "all merged words of 1 rounds equal their integer sums"
-
-
 LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: np.int32}
 
 

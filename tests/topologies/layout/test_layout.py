@@ -22,8 +22,9 @@ from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import layout, tiers_of
 from tests.examples import examples
+from tests.topologies.fabrics import on_switches
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
-from tests.topologies.measures.known import fat_tree, on_switches, torus
+from tests.topologies.measures.known import fat_tree, torus
 
 
 def nearest(graph: nx.Graph) -> float:
@@ -93,7 +94,7 @@ def test_one_axis_is_a_ring_and_so_are_switches_without_attributes() -> None:
 
 
 def test_groups_are_on_a_circle() -> None:
-    graph = on_switches(nx.random_regular_graph(3, 12, seed=1), hosts_each=1)
+    graph = on_switches(nx.random_regular_graph(3, 12, seed=1), hosts_per_switch=1)
     for index, name in enumerate(switches(graph)):
         graph.nodes[name]["group"] = index // 4
     drawn = layout(graph)

@@ -38,11 +38,6 @@ def host_pairs(network: Network) -> list[tuple[int, int]]:
     return [(a, b) for a, b in product(range(count), repeat=2) if a != b]
 
 
-def test_the_list_of_policies() -> None:
-    assert list(POLICIES) == ["ecmp", "spray", "valiant", "dimension_order"]
-    assert all(policy.kind == kind for kind, policy in POLICIES.items())
-
-
 def in_order(
     sizes: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...]
 ) -> list[tuple[int, ...]]:

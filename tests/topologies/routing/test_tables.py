@@ -20,19 +20,6 @@ from tests.topologies.fabrics import KINDS, cost, on_switches, torus
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
 
 
-def test_pair_in_full() -> None:
-    network = compile_network(pair())
-
-    assert network.nodes == ("h0", "h1", "s0")
-    assert network.profiles == ("", "", "plain")
-    assert network.is_host.tolist() == [True, True, False]
-    assert network.link_names == ("h0->s0", "h1->s0", "s0->h0", "s0->h1")
-    assert network.link_source.tolist() == [0, 1, 2, 2]
-    assert network.link_target.tolist() == [2, 2, 0, 1]
-    found = [[next_links(network, node, target) for target in range(3)] for node in range(3)]
-    assert found == [[[], [0], [0]], [[1], [], [1]], [[2], [3], []]]
-
-
 @given(topologies())
 def test_arrays_equal_the_graph(graph: nx.Graph) -> None:
     network = compile_network(graph)
@@ -140,16 +127,6 @@ def test_a_broken_graph_is_not_compiled() -> None:
     graph.remove_edge("h0", "s0")
     with pytest.raises(TopologyError, match="host 'h0' has 0 links"):
         compile_network(graph)
-
-
-def test_a_thousand_nodes() -> None:
-    """Size, not speed: hosts take nothing; leaves have one way for each spine, spines one for each leaf."""
-    network = compile_network(leaf_spine(16, 4, 64, LINK, UPLINK))
-    leaf0, last_host = network.nodes.index("leaf0"), network.nodes.index("h1023")
-
-    assert network.tables.choice.shape == (20, 20)
-    assert network.tables.size_bytes < 5_000
-    assert len(next_links(network, leaf0, last_host)) == 4
 
 
 def test_memory_grows_with_the_square_of_the_switches_and_not_with_the_hosts() -> None:

@@ -43,36 +43,6 @@ def test_halving_and_doubling(workers: int, packets: int) -> None:
     assert found == exchanges + (2 * len(sizes) - 1) * ACK_PS
 
 
-@pytest.mark.parametrize(("workers", "extra"), [(3, 1), (5, 1), (6, 2), (12, 4)])
-def test_those_beyond_a_power_of_two_cost_two_messages(workers: int, extra: int) -> None:
-    core = workers - extra
-    found = time_ps(flat(HALVING, workers, core * FRAME.elements), ack_every=512)
-
-    alone = time_ps(flat(HALVING, core, core * FRAME.elements), ack_every=512)
-    # After the first message, and before the last, an ACK is on the same link; the last exchange has one too.
-    expected = alone + 2 * way_ps(core) + 2 * ACK_PS
-    if extra > 1:
-        assert found == expected
-    else:  # the others begin before the one that takes in more
-        assert expected - way_ps(core) < found <= expected + 4 * ACK_PS
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4, 7, 8])
-@pytest.mark.parametrize("packets", [1, 4])
-def test_one_tree_with_one_chunk_takes_two_ways_a_level(workers: int, packets: int) -> None:
-    """Up, the second child's chunk waits for the first's; down, it is sent after it."""
-    found = time_ps(flat(Kind("tree", trees=1), workers, packets * FRAME.elements), ack_every=512)
-
-    levels = workers.bit_length() - 1
-    low, high = (
-        2 * levels * way_ps(packets),
-        2 * levels * (way_ps(packets) + packets * PACKET_PS + 2 * ACK_PS),
-    )
-    assert low <= found <= high
-    if workers == 2:
-        assert found == 2 * way_ps(packets) + ACK_PS
-
-
 @pytest.mark.parametrize("workers", [4, 8, 13])
 @pytest.mark.parametrize("trees", [1, 2])
 def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(

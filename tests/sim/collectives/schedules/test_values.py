@@ -103,17 +103,13 @@ def test_codecs_merge_parts_of_any_length_hop_by_hop(data: st.DataObject, is_uni
         assert merged.workers == case.workers
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_signs_are_one_random_workers_bits(seed: int) -> None:
     """Bits that all agree on survive; every worker's bits survive equally often, in uneven groups too."""
-    from tests.reference.collectives.programs import Kind
-    from tests.sim.collectives.schedules.cases import flat, hierarchy
-
     size = 7000
     case = [
         flat(Kind("halving_doubling"), 7, size),
         flat(Kind("tree", pieces=3), 6, size),
-        hierarchy([[0, 1, 2, 3], [4]], Kind("ring"), Kind("ring"), size),
         hierarchy([[0, 1], [2, 3, 4, 5], [6]], Kind("tree"), Kind("halving_doubling"), size, 2),
     ][seed]
     messages = messages_of(Merge.SIGN, case.workers, size)
