@@ -391,7 +391,7 @@ def in_lanes(data: st.DataObject, messages: list[Message]) -> list[Message]:
 
 
 def assert_right(messages: Sequence[Message], merged: Merged) -> None:
-    """One worker's result, against plain Python's integers, or by what must hold of lists, floats and signs."""
+    """One worker's result, against plain Python's integers, or by what holds of lists, floats, signs."""
     first, size = messages[0], messages[0].size
     present = [one for one in messages if not one.is_absent]
     words: Any = [one.words for one in present]

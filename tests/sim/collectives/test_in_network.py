@@ -40,13 +40,6 @@ from tests.sim.exchanges import (
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, small_star
 
 
-def test_time_of_one_unit_through_an_idle_switch() -> None:
-    messages = messages_of(Merge.ADD, 3, FRAME.elements)
-    exchanged = Exchanged(small_star(3), switch(3, FRAME, 4, 1)).run([[(one,)] for one in messages])
-
-    assert 2 * (100 * BYTE_PS + LINK.delay_ps) == exchanged.end_ps
-
-
 def test_time_of_a_long_message_is_that_of_its_bytes() -> None:
     """With a window beyond the round trip the links never rest: all packets in a row, and one round trip."""
     packets = 2000
@@ -198,13 +191,6 @@ def test_results_of_slots_with_timers_say_whom_they_hold() -> None:
     assert merged.is_float is None
 
 
-def test_other_programs_results_hold_all() -> None:
-    fabric = Fabric()
-    merged = exchanged(fabric, TREE, Message(integers(20), Merge.ADD, "values"))
-
-    assert (merged.holders, merged.workers, fabric.segments[0].holders) == (None, 3, None)
-
-
 def test_units_whose_words_overflow_at_the_worker_are_floats_from_the_start() -> None:
     words = integers(40)
     words[[3, 35]] = 2**31 - 1, -(2**31) + 1
@@ -324,13 +310,6 @@ def test_words_of_a_scaled_stream_come_a_window_later() -> None:
     assert places.locate(FIRST, 0, 0) == "slot 100, version 1, unit 3 of stream 0"
     assert places.locate(SECOND, 0, 0) == "slot 100, version 0, unit 3 of stream 1"
     assert places.locate(SECOND, 0, 8) == "slot 102, version 1, unit 5 of stream 1"
-
-
-def test_a_short_scaled_stream_has_a_short_window() -> None:
-    places = Places(job_of(window=8, unit_packets=1))
-    places.open(0, FIRST, [0], [segment(2 * 4)], is_scaled=True)
-
-    assert places.locate(FIRST, 0, 7) == "slot 101, version 1, unit 3 of stream 0"
 
 
 def test_programs_without_versions() -> None:

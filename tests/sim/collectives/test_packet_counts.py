@@ -18,7 +18,7 @@ from netfold.sim.run.outcome import VariantResult
 from tests.sim.scenes import DENSE, RING, simulate
 
 UPLINKS = ("h0->s0", "h1->s0", "h2->s0")
-ELEMENTS = "workload.elements=20000"
+TWENTY_THOUSAND = "workload.elements=20000"
 SHORT = "collective.timeout=100us"
 
 
@@ -37,10 +37,10 @@ def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
 
     What is lost on one worker's link is missed by all three: each of them sends it again.
     """
-    clean = simulate(tmp_path, ELEMENTS, SHORT, "collective.slots=16")
+    clean = simulate(tmp_path, TWENTY_THOUSAND, SHORT, "collective.slots=16")
     lossy = simulate(
         tmp_path,
-        *(ELEMENTS, SHORT, "collective.slots=16"),
+        *(TWENTY_THOUSAND, SHORT, "collective.slots=16"),
         "faults=[{kind: loss, rate: 5%, links: ['h2->s0']}]",
     )
     counted = metrics(lossy)
@@ -56,7 +56,7 @@ def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sets", [(SHORT, "collective.slots=16"), (RING, DENSE)], ids=["switchml", "ring"])
 def test_what_is_lost_was_sent(tmp_path: Path, sets: tuple[str, ...]) -> None:
     """Packets are counted when they are sent, whether they arrive or not."""
-    result = simulate(tmp_path, ELEMENTS, *sets, "faults=[{kind: loss, rate: 5%, links: ['h*->s0']}]")
+    result = simulate(tmp_path, TWENTY_THOUSAND, *sets, "faults=[{kind: loss, rate: 5%, links: ['h*->s0']}]")
     counted = metrics(result)
 
     assert counted["packets_lost"] == on(result, UPLINKS, "lost_packets") > 10
@@ -103,11 +103,6 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return counts
 
 
-def payload_bytes(folder: Path, codec: str, collective: dict[str, Any]) -> int:
-    """What all workers announce in a run; it must pass."""
-    return int(passed(folder, codec, collective).rounds["payload_bytes_up"].sum())
-
-
 def passed(folder: Path, codec: str, collective: dict[str, Any]) -> Any:
     """A run that must pass."""
     run = netfold.run(
@@ -125,6 +120,11 @@ def passed(folder: Path, codec: str, collective: dict[str, Any]) -> Any:
     return run
 
 
+def announced_by(run: Any) -> int:
+    """What all workers announce in a run."""
+    return int(run.rounds["payload_bytes_up"].sum())
+
+
 def carriers(*, between_hosts: bool) -> list[str]:
     """Kinds of codecs that a ring, or else a switch, carries."""
     merged = {kind: codec().merges for kind, codec in codec_kinds().items()}
@@ -134,7 +134,7 @@ def carriers(*, between_hosts: bool) -> list[str]:
 
 @pytest.mark.parametrize("codec", carriers(between_hosts=False))
 def test_switches(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
-    announced = payload_bytes(tmp_path, codec, {"kind": "in_network", "program": "switchml"})
+    announced = announced_by(passed(tmp_path, codec, {"kind": "in_network", "program": "switchml"}))
 
     assert carried == {"streams": announced, "flows": 0, "headers": 0}
     assert announced > 0
@@ -148,7 +148,7 @@ def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str, kind: str) 
     Words are those on the links out of hosts; nothing is lost, so none is sent twice.
     """
     run = passed(tmp_path, codec, {"kind": kind, "frame": PLAIN})
-    announced = int(run.rounds["payload_bytes_up"].sum())
+    announced = announced_by(run)
     up = run.links.filter(pl.col("link").str.starts_with("h"))
     words_bytes = int(up["bytes"].sum()) - 100 * int(up["packets"].sum()) - carried["headers"]
 
@@ -159,7 +159,7 @@ def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str, kind: str) 
 @pytest.mark.parametrize("codec", sorted(codec_kinds()))
 def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
     """Every word goes to the n − 1 others."""
-    announced = payload_bytes(tmp_path, codec, {"kind": "all_gather"})
+    announced = announced_by(passed(tmp_path, codec, {"kind": "all_gather"}))
 
     assert carried["flows"] == (WORKERS - 1) * announced
     assert announced > 0
@@ -171,7 +171,7 @@ def test_one_server(tmp_path: Path, carried: dict[str, int], codec: str) -> None
 
     A codec's part at the server sends dense sums in their place.
     """
-    announced = payload_bytes(tmp_path, codec, {"kind": "parameter_server"})
+    announced = announced_by(passed(tmp_path, codec, {"kind": "parameter_server"}))
     made = codec_kinds()[codec]()
 
     if made.server(WORKERS, 1) is not None:

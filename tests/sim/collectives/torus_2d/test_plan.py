@@ -38,26 +38,16 @@ def lengths(folder: Path, workers: int, **keys: int) -> tuple[int, ...]:
     [
         (1, {}, (1,)),
         (2, {}, (2,)),
-        (3, {}, (3,)),
         (4, {}, (2, 2)),
         (5, {}, (3, 2)),
-        (6, {}, (3, 3)),
-        (7, {}, (4, 3)),
-        (8, {}, (4, 4)),
         (11, {}, (4, 4, 3)),
-        (12, {}, (4, 4, 4)),
-        (13, {}, (5, 4, 4)),
         (16, {}, (4,) * 4),
-        (16, {"rows": 2}, (8, 8)),
         (16, {"rows": 1}, (16,)),
         (16, {"rows": 16}, (1,) * 16),
-        (16, {"rows": 3}, (6, 5, 5)),
         (11, {"columns": 4}, (4, 4, 3)),
         (10, {"columns": 4}, (4, 3, 3)),
-        (11, {"columns": 11}, (11,)),
         (11, {"columns": 1}, (1,) * 11),
         (11, {"rows": 3, "columns": 4}, (4, 4, 3)),
-        (5, {"rows": 2}, (3, 2)),
     ],
 )
 def test_the_grid(tmp_path: Path, workers: int, keys: dict[str, int], found: tuple[int, ...]) -> None:
@@ -83,14 +73,7 @@ def test_the_grid(tmp_path: Path, workers: int, keys: dict[str, int], found: tup
             "collective.columns: 11 workers in 2 rows are 6 + 5, 4 columns do not fit them\n"
             "  use collective.columns: 6, or only rows",
         ),
-        (
-            4,
-            "{rows: 4, columns: 4}",
-            "collective.columns: 4 workers in 4 rows are 1 + 1 + 1 + 1, 4 columns do not fit them\n"
-            "  use collective.columns: 1, or only rows",
-        ),
         (4, "rows: 0", "collective.rows: must be at least 1, found 0"),
-        (4, "rows: 1.5", "collective.rows: must be a whole number, found 1.5"),
     ],
 )
 def test_a_grid_that_does_not_fit_says_why(tmp_path: Path, workers: int, keys: str, told: str) -> None:
@@ -127,7 +110,7 @@ def test_the_timeout_covers_columns_that_share_an_uplink(tmp_path: Path) -> None
     only(tmp_path, *sets, "collective={kind: torus_2d, rows: 1, timeout: 200us}", text=TEXT)
 
 
-@pytest.mark.parametrize(("rows", "ways"), [(1, 30), (2, 16), (4, 12), (16, 30)])
+@pytest.mark.parametrize(("rows", "ways"), [(1, 30), (4, 12)])
 def test_codecs_learn_of_its_ways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, ways: int
 ) -> None:
@@ -178,16 +161,14 @@ def failures(folder: Path, given: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("codec", ["toy_sign", "toy_float"])
 @pytest.mark.parametrize("faults", [[], LOSSES + REORDER], ids=["idle", "faults"])
-@pytest.mark.parametrize(("workers", "rows"), [(4, 2), (11, 3), (5, 2), (7, 2), (11, 2), (4, 4), (3, 1)])
+@pytest.mark.parametrize(("workers", "rows"), [(11, 3), (4, 4)])
 def test_sound_runs_pass(tmp_path: Path, codec: str, faults: list[Any], workers: int, rows: int) -> None:
     given = scenario(codec, workers, collective=torus(rows=rows), faults=faults)
     assert failures(tmp_path, given) == {}
 
 
-@pytest.mark.parametrize(("workers", "rows"), [(8, 2), (11, 3)])
-def test_a_torus_that_miscounts_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rows: int
-) -> None:
+def test_a_torus_that_miscounts_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, rows = 11, 3
     given = scenario("toy_sign", workers, workload=LARGE, collective=torus(rows=rows))
     assert failures(tmp_path / "sound", given) == {}
     right = schedules.write_worker

@@ -33,9 +33,9 @@ from tests.sim.exchanges import (
 from tests.sim.host_codecs import Cascade, cascade_encoded
 from tests.sim.scenes import Exchanged, small_star
 
-EVEN = ((2, 2), (4,) * 4, (5,) * 3)
-UNEVEN = ((4, 4, 3), (3, 2), (4, 3), (3, 3, 2, 2), (2, 1))
-LINES = ((1,), (2,), (5,), (1, 1), (1, 1, 1, 1))
+EVEN = ((2, 2), (5,) * 3)
+UNEVEN = ((4, 4, 3), (3, 3, 2, 2), (2, 1))
+LINES = ((1,), (5,), (1, 1, 1, 1))
 GRIDS = (*EVEN, *UNEVEN, *LINES)
 
 
