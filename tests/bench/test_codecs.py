@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 import torch
 
-from netfold.homomorphic.index import bits
 from netfold.homomorphic.kernels.largest import largest
-from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.sketch.counts import estimate
-from tests.bench import codecs, loads, nspy, rates, rings, rows, signs, sketches
+from tests.bench import codecs, loads, nspy, rates, rings, signs, sketches
 from tests.reference.systems.count_sketch import Hashes
 
 ELEMENTS = 3 * rates.BLOCK_ELEMENTS + 100
@@ -31,31 +25,6 @@ def test_packing_gives_the_gradient_back(middle: int) -> None:
 
     assert load.words.size == np.count_nonzero(load.gradient) > 500
     assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31
-
-
-def test_a_peeled_sketch_gives_the_integers_back() -> None:
-    load = codecs.Sparse(ELEMENTS, 0.05)
-    load.sketch(0, ELEMENTS)
-    integers = load.words.copy()
-    load.words[:] = 0
-
-    load.peel(0, ELEMENTS)
-
-    assert integers.tolist() == load.words.tolist()
-    assert not load.is_failed.any()
-
-
-def test_indexes_are_right() -> None:
-    load = codecs.Sparse(ELEMENTS, 0.01)
-    load.write_two_levels(0, ELEMENTS)
-    load.fill_filter(0, ELEMENTS)
-    load.ask_filter(0, 4096)
-    load.ask_filter(4096, ELEMENTS)
-
-    assert bits.count_members(load.index) == np.count_nonzero(load.gradient)
-    assert load.live_words.tolist() == [word for word in load.index.tolist() if word]
-    assert not (load.index & ~load.named).any()
-    assert bits.count_members(load.named) < 1.5 * np.count_nonzero(load.gradient)
 
 
 @pytest.mark.parametrize("middle", [0, 1024, ELEMENTS // 32 * 32])
@@ -106,41 +75,6 @@ def test_a_ratio_is_held_to_its_bar() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("divides_itself", "is_pooled", "threads"),
-    [(True, False, 1), (False, False, 1), (True, True, 2), (False, True, 1)],
-)
-def test_a_load_keeps_to_its_threads(
-    divides_itself: bool, is_pooled: bool, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NETFOLD_THREADS says otherwise, before and after."""
-    monkeypatch.setenv(VARIABLE, "5")
-    seen, calls = set(), []
-
-    def work(begin: int, end: int) -> None:
-        calls.append((begin, end))
-        in_parallel(lambda first, last: seen.add((threading.get_ident(), first, last)), 10)
-
-    load = rates.Load("any", work, False, divides_itself=divides_itself)
-    with ThreadPoolExecutor(2) as pool:
-        rates.rate(load, ELEMENTS, pool if is_pooled else None)
-
-    assert {(first, last) for _, first, last in seen} == ({(0, 10)} if threads == 1 else {(0, 5), (5, 10)})
-    assert len({thread for thread, _, _ in seen}) == threads
-    assert set(calls) == {(0, ELEMENTS)}
-    assert os.environ[VARIABLE] == "5"
-
-
-def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
-    tensors = torch.from_numpy(np.random.default_rng(1).standard_normal((500, 64), np.float32))
-
-    scale, signs, kept = rows.in_torch(tensors)
-
-    assert len(kept) == 50
-    assert signs.size == 50 * 64 // 8
-    assert scale > tensors.abs().sum(dim=1).max() / 64
-
-
 def test_sketches_are_those_of_the_formulation_beside_them() -> None:
     """With our buckets and signs, PyTorch's tables, estimates and choice are the same."""
     load = sketches.Sketches(ELEMENTS)
@@ -185,12 +119,6 @@ def test_w4_sums_every_word_in_two_events_a_packet() -> None:
     assert run.events == run.packet_hops == 2 * 8 * 1000
     right = sum(words for words, _ in buffers)
     assert all(np.array_equal(sums, right) for _, sums in buffers)
-
-
-def test_nspy_carries_the_same_packets() -> None:
-    run = nspy.w1(50)
-
-    assert run.packet_hops == 2 * 8 * 50
 
 
 def test_w3_takes_the_ideal_time_and_a_packet_more_for_each_step() -> None:

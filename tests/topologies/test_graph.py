@@ -25,11 +25,13 @@ from netfold.topologies.graph import (
     switches,
     validate,
 )
+from tests.examples import examples
 from tests.topologies.graphs import LINK, pair, topologies
 
 Change = Callable[[nx.Graph], object]  # in place, or the graph that it returns
 
 
+@examples(30)
 @given(topologies())
 def test_random_graphs_are_valid(graph: nx.Graph) -> None:
     validate(graph)

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, faults
 T = "tests/sim/collectives/schedules/"
 BUILDERS = [T + "test_builders.py"]
 TIMES = [T + "test_times.py"]
-BEST = [T + "test_estimate.py"]
+BEST = ["tests/sim/collectives/test_estimates.py"]
 C = "sim/collectives/"
 
 MUTANTS: list[Mutant] = [

@@ -122,7 +122,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/transports/flow.py",
-        ["tests/sim/engine/links/test_fates.py", "tests/sim/collectives/test_ring.py"],
+        ["tests/sim/engine/links/test_fates.py", "tests/sim/collectives/test_host_times.py"],
         [
             (
                 "retransmissions of ended flows are forgotten",

@@ -25,7 +25,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/measures/divisions.py",
-        [T + "test_bisection.py"],
+        [T + "test_measures.py"],
         [
             (
                 "hosts change sides until they are equal in number",
@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/measures/bandwidth.py",
-        [T + "test_bisection.py"],
+        [T + "test_measures.py"],
         [
             (
                 "hosts that a cut separates are free",
@@ -52,7 +52,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/measures/spread.py",
-        [T + "test_bisection.py", T + "test_measures.py"],
+        [T + "test_measures.py"],
         [
             (
                 "every way carries all of the traffic's first share",
@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/measures/cost.py",
-        [T + "test_cost.py"],
+        [T + "test_measures.py"],
         [
             (
                 "the inside of a server has cables",

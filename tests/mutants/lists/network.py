@@ -137,7 +137,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/collectives/host_messages.py",
-        ["tests/sim/collectives/test_absence.py"],
+        ["tests/sim/collectives/test_between_hosts.py"],
         [
             (
                 "chunks that disagree are not told",

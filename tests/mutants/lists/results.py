@@ -160,7 +160,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/collectives/in_network/carrier.py",
-        ["tests/sim/collectives/test_carriers.py"],
+        ["tests/sim/collectives/test_host_times.py"],
         [
             (
                 "the last window waits for its answer",

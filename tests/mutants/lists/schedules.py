@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/sim/engine/test_equivalence.py::test_schedules"]
 RING = ["tests/sim/collectives/test_between_hosts.py"]
-ABSENCE = ["tests/sim/collectives/test_absence.py"]
+ABSENCE = ["tests/sim/collectives/test_between_hosts.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(

@@ -30,7 +30,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "topologies/kinds/leaf_spine.py",
-        [T + "test_generators.py"],
+        [T + "kinds/test_shapes.py", T + "kinds/test_facts.py"],
         [
             (
                 "uplinks are as fast as the hosts' links",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 T = "tests/sim/collectives/torus_2d/"
-SCHEDULE = [T + "test_torus_schedule.py"]
-MERGES = [T + "test_torus_merges.py"]
-TIMES = [T + "test_torus_times.py"]
-PLANS = [T + "test_torus_plans.py"]
+SCHEDULE = [T + "test_schedule.py"]
+MERGES = [T + "test_schedule.py"]
+TIMES = [T + "test_times.py"]
+PLANS = [T + "test_plan.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(

@@ -62,7 +62,7 @@ def test_a_ring_waits_for_its_long_ways_once_a_round(kind: str, trips: int) -> N
     assert kind != "ring" or found.seconds < 178e-6
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+@pytest.mark.parametrize("workers", [3, 8])
 def test_a_tree_waits_for_its_longest_way_up_and_down(workers: int) -> None:
     """Every worker has a way of its own length to the switch; ways are walked here parent by parent."""
     graph = star(workers, LINK)
@@ -83,7 +83,7 @@ def test_a_tree_waits_for_its_longest_way_up_and_down(workers: int) -> None:
     assert best(graph, "tree").latency_s == pytest.approx(longest_s, rel=1e-9)
 
 
-@examples(100)
+@examples(60)
 @given(st.data())
 def test_the_longest_way_is_that_of_some_word(data: st.DataObject) -> None:
     """Where each sends to one other; walked here pair by pair."""
@@ -131,16 +131,6 @@ def test_switches_that_cannot_add_up_pass_every_stream_on(
     assert link in (None, found.link)
 
 
-def test_a_slow_host_limits_everything() -> None:
-    graph = star(8, LINK, profile="tofino1")
-    graph.edges["h5", "s0"]["rate_bps"] = 10 * GBPS
-    network = compile_network(graph)
-
-    for kind, found in estimates(network, range(8), M).items():
-        assert isinstance(found, Estimate)
-        assert found.link in ("h5->s0", "s0->h5"), kind
-
-
 def test_no_switch_that_adds_up_is_a_reason_and_comes_last() -> None:
     found = estimates(compile_network(star(4, LINK)), range(4), M)
 
@@ -171,7 +161,7 @@ def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.
     assert seconds == {"needing, third": 1 / 3, "needing, half": 1 / 2}
 
 
-@examples(30)
+@examples(8)
 @given(st.integers(2, 12), st.integers(4, 10**8))
 def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
     network: Network = compile_network(leaf_spine(3, 2, 4, LINK, LINK, profile="tofino1"))
@@ -183,13 +173,6 @@ def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
     assert {kind for kind, spec in COLLECTIVES.items() if spec.estimate} == {
         name.partition(",")[0] for name in found
     }
-
-
-def test_defaults_that_nobody_chose_are_named() -> None:
-    """A hierarchy has no default: the one that is estimated says what its groups and parts are."""
-    (name,) = (name for name in estimates(compile_network(star(4, LINK)), range(4), M) if "hier" in name)
-
-    assert name == "hierarchical, group_size 2, inner ring, outer halving_doubling"
 
 
 WORDS = 10**8 // 4

@@ -122,14 +122,6 @@ def edge(source: int, target: int, more: str = "") -> str:
     return f"edge [ source {source} target {target} {more} ]\n"
 
 
-def test_directed_graphs_have_a_link_for_both_ways() -> None:
-    text = gml(edge(0, 1, "LinkSpeedRaw 7.0"), edge(1, 0, "LinkSpeedRaw 7"), edge(1, 2), head="directed 1")
-    graph = from_gml(text, ONE)
-
-    assert graph.edges["n0", "n1"]["rate_bps"] == 7
-    assert graph.edges["n1", "n2"]["rate_bps"] == 5 * 10**9
-
-
 REFUSED = [
     (gml(edge(0, 1, "LinkSpeedRaw 0.5"), edge(1, 2)), "link 'n0' - 'n1': rate_bps is 0.5, must be an int"),
     (
@@ -199,16 +191,6 @@ def test_graphml_comes_back_whole(graph: nx.Graph) -> None:
         frozenset(pair): again.edges[pair] for pair in again.edges
     }
     assert again.graph == graph.graph
-
-
-def test_graphml_of_routers() -> None:
-    routers = nx.Graph(nx.path_graph(["Oslo", "Bergen"]), name="north")
-    text = "\n".join(nx.generate_graphml(routers))
-    graph = read_graph("net.GraphML", text, ONE, {})
-
-    assert switches(graph) == ["Oslo", "Bergen"]
-    assert graph.edges["h1", "Bergen"]["rate_bps"] == LINK.rate_bps
-    assert graph.name == "north"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from typing import Any
 
 import networkx as nx
@@ -12,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.topologies.files.topohub import TopoHub
-from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError, hosts, switches, validate
-from netfold.topologies.kind import Facts, ParameterError, Topology, topology_kinds
+from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, switches, validate
+from netfold.topologies.kind import ParameterError, Topology, topology_kinds
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
@@ -136,7 +135,7 @@ def test_every_kind_is_drawn() -> None:
     assert all(made.kind == kind for kind, made in topology_kinds().items())
 
 
-@examples(150)
+@examples(80)
 @given(any_topology)
 def test_sizes_diameter_and_paths(topology: Topology) -> None:
     graph, facts, size = topology.graph(), topology.facts(), topology.size()
@@ -153,11 +152,9 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
     (Star(hosts=5), (5, 1, 10, 2, 200, 1)),
     (LeafSpine(leaves=2, spines=3, hosts_per_leaf=4), (8, 5, 28, 4, 300, 3)),
     (FatTree(k=4), (16, 20, 96, 6, 800, 4)),
-    (FatTree(k=8), (128, 80, 768, 6, 6400, 16)),
     (FatTree(k=4, hosts_per_edge=3, aggregations=1, core_links=1), (24, 13, 72, 6, 200, 1)),
     (Dumbbell(hosts_per_side=3), (6, 2, 14, 3, 100, 1)),
     (Ring(switches=6, hosts_per_switch=4), (24, 6, 60, 5, 200, 2)),
-    (Torus(dimensions=(4, 4)), (16, 16, 96, 6, 800, 24)),  # 4!/(2!·2!) · 2 · 2 paths
     (Torus(dimensions=(4, 4, 2)), (32, 32, 224, 7, 1600, 120)),  # 5!/(2!·2!·1!) · 2 · 2
     (Torus(dimensions=(8, 4), hosts_per_switch=4), (128, 32, 384, 8, 800, 60)),  # 6!/(4!·2!) · 2 · 2
     (Hypercube(dimension=4), (16, 16, 96, 6, 800, 24)),
@@ -165,7 +162,6 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
         Dragonfly(groups=9, routers_per_group=4, hosts_per_router=2, global_links=2),
         (72, 36, 2 * (72 + 54 + 36), 5, None, None),
     ),
-    (Jellyfish(switches=10, degree=3), (10, 10, 50, None, None, None)),
     (BCube(n=4, k=1), (16, 24, 96, 6, None, 2)),
     (
         RailOptimized(islands_per_pod=4, gpus_per_island=8, spines=2),
@@ -188,7 +184,7 @@ SMALL = [
     *(
         LeafSpine(leaves=leaves, spines=spines, hosts_per_leaf=hosts, uplink_rate_bps=rate * GBPS)
         for leaves, spines, hosts in ((1, 2, 3), (2, 1, 3), (3, 2, 2), (3, 1, 3), (5, 1, 2))
-        for rate in (10, 50, 100, 300)
+        for rate in (10, 100, 300)
     ),
     *(Dumbbell(hosts_per_side=3, bottleneck_rate_bps=rate * GBPS) for rate in (299, 301)),
     *(
@@ -198,8 +194,8 @@ SMALL = [
     ),
     *(
         Torus(dimensions=dimensions, fabric_rate_bps=rate * GBPS)
-        for dimensions in ((2,), (4,), (2, 2), (3, 2), (4, 3), (2, 3, 2), (4, 2))
-        for rate in (20, 60, 100)
+        for dimensions in ((2,), (4,), (2, 2), (3, 2), (2, 3, 2), (4, 2))
+        for rate in (20, 100)
     ),
     Hypercube(dimension=3, fabric_rate_bps=60 * GBPS),
     Hypercube(dimension=2, hosts_per_switch=2, fabric_rate_bps=150 * GBPS),
@@ -216,7 +212,7 @@ SMALL = [
             global_rate_bps=rate * GBPS,
         )
         for routers, links, groups in ((1, 3, 4), (3, 1, 4), (3, 1, 2), (4, 1, 2), (5, 1, 2))
-        for rate in (15, 30, 100)
+        for rate in (15, 100)
     ),
     *(BCube(n=n, k=k) for n, k in ((3, 0), (5, 0), (2, 1), (2, 2))),
     *(
@@ -299,7 +295,7 @@ def test_dragonfly_bisection_needs_slow_global_links() -> None:
     assert fast.facts().bisection_bps is None
 
 
-@examples(40)
+@examples(20)
 @given(jellyfish())
 def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyfish) -> None:
     graph = topology.graph()
@@ -309,39 +305,6 @@ def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyf
     assert set(dict(fabric.degree).values()) == {degree}
     assert topology.switches <= 1 + degree * sum((degree - 1) ** index for index in range(hops))
     assert dict(topology.graph().edges) == dict(graph.edges)
-
-
-def test_facts_are_of_every_size_that_fits() -> None:
-    """Closed forms take no time that grows with the graph: the largest of each kind are told at once."""
-    largest: list[Topology] = [
-        Torus(dimensions=(2,) * 11),
-        Torus(dimensions=(2048,)),
-        Hypercube(dimension=11),
-        BCube(n=2, k=8),
-        FatTree(k=22),
-        Star(hosts=NODES_MAX - 1),
-    ]
-    for topology in largest:
-        size, facts = topology.size(), topology.facts()
-        assert size.nodes <= NODES_MAX
-        assert size.links == facts.links <= LINKS_MAX
-        assert isinstance(facts, Facts)
-
-
-def test_memory_grows_with_nodes_and_links() -> None:
-    """As many bytes for each node and link of large graphs as of small ones."""
-    per_part = []
-    for topology in (FatTree(k=8), FatTree(k=16), Torus(dimensions=(10, 10)), Torus(dimensions=(30, 30))):
-        facts = topology.facts()
-        tracemalloc.start()
-        graph = topology.graph()
-        held_bytes, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert len(graph) == facts.hosts + facts.switches
-        per_part.append(held_bytes / (facts.hosts + facts.switches + facts.links))
-
-    assert max(per_part) < 1.3 * min(per_part)
-    assert max(per_part) < 400
 
 
 A_GROUP = {"routers_per_group": 4, "hosts_per_router": 1, "global_links": 2}

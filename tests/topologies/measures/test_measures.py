@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from itertools import combinations
-from math import comb
 
 import networkx as nx
 import pytest
@@ -45,6 +44,7 @@ from tests.topologies.kinds.oracles import bisection_by_splits
 from tests.topologies.measures.known import fat_tree, torus
 
 
+@examples(30)
 @given(topologies())
 def test_counts_and_distances(graph: nx.Graph) -> None:
     found = measure(graph)
@@ -78,12 +78,6 @@ def test_path_diversity(graph: nx.Graph) -> None:
     assert found.disjoint_min == min(nx.edge_connectivity(fabric, a, b) for a, b in pairs)
 
 
-def test_a_host_alone() -> None:
-    found = measure(star(1, LINK))
-
-    assert (found.diameter_hops, found.mean_hops, found.diversity, found.bisection_bps) == (0, 0, None, 0)
-
-
 @pytest.mark.parametrize("k", [2, 4, 6])
 def test_fat_tree(k: int) -> None:
     found = measure(fat_tree(k))
@@ -110,14 +104,6 @@ def test_torus_and_hypercube(sides: tuple[int, ...], with_coordinates: bool) -> 
     assert found.bisection_bps == (2 if longest > 2 else 1) * nodes // longest * LINK.rate_bps
     assert found.diversity is not None
     assert found.diversity.disjoint_min == sum(2 if side > 2 else 1 for side in sides)
-
-
-def test_paths_of_a_grid_without_ends() -> None:
-    """Across half of an 8 × 8 torus: either way round each side, C(8, 4) orders of four steps each."""
-    found = measure(torus((8, 8))).diversity
-
-    assert found is not None
-    assert found.shortest_max == 4 * comb(8, 4)
 
 
 def test_oversubscription_is_by_tier() -> None:
@@ -158,7 +144,7 @@ def test_it_is_the_least_flow_over_all_splits(graph: nx.Graph) -> None:
     assert bisection(graph).exact == bisection_by_splits(graph)
 
 
-@examples(60)
+@examples(25)
 @given(topologies(switches_max=8, hosts_max=6))
 def test_bounds_hold_the_least_flow(graph: nx.Graph) -> None:
     """Each bound alone, of graphs small enough for the definition."""
@@ -171,7 +157,7 @@ def test_bounds_hold_the_least_flow(graph: nx.Graph) -> None:
         assert worst_bound_bps(fabric, hops) <= true_bps * (1 + 1e-9)
 
 
-@examples(20)
+@examples(12)
 @given(st.integers(0, 2**32 - 1))
 def test_bounds_alone_hold_the_least_flow(seed: int) -> None:
     """Random regular graphs with nothing interchangeable, without the search of all divisions."""
@@ -204,37 +190,12 @@ def test_bounds_meet_without_all_divisions(
     assert bisection(graph) == (expected_bps, expected_bps)
 
 
-def test_odd_leaves_split_one_leaf() -> None:
-    """Three leaves of two hosts: one leaf's uplinks, then one host of another leaf, are cheapest to cut."""
-    graph = leaf_spine(3, 1, 2, LINK, LINK)
-
-    assert bisection(graph).exact == bisection_by_splits(graph) == 200 * GBPS
-
-
-def test_slow_hosts_change_sides_first() -> None:
-    graph = star(4, LINK)
-    graph.edges["h1", "s0"]["rate_bps"] = GBPS
-    graph.edges["h2", "s0"]["rate_bps"] = 2 * GBPS
-
-    assert bisection(graph).exact == 3 * GBPS
-
-
 def test_fastest_links_do_not_overflow() -> None:
     """2^14 links of 10^15 bps are more than int64 holds."""
     fastest = replace(LINK, rate_bps=LINK_RANGES["rate_bps"][1])
     graph = leaf_spine(128, 128, 2, fastest, fastest)
 
     assert bisection(graph).exact == 128 * 10**15
-
-
-def test_an_irregular_graph_has_bounds() -> None:
-    """Fifteen switches in a chain, no two alike, have 2**15 divisions; the chain is cut in the middle."""
-    graph = star(1, LINK)
-    for index in range(1, 15):
-        add_switch(graph, f"s{index}", tier=2, profile="plain")
-        add_link(graph, f"s{index}", f"s{index - 1}", LINK)
-
-    assert bisection(graph) == (0, 0)  # one host has no other half
 
 
 def test_leaf_spine_by_tier() -> None:

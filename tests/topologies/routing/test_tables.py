@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.topologies.graph import TopologyError, hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network, next_links, path, planned_key
+from netfold.topologies.routing import Network, compile_network, next_links, path
 from netfold.topologies.routing.tables import room_needed
+from tests.examples import examples
 from tests.topologies.fabrics import KINDS, cost, on_switches, torus
 from tests.topologies.graphs import LINK, UPLINK, pair, topologies
 
 
+@examples(30)
 @given(topologies())
 def test_arrays_equal_the_graph(graph: nx.Graph) -> None:
     network = compile_network(graph)
@@ -45,6 +47,7 @@ def test_arrays_equal_the_graph(graph: nx.Graph) -> None:
     assert all(array.flags.c_contiguous for array in int32 + int64 + uint16)
 
 
+@examples(30)
 @given(topologies())
 def test_choices_are_exactly_the_first_links_of_shortest_paths(graph: nx.Graph) -> None:
     check_next_links(graph)
@@ -69,6 +72,7 @@ def check_next_links(graph: nx.Graph) -> None:
             assert next_links(network, node, other) == sorted(number[f"{source}->{name}"] for name in nearer)
 
 
+@examples(30)
 @given(topologies(), st.integers(0, 2**64 - 1))
 def test_a_path_is_shortest_and_avoids_hosts(graph: nx.Graph, key: int) -> None:
     network = compile_network(graph)
@@ -83,6 +87,7 @@ def test_a_path_is_shortest_and_avoids_hosts(graph: nx.Graph, key: int) -> None:
             assert path(network, source, target, key) == links
 
 
+@examples(30)
 @given(topologies(), st.integers(-(2**31), 2**31 - 1))
 def test_a_path_takes_the_link_that_its_key_names_at_every_node(graph: nx.Graph, key: int) -> None:
     """A planned key names it, any other one is hashed with the node."""
@@ -95,17 +100,6 @@ def test_a_path_takes_the_link_that_its_key_names_at_every_node(graph: nx.Graph,
                 number = splitmix64_plain(key * 2**32 + node) if key >= 0 else -1 - key
 
                 assert link == choices[number % len(choices)]
-
-
-def test_planned_keys_take_the_spines_in_turn() -> None:
-    network = compile_network(leaf_spine(2, 4, 1, LINK, UPLINK))
-    h0, h1 = network.nodes.index("h0"), network.nodes.index("h1")
-    used = [
-        [network.link_names[link] for link in path(network, h0, h1, planned_key(number))]
-        for number in range(4)
-    ]
-
-    assert used == [["h0->leaf0", f"leaf0->spine{i}", f"spine{i}->leaf1", "leaf1->h1"] for i in range(4)]
 
 
 def test_routes_do_not_depend_on_the_order_of_links() -> None:

@@ -10,7 +10,7 @@ from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_st
 from netfold.sim.collectives.ring.spec import steps_of as ring_steps
 from netfold.sim.collectives.tree.spec import steps_of as tree_steps
 from tests.reference.collectives.programs import Kind
-from tests.sim.collectives.schedules.cases import Case, exchanged, flat, hierarchy
+from tests.sim.collectives.schedules.cases import Case, exchanged, flat
 from tests.sim.exchanges import FRAME, messages_of
 from tests.sim.scenes import BYTE_PS, LINK, small_star
 
@@ -67,36 +67,6 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
     assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
     # On one tree, what goes up is ready first and delays what goes down.
     assert pace.time_ps(case.size) * 0.95 < found < pace.time_ps(case.size) * (1.1 if trees == 2 else 1.2)
-
-
-@pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_channels_and_chunks_carry_as_many_words_as_a_ring(channels: int, pieces: int) -> None:
-    """2 (n − 1) / n of a message at the rate of a link; chunks save what a whole segment waits for."""
-    workers, packets = 6, 720
-    case = flat(Kind("ring", channels=channels, pieces=pieces), workers, packets * FRAME.elements)
-    found = time_ps(case, ack_every=512)
-
-    at_rate = 2 * (workers - 1) * packets // workers * PACKET_PS
-    ways = 2 * (workers - 1) * (2 * LINK.delay_ps + PACKET_PS)
-    whole = at_rate + ways + (2 * workers - 3) * ACK_PS
-    if channels == pieces == 1:
-        assert found == whole
-    else:
-        assert at_rate < found < whole + 100 * ACK_PS
-
-
-@pytest.mark.parametrize(("groups", "size"), [(2, 4), (4, 2), (3, 3)])
-def test_rings_in_groups_and_across(groups: int, size: int) -> None:
-    """2 (g − 1) steps of M / g and 2 (G − 1) of M / (g G), as on a torus."""
-    workers, packets = groups * size, 2
-    members = [list(range(one * size, (one + 1) * size)) for one in range(groups)]
-    case = hierarchy(members, RING, RING, workers * packets * FRAME.elements)
-    found = time_ps(case, ack_every=512)
-
-    inside, across = 2 * (size - 1), 2 * (groups - 1)
-    closed = inside * way_ps(groups * packets) + across * way_ps(packets)
-    assert found == closed + (inside + across - 1) * ACK_PS
 
 
 @pytest.mark.parametrize(

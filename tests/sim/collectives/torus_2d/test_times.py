@@ -13,7 +13,7 @@ from netfold.sim.collectives.torus_2d.spec import steps_of
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
-from tests.sim.exchanges import FRAME, messages_of, ring, torus
+from tests.sim.exchanges import FRAME, messages_of, torus
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
 PACKET_PS = 100 * BYTE_PS
@@ -57,20 +57,6 @@ def test_it_is_charged_for_merging(rows: int, columns: int) -> None:
     merges = columns - 1 + rows - 1
     # While a worker merges, the ACK before the next chunk is gone.
     assert free + 3 * 4 * merged * 1000 - merges * ACK_PS == charged
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 5), (4, 4)])
-def test_short_messages_gain_on_a_ring_and_long_ones_lose_nothing(rows: int, columns: int) -> None:
-    workers = rows * columns
-    short, long = workers * FRAME.elements, 100 * workers * FRAME.elements
-    (torus_short, torus_long), (ring_short, ring_long) = (
-        [time_ps(start, workers, words) for words in (short, long)]
-        for start in (torus(workers, rows), ring(workers, FRAME))
-    )
-    ways = 2 * (workers - 1) - 2 * (rows + columns - 2)  # that it saves
-    saved = ring_short - torus_short
-    assert ways * 2 * LINK.delay_ps < saved < ways * (WAY_PS + ACK_PS)
-    assert torus_long < ring_long
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 8), (2, 4), (4, 2), (8, 1), (1, 1)])
