@@ -7,25 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Merge, Message
-from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.engine.interface import Frame, Job
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
-from netfold.switch.program import ProgramSpec
-from netfold.switch.programs.switchml import SWITCHML
-from netfold.switch.programs.tree import TREE
-from tests.examples import examples
-from tests.reference.codecs.sums import right_merge
 from tests.sim import scenes
-from tests.sim.exchanges import ring
 from tests.sim.lane_codecs import known
-from tests.sim.scenes import Exchanged, Started, job_of, only, refused, simulate, small_star
+from tests.sim.scenes import job_of, only, refused, simulate
 
 LANES = """\
 name: lanes
@@ -96,75 +84,6 @@ def test_a_mega_of_elements_takes_the_time_of_its_lanes(
     assert found.get("overflowed_words", 0) == 0
     slowest = max(found["wire_bytes_up"], found["wire_bytes_down"]) / 8
     assert 0 < found["aggregation_time_us"] - slowest * 8 / 1e5 < 9  # latencies of two operations
-
-
-LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: np.int32}
-
-
-def sent(merge: Merge, lane_bits: int, workers: int, size: int, seed: int) -> list[Message]:
-    """One message of random words per worker."""
-    random = np.random.default_rng(seed)
-    half = 2 ** (lane_bits - 1)
-    is_table = merge is Merge.TABLE_ADD
-    table = random.integers(-half, half, 16).astype(np.int32) if is_table else None
-    return [
-        Message(
-            random.integers(0, 2**32, size, np.uint32).view(np.uint32 if is_table else np.int32),
-            merge,
-            "sums",
-            table=table,
-            lane_bits=lane_bits,
-        )
-        for _ in range(workers)
-    ]
-
-
-def on_switch(workers: int, lanes: int, program: ProgramSpec) -> Started:
-    job = Job(
-        hosts=tuple(range(workers)),
-        switch=workers,
-        slot_base=0,
-        slots_count=6,
-        unit_packets=2,
-        frame=Frame("test", elements=16, overhead_bytes=36, ack_bytes=50),
-        timeout_ps=10**9,
-        first_timeout_ps=10**9,
-        timeout_max_ps=10**10,
-        routes=(0,) * workers,
-        program=program,
-        lanes=lanes,
-    )
-    return lambda environment, fabric: InNetwork(fabric, [job])
-
-
-@examples(60)
-@given(
-    merge=st.sampled_from([Merge.ADD, Merge.TABLE_ADD]),
-    lane_bits=st.sampled_from([8, 16, 32, 4]),
-    workers=st.integers(1, 5),
-    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=3),
-    how=st.sampled_from(["ring", "lossy ring", "switch", "lossy switch", "tree"]),
-    seed=st.integers(0, 2**32),
-)
-def test_words_of_lanes_arrive_as_their_sums(
-    merge: Merge, lane_bits: int, workers: int, sizes: list[int], how: str, seed: int
-) -> None:
-    """Around a ring and on a switch, messages of one operation together, some packets lost."""
-    if merge is Merge.TABLE_ADD:
-        lane_bits = max(8, lane_bits)
-    lanes = lane_bits // 4 if merge is Merge.TABLE_ADD else 1
-    started = (
-        ring(workers) if "ring" in how else on_switch(workers, lanes, TREE if how == "tree" else SWITCHML)
-    )
-    operation = [sent(merge, lane_bits, workers, size, seed + size) for size in sizes]
-    exchanged = Exchanged(small_star(workers), started, loss=0.03 if "lossy" in how else 0.0, seed=seed)
-    exchanged.run([[tuple(column[worker] for column in operation)] for worker in range(workers)])
-    for part, column in enumerate(operation):
-        right = right_merge(column).words
-        for worker in range(workers):
-            merged = exchanged.received[worker][0][part]
-            assert merged.words.tolist() == right
-            assert merged.words.dtype == np.int32
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,6 @@ def test_codecs_learn_of_its_ways(
 
 
 LARGE = {"kind": "synthetic", "elements": 262_144, "steps": 2}
-LOSSES = [{"kind": "loss", "rate": "1%"}, {"kind": "duplicate", "rate": "5%"}]
-REORDER = [{"kind": "reorder", "rate": "1%", "delay": "2us"}]
 RACKS = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "switch": "plain"}
 
 
@@ -157,14 +155,6 @@ def failures(folder: Path, given: dict[str, Any]) -> dict[str, str]:
     found = {name: detail for _, name, verdict, detail in run.checks.rows() if verdict != "pass"}
     assert (run.verdict == "fail") == bool(found)
     return found
-
-
-@pytest.mark.parametrize("codec", ["toy_sign", "toy_float"])
-@pytest.mark.parametrize("faults", [[], LOSSES + REORDER], ids=["idle", "faults"])
-@pytest.mark.parametrize(("workers", "rows"), [(11, 3), (4, 4)])
-def test_sound_runs_pass(tmp_path: Path, codec: str, faults: list[Any], workers: int, rows: int) -> None:
-    given = scenario(codec, workers, collective=torus(rows=rows), faults=faults)
-    assert failures(tmp_path, given) == {}
 
 
 def test_a_torus_that_miscounts_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
