@@ -9,7 +9,7 @@ import torch
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.sketch.counts import estimate
-from tests.bench import codecs, loads, nspy, rates, rings, signs, sketches
+from tests.bench import beside, codecs, loads, nspy, rates, rings
 from tests.reference.systems.count_sketch import Hashes
 
 ELEMENTS = 3 * rates.BLOCK_ELEMENTS + 100
@@ -29,7 +29,7 @@ def test_packing_gives_the_gradient_back(middle: int) -> None:
 
 @pytest.mark.parametrize("middle", [0, 1024, ELEMENTS // 32 * 32])
 def test_signs_are_those_of_gradient_and_residual_and_torch_packs_the_same(middle: int) -> None:
-    load = signs.Signs(ELEMENTS)
+    load = beside.Signs(ELEMENTS)
     load.words[:] = 0
     for begin, end in ((0, middle), (middle, ELEMENTS)):
         load.pack(begin, end)
@@ -77,9 +77,9 @@ def test_a_ratio_is_held_to_its_bar() -> None:
 
 def test_sketches_are_those_of_the_formulation_beside_them() -> None:
     """With our buckets and signs, PyTorch's tables, estimates and choice are the same."""
-    load = sketches.Sketches(ELEMENTS)
-    hashes = Hashes(sketches.ROWS, load.columns, 32, 1)
-    places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(sketches.ROWS)]
+    load = beside.Sketches(ELEMENTS)
+    hashes = Hashes(beside.ROWS, load.columns, 32, 1)
+    places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(beside.ROWS)]
     load.buckets[:], load.signs[:] = torch.tensor(places).permute(2, 0, 1)
     load.bincount(0, ELEMENTS)
     gathered = torch.median(torch.gather(load.table, 1, load.buckets) * load.signs, dim=0).values

@@ -56,10 +56,7 @@ def test_a_slice_of_scenarios(part: int) -> None:
 
 def test_a_step_from_a_forecast_may_be_eight_times_as_coarse() -> None:
     """The errors are more than half a step of the values themselves."""
-    forecast = [
-        {"kind": "lossless", "schedule": "concurrent"},
-        {"kind": "auto", "rate_gbps": 0.001},
-    ]
+    forecast = [{"kind": "lossless", "schedule": "concurrent"}, {"kind": "auto", "rate_gbps": 0.001}]
     for made in forecast:
         played = play(scene(codec=made, workload={"kind": "synthetic", "elements": 500, "steps": 3}))
         assert played.kind in (EXACT, WITHIN), played

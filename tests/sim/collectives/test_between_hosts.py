@@ -90,7 +90,7 @@ def gathered_messages(words: Sequence[Any]) -> list[Message]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_signs_are_merged_into_one_random_workers_bits(name: str) -> None:
-    workers, size = 5, 4000
+    workers, size = 5, 1500
     messages = [Message(words_of(Merge.SIGN, size, rank), Merge.SIGN, "signs") for rank in range(workers)]
     found = exchanged(carriers(workers, chunk_words=64)[name], messages)
 

@@ -16,13 +16,7 @@ from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.frames import frames
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
-from tests.sim.exchanges import (
-    FRAME,
-    gathering,
-    messages_of,
-    ring,
-    serving,
-)
+from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
 PACKET_PS = 100 * BYTE_PS

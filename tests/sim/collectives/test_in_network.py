@@ -315,10 +315,7 @@ def test_words_of_a_scaled_stream_come_a_window_later() -> None:
 def test_programs_without_versions() -> None:
     for program, place in (
         (TREE, "slot 100, version 0, unit 1 of stream 0"),
-        (
-            ATP,
-            "unit 1 of stream 0, in a slot that changes with collisions, or at the server",
-        ),
+        (ATP, "unit 1 of stream 0, in a slot that changes with collisions, or at the server"),
     ):
         places = Places(job_of(1, 1, program))
         places.open(0, FIRST, [0], [segment(8)])

@@ -8,13 +8,7 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import given
 
-from netfold.topologies.graph import (
-    HOST,
-    LinkSpec,
-    add_link,
-    add_switch,
-    switches,
-)
+from netfold.topologies.graph import HOST, LinkSpec, add_link, add_switch, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star

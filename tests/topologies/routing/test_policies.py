@@ -9,15 +9,7 @@ import networkx as nx
 import pytest
 
 from netfold.topologies.graph import TopologyError, hosts, switches
-from netfold.topologies.routing import (
-    POLICIES,
-    Network,
-    compile_network,
-    detour_of,
-    next_links,
-    path,
-    shares,
-)
+from netfold.topologies.routing import POLICIES, Network, compile_network, detour_of, next_links, path, shares
 from tests.topologies.fabrics import KINDS, cost, dragonfly, fat_tree, on_switches, torus
 
 ECMP, SPRAY, VALIANT, ORDER = (POLICIES[kind] for kind in ("ecmp", "spray", "valiant", "dimension_order"))

@@ -47,7 +47,7 @@ def test_every_schedule_is_an_all_reduce(workers: int) -> None:
         check_schedule(schedule)
 
 
-@examples(60)
+@examples(35)
 @given(groups=groupings(16), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
 def test_so_is_every_hierarchy_of_any_groups(
     groups: list[list[int]], inner: object, outer: object, blocks: int
@@ -66,7 +66,7 @@ def test_so_is_every_hierarchy_of_any_groups(
     assert len(set(zip(pairs, lanes, strict=True))) == len(set(pairs)) == len(set(lanes))
 
 
-@examples(60)
+@examples(30)
 @given(case=cases(7, sizes=(64,)), seed=st.integers(0, 10**6))
 def test_no_order_of_events_breaks_it(case: Case, seed: int) -> None:
     """Transfers that take any time: what is waited for is enough, and merges are always the same."""
@@ -156,8 +156,7 @@ def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("groups", "inner", "outer"),
-    [(32, "ring", "ring"), (128, "halving_doubling", "tree")],
+    ("groups", "inner", "outer"), [(32, "ring", "ring"), (128, "halving_doubling", "tree")]
 )
 def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: str) -> None:
     size = 1024 // groups

@@ -239,11 +239,7 @@ def test_what_cannot_be_carried_is_told(
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
-    [
-        (16, ""),
-        (17, "cannot fold packets of 256 words over 4 pipelines for 17 workers"),
-    ],
+    ("size", "told"), [(16, ""), (17, "cannot fold packets of 256 words over 4 pipelines for 17 workers")]
 )
 def test_a_group_is_no_larger_than_a_switch_can_tell(tmp_path: Path, size: int, told: str) -> None:
     inner = "{kind: in_network, aggregators: one}"

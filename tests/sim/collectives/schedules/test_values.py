@@ -35,7 +35,7 @@ from tests.sim.host_codecs import Cascade, Union, cascade_encoded, to_list
 from tests.sim.scenes import Exchanged, small_star
 
 
-@examples(40)
+@examples(25)
 @given(data=st.data(), merge=st.sampled_from([*INTEGER_MERGES, Merge.TABLE_ADD]))
 def test_every_worker_gets_the_merge_of_all(data: st.DataObject, merge: Merge) -> None:
     case = data.draw(cases())
@@ -52,7 +52,7 @@ def test_every_worker_gets_the_merge_of_all(data: st.DataObject, merge: Merge) -
         assert (case.workers, None, False) == (merged.workers, merged.present, merged.is_mixed)
 
 
-@examples(30)
+@examples(20)
 @given(data=st.data())
 def test_absent_workers_pass_on_what_arrives(data: st.DataObject) -> None:
     case = data.draw(cases(sizes=(7, 200)))
@@ -74,7 +74,7 @@ def test_absent_workers_pass_on_what_arrives(data: st.DataObject) -> None:
         assert all(present) if merged.present is None else merged.present.tolist() == present
 
 
-@examples(30)
+@examples(20)
 @given(data=st.data(), is_union=st.booleans())
 def test_codecs_merge_parts_of_any_length_hop_by_hop(data: st.DataObject, is_union: bool) -> None:
     """Lists of unequal length, even empty ones, and cascaded signs, whose result depends on the order."""
@@ -160,7 +160,7 @@ def ends_of(case: Case, network: Any, window: int, ack_every: int, is_charged: b
     return hosts.done_ps, Timed(network, start).timed(messages)
 
 
-@examples(60)
+@examples(30)
 @given(data=st.data())
 def test_every_worker_ends_when_the_programs_of_the_papers_do(data: st.DataObject) -> None:
     """On random trees of switches, with links of any rate, small windows, and merges that take time."""
