@@ -196,6 +196,7 @@ def of_section(network: Network, workers: int, **keys: Any) -> Estimate:
         ({"kind": "torus_2d", "rows": 2}, 2 * 7 / 8, 8),
         ({"kind": "all_gather"}, 7, 7),
         ({"kind": "parameter_server", "servers": 8}, 2 * 7 / 8, 2),
+        ({"kind": "parameter_server"}, 7, 2),  # beside a worker, whose words cross no link
         ({"kind": "in_network", "program": "switchml"}, 1, 1),  # up to the switch, and down
         (
             {"kind": "hierarchical", "group_size": 4, "inner": {"kind": "ring"}, "outer": {"kind": "ring"}},

@@ -198,6 +198,7 @@ def test_lanes_that_do_not_fit_are_refused_in_words(tmp_path: Path, sets: tuple[
 def test_lanes_that_just_fit_run(tmp_path: Path, sets: tuple[str, ...]) -> None:
     result = simulate(tmp_path, *sets, text=SMALL)
     assert set(verdicts(result).values()) == {"pass"}
+    assert metrics(result).get("overflowed_words", 0) == 0  # a full counter beside the sign bit is none
 
 
 @pytest.mark.parametrize(

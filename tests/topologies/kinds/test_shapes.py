@@ -18,7 +18,7 @@ from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
 from netfold.topologies.kinds.fat_tree import FatTree
 from netfold.topologies.kinds.hypercube import Hypercube
-from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import star
@@ -196,6 +196,15 @@ def test_places_survive_json(topology: Topology) -> None:
 
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
     assert again.graph == graph.graph
+
+
+def test_leaf_spines_carry_their_fields() -> None:
+    fields = {"uplink_rate_bps": 20, "uplink_delay_ps": 9, "delay_ps": 5}
+    graph = LeafSpine(leaves=2, spines=1, hosts_per_leaf=1, **fields).graph()
+
+    assert graph.edges["h0", "leaf0"] == {"rate_bps": 10**11, "delay_ps": 5, "buffer_bytes": 2**24}
+    assert graph.edges["leaf1", "spine0"] == {"rate_bps": 20, "delay_ps": 9, "buffer_bytes": 2**24}
+    assert graph.nodes["spine0"]["profile"] == "tofino1"
 
 
 def test_leaf_spine_in_full() -> None:

@@ -13,8 +13,11 @@ from tests.topologies.graphs import LINK
 
 
 def torus(sides: Sequence[int], hosts_each: int = 1, with_coordinates: bool = True) -> nx.Graph:
-    """Switches at the points of a grid, each linked to the next along every side, round the ends."""
+    """Switches at the points of a grid, each linked to the next along every side; hosts s0h0, s0h1 …"""
     graph = fabrics.torus(sides, hosts_each)
+    count = graph.number_of_nodes() * hosts_each // (hosts_each + 1)
+    names = {f"h{number}": f"s{number // hosts_each}h{number % hosts_each}" for number in range(count)}
+    graph = nx.relabel_nodes(graph, names)
     for name in () if with_coordinates else list(graph):
         graph.nodes[name].pop("coordinates", None)
     return graph

@@ -130,7 +130,12 @@ def test_one_worker_is_told_that_there_are_no_groups(tmp_path: Path, outer: str)
 
 @pytest.mark.parametrize(
     ("keys", "sizes"),
-    [("group_size: 4", [4, 4, 2]), ("group_count: 4", [3, 2, 3, 2]), ("group_count: 2", [5, 5])],
+    [
+        ("groups: rack", [4, 4, 2]),
+        ("group_size: 4", [4, 4, 2]),
+        ("group_count: 4", [3, 2, 3, 2]),
+        ("group_count: 2", [5, 5]),
+    ],
 )
 def test_groups_in_rank_order_have_a_size_or_a_count(tmp_path: Path, keys: str, sizes: list[int]) -> None:
     collective = f"{{kind: hierarchical, {keys}, inner: {{kind: ring}}, outer: {{kind: tree}}}}"
