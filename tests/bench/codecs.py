@@ -27,7 +27,7 @@ from netfold.homomorphic.sketch import tables
 from netfold.homomorphic.sketch.forecast import Seen
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
 from netfold.homomorphic.sketch.tiled import layout_of
-from tests.bench import rows, signs, sketches
+from tests.bench import beside
 from tests.bench.rates import BLOCK_ELEMENTS, Load, held, rate
 
 ELEMENTS = 25_000_000  # 100 MB of float32
@@ -198,7 +198,7 @@ def measure_all(elements: int = ELEMENTS) -> tuple[Table, Table]:
     torch.set_num_threads(1)
     source, target = np.ones(elements, np.float32), np.ones(elements, np.float32)
     copy = Load("numpy copyto", lambda a, b: np.copyto(target[a:b], source[a:b]))
-    of_signs = signs.loads(elements)
+    of_signs = beside.sign_loads(elements)
     reading = of_signs[0]
     rates = {load.name: rate(load, elements) for load in (copy, reading)}
     copied, read = rates[copy.name], reading.speed(rates[reading.name])
@@ -216,7 +216,12 @@ def measure_all(elements: int = ELEMENTS) -> tuple[Table, Table]:
             measured.add_row(load.name, density, in_gigabytes, ratio, shared, size, reads)
             return alone
 
-        of_all = [*of_signs, *loads_of_words(elements), *rows.loads(elements), *sketches.loads(elements)]
+        of_all = [
+            *of_signs,
+            *loads_of_words(elements),
+            *beside.row_loads(elements),
+            *beside.sketch_loads(elements),
+        ]
         for load in [copy, *of_all]:
             rates[load.name] = measure(load, "")
         for density in DENSITIES:

@@ -1,20 +1,15 @@
-"""The loads of the codecs do the stated work, whole or divided; `make bench` measures their speed."""
+"""The loads of the benchmarks do exactly the stated work, whole or divided; `make bench` measures speed."""
 
 from __future__ import annotations
-
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
-from netfold.homomorphic.index import bits
 from netfold.homomorphic.kernels.largest import largest
-from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel
+from netfold.homomorphic.message import Merge
 from netfold.homomorphic.sketch.counts import estimate
-from tests.bench import codecs, rates, rows, signs, sketches
+from tests.bench import beside, codecs, loads, nspy, rates, rings
 from tests.reference.systems.count_sketch import Hashes
 
 ELEMENTS = 3 * rates.BLOCK_ELEMENTS + 100
@@ -32,34 +27,9 @@ def test_packing_gives_the_gradient_back(middle: int) -> None:
     assert np.abs(load.decoded - load.gradient).max() <= 2**-28  # half of the step, 16 / 2^31
 
 
-def test_a_peeled_sketch_gives_the_integers_back() -> None:
-    load = codecs.Sparse(ELEMENTS, 0.05)
-    load.sketch(0, ELEMENTS)
-    integers = load.words.copy()
-    load.words[:] = 0
-
-    load.peel(0, ELEMENTS)
-
-    assert integers.tolist() == load.words.tolist()
-    assert not load.is_failed.any()
-
-
-def test_indexes_are_right() -> None:
-    load = codecs.Sparse(ELEMENTS, 0.01)
-    load.write_two_levels(0, ELEMENTS)
-    load.fill_filter(0, ELEMENTS)
-    load.ask_filter(0, 4096)
-    load.ask_filter(4096, ELEMENTS)
-
-    assert bits.count_members(load.index) == np.count_nonzero(load.gradient)
-    assert load.live_words.tolist() == [word for word in load.index.tolist() if word]
-    assert not (load.index & ~load.named).any()
-    assert bits.count_members(load.named) < 1.5 * np.count_nonzero(load.gradient)
-
-
 @pytest.mark.parametrize("middle", [0, 1024, ELEMENTS // 32 * 32])
 def test_signs_are_those_of_gradient_and_residual_and_torch_packs_the_same(middle: int) -> None:
-    load = signs.Signs(ELEMENTS)
+    load = beside.Signs(ELEMENTS)
     load.words[:] = 0
     for begin, end in ((0, middle), (middle, ELEMENTS)):
         load.pack(begin, end)
@@ -105,60 +75,11 @@ def test_a_ratio_is_held_to_its_bar() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("divides_itself", "is_pooled", "threads"),
-    [(True, False, 1), (False, False, 1), (True, True, 2), (False, True, 1)],
-)
-def test_a_load_keeps_to_its_threads(
-    divides_itself: bool, is_pooled: bool, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NETFOLD_THREADS says otherwise, before and after."""
-    monkeypatch.setenv(VARIABLE, "5")
-    seen, calls = set(), []
-
-    def work(begin: int, end: int) -> None:
-        calls.append((begin, end))
-        in_parallel(lambda first, last: seen.add((threading.get_ident(), first, last)), 10)
-
-    load = rates.Load("any", work, False, divides_itself=divides_itself)
-    with ThreadPoolExecutor(2) as pool:
-        rates.rate(load, ELEMENTS, pool if is_pooled else None)
-
-    assert {(first, last) for _, first, last in seen} == ({(0, 10)} if threads == 1 else {(0, 5), (5, 10)})
-    assert len({thread for thread, _, _ in seen}) == threads
-    assert set(calls) == {(0, ELEMENTS)}
-    assert os.environ[VARIABLE] == "5"
-
-
-def test_two_threads_divide_a_divisible_load() -> None:
-    calls = []
-    load = rates.Load("any", lambda begin, end: calls.append((begin, end)))
-    with ThreadPoolExecutor(2) as pool:
-        rates.rate(load, ELEMENTS, pool)
-
-    middle = rates.BLOCK_ELEMENTS
-    assert sorted(calls) == [
-        *[(0, middle)] * rates.REPEATS,
-        (0, ELEMENTS),
-        *[(middle, ELEMENTS)] * rates.REPEATS,
-    ]
-
-
-def test_the_formulation_in_pytorch_keeps_as_many_rows() -> None:
-    tensors = torch.from_numpy(np.random.default_rng(1).standard_normal((500, 64), np.float32))
-
-    scale, signs, kept = rows.in_torch(tensors)
-
-    assert len(kept) == 50
-    assert signs.size == 50 * 64 // 8
-    assert scale > tensors.abs().sum(dim=1).max() / 64
-
-
 def test_sketches_are_those_of_the_formulation_beside_them() -> None:
     """With our buckets and signs, PyTorch's tables, estimates and choice are the same."""
-    load = sketches.Sketches(ELEMENTS)
-    hashes = Hashes(sketches.ROWS, load.columns, 32, 1)
-    places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(sketches.ROWS)]
+    load = beside.Sketches(ELEMENTS)
+    hashes = Hashes(beside.ROWS, load.columns, 32, 1)
+    places = [[hashes.of(row, element) for element in range(ELEMENTS)] for row in range(beside.ROWS)]
     load.buckets[:], load.signs[:] = torch.tensor(places).permute(2, 0, 1)
     load.bincount(0, ELEMENTS)
     gathered = torch.median(torch.gather(load.table, 1, load.buckets) * load.signs, dim=0).values
@@ -168,3 +89,49 @@ def test_sketches_are_those_of_the_formulation_beside_them() -> None:
     assert np.abs(load.table.numpy().ravel() - load.sketch).max() < 1e-5
     assert np.abs(gathered.numpy() - estimates).max() < 1e-5
     assert largest(load.values, load.chosen).tolist() == sorted(chosen.tolist())
+
+
+def test_w1_takes_the_ideal_time_and_two_hops_a_packet() -> None:
+    run = loads.w1(1000)
+
+    assert run.simulated_ms == (1000 * 80_000 + 80_000 + 2 * 10**6) / 1e9
+    assert run.packet_hops == 16_000
+    # Acknowledgements: the 15 full batches of 64, the last packet, two hops each, less what is under way.
+    assert run.packet_hops <= run.events <= run.packet_hops + 2 * 8 * 16
+
+
+def test_w2_takes_six_hops_or_fewer_on_all_hosts() -> None:
+    run, theirs = loads.w2(50, k=4), nspy.w2(50, k=4)
+
+    assert sorted(loads.permutation(16)) == list(range(16))
+    assert all(host != target for host, target in enumerate(loads.permutation(16)))
+    assert run.packet_hops == theirs.packet_hops
+    assert 2 * 16 * 50 < run.packet_hops <= 6 * 16 * 50
+    assert run.packet_hops <= run.events <= run.packet_hops * 1.1
+    # Packets are sent at once or at the rate of the link, and ns.py's first one waits for its own time on it.
+    assert abs(theirs.simulated_ms - run.simulated_ms - 8e-5) < 1e-9
+
+
+def test_w4_sums_every_word_in_two_events_a_packet() -> None:
+    buffers = loads.w4_words(256 * 1000)
+    run = loads.w4(buffers)
+
+    assert run.events == run.packet_hops == 2 * 8 * 1000
+    right = sum(words for words, _ in buffers)
+    assert all(np.array_equal(sums, right) for _, sums in buffers)
+
+
+def test_w3_takes_the_ideal_time_and_a_packet_more_for_each_step() -> None:
+    hosts, words = 8, 8 * 10 * rings.FRAME.elements
+    run, _ = rings.ring(hosts, words)
+
+    assert run.simulated_ms == rings.stored_ms(hosts, words)
+    assert run.packet_hops == 2 * 2 * 7 * 8 * 10
+    assert run.packet_hops <= run.events <= 1.2 * run.packet_hops
+
+
+def test_rings_merge_the_words_of_all() -> None:
+    run, result = rings.ring(5, 1000, times=2, merge=Merge.ADD)
+
+    assert set(result.tolist()) == {15}
+    assert run.packet_hops == 2 * 2 * 2 * 4 * 5

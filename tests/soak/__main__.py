@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.soak.coverage import Coverage
 from tests.soak.draw import draw
+from tests.soak.drawn import Coverage
 from tests.soak.plan import PERIOD
 from tests.soak.play import FINDINGS, FINE, HUNG, LARGE, REFUSED, TRACEBACK, Verdict, play
 

@@ -1,10 +1,12 @@
-"""What one scenario has of the language: its keys, choices, kinds, and the pairs of kinds of its jobs."""
+"""What a scenario has of the language: keys, choices, kinds, and pairs of kinds of its jobs; how often."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from tests.soak.language import (
@@ -20,6 +22,7 @@ from tests.soak.language import (
     kind_of,
     language,
     pair,
+    pairs,
     root,
     words_of,
 )
@@ -154,3 +157,56 @@ class _Seen:
         inner = _Seen(self.has, {})
         for one in item.values() if place.kind == "grid" and isinstance(item, dict) else [item]:
             inner.value(schema, one, Place(name))
+
+
+LEAST = 5  # scenarios of each
+
+
+class Coverage:
+    """Counts over many scenarios."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in wanted()}
+
+    def add(self, scenario: Mapping[str, Any]) -> None:
+        """Count a scenario."""
+        has = units_of(scenario)
+        for name, drawn in (("keys", has.keys), ("words and forms", has.choices), ("kinds", has.kinds)):
+            self.counts[name].update(drawn)
+        self.counts["pairs of kinds"].update(has.pairs)
+
+    def rare(self) -> list[tuple[str, int]]:
+        """What came up in fewer than five scenarios."""
+        return [
+            (name, counts[name])
+            for sort, counts in self.counts.items()
+            for name in wanted()[sort]
+            if counts[name] < LEAST
+        ]
+
+    def table(self, ran: Coverage) -> str:
+        """How much of the language came up at least five times, in all scenarios and in those that ran."""
+        lines = [f"{'of the language':16} {'there are':>10} {'drawn 5 ×':>10} {'ran 5 ×':>10} {'ran':>10}"]
+        for sort, names in wanted().items():
+            drawn, often, once = (
+                sum(counts[name] >= least for name in names)
+                for counts, least in (
+                    (self.counts[sort], LEAST),
+                    (ran.counts[sort], LEAST),
+                    (ran.counts[sort], 1),
+                )
+            )
+            lines.append(f"{sort:16} {len(names):10} {drawn:10} {often:10} {once:10}")
+        return "\n".join(lines)
+
+
+@cache
+def wanted() -> dict[str, list[str]]:
+    """All that has to come up, by sort."""
+    units = language()
+    return {
+        "keys": sorted(units.keys),
+        "words and forms": sorted(units.choices),
+        "kinds": sorted(f"{section}={kind}" for section, kinds in units.kinds.items() for kind in kinds),
+        "pairs of kinds": [pair(*two) for two in pairs()],
+    }

@@ -203,9 +203,7 @@ class _Plan:
                 if is_counted:
                     self._count([*others[-1], *faults[1:]], self._is_refused(others[-1]))
         return Chosen(
-            self._names(rows),
-            tuple(map(self._names, others)),
-            tuple(self.kinds[row][1] for row in faults),
+            self._names(rows), tuple(map(self._names, others)), tuple(self.kinds[row][1] for row in faults)
         )
 
     def _is_refused(self, rows: list[int]) -> bool:

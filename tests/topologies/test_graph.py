@@ -1,4 +1,4 @@
-"""The contract: one test for each property and the whole text of its error."""
+"""The contract: every property of a valid graph, and the whole text of each error."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from netfold.topologies.graph import (
     switches,
     validate,
 )
+from tests.examples import examples
 from tests.topologies.graphs import LINK, pair, topologies
 
-
-def refused(text: str, graph: nx.Graph) -> None:
-    with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
-        validate(graph)
+Change = Callable[[nx.Graph], object]  # in place, or the graph that it returns
 
 
+@examples(30)
 @given(topologies())
 def test_random_graphs_are_valid(graph: nx.Graph) -> None:
     validate(graph)
@@ -49,119 +48,6 @@ def test_order_is_the_order_of_insertion() -> None:
     assert racks(graph) == {"s0": ["h0", "h1"], "a": ["b"]}
 
 
-def test_an_edge_carries_the_link() -> None:
-    assert pair().edges["s0", "h1"] == {"rate_bps": 100 * 10**9, "delay_ps": 10**6, "buffer_bytes": 2**18}
-
-
-@pytest.mark.parametrize(
-    "add", [lambda graph: add_host(graph, "s0"), lambda graph: add_switch(graph, "s0", 1, "plain")]
-)
-def test_a_name_is_used_once(add: Callable[[nx.Graph], None]) -> None:
-    with pytest.raises(
-        TopologyError, match=r"^topology 'pair': there already is a node 's0'; names must be unique$"
-    ):
-        add(pair())
-
-
-def test_a_link_needs_its_nodes() -> None:
-    text = "topology 'pair': cannot link 'h0' and 's1': there is no node 's1'; add it first"
-    with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
-        add_link(pair(), "h0", "s1", LINK)
-
-
-def test_two_nodes_are_linked_once() -> None:
-    text = (
-        "topology 'pair': 's0' and 'h0' are linked already; two nodes have one link each way, "
-        "for more capacity raise its rate_bps"
-    )
-    with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
-        add_link(pair(), "s0", "h0", LINK)
-
-
-@pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
-def test_graph_is_undirected_and_simple(kind: type[nx.Graph]) -> None:
-    text = (
-        f"topology 'pair': is a {kind.__name__}, must be an undirected networkx.Graph; "
-        "one edge already stands for a link each way"
-    )
-    refused(text, kind(pair()))
-
-
-def test_no_node_is_linked_to_itself() -> None:
-    graph = pair()
-    add_link(graph, "s0", "s0", LINK)
-    refused("topology 'pair': node 's0' is linked to itself; remove that link", graph)
-
-
-@pytest.mark.parametrize("name", ["", "a->b", 7, ("s", 0)])
-def test_names_are_strings_without_arrow(name: Any) -> None:
-    graph = nx.relabel_nodes(pair(), {"s0": name})
-    refused(f"topology 'pair': {name!r} cannot name a node; use a non-empty string without '->'", graph)
-
-
-@pytest.mark.parametrize("kind", [None, "router", 1])
-def test_every_node_has_a_kind(kind: Any) -> None:
-    graph = pair()
-    graph.nodes["s0"]["kind"] = kind
-    refused(f"topology 'pair': node 's0': kind is {kind!r}, must be 'host' or 'switch'", graph)
-
-
-@pytest.mark.parametrize(
-    ("name", "tier", "allowed"),
-    [
-        ("h0", 1, "0 for a host"),
-        ("h0", None, "0 for a host"),
-        ("h0", False, "0 for a host"),
-        ("s0", 0, "an int of at least 1 for a switch"),
-        ("s0", None, "an int of at least 1 for a switch"),
-        ("s0", 1.0, "an int of at least 1 for a switch"),
-        ("s0", True, "an int of at least 1 for a switch"),
-    ],
-)
-def test_every_node_has_a_tier(name: str, tier: Any, allowed: str) -> None:
-    graph = pair()
-    graph.nodes[name]["tier"] = tier
-    refused(f"topology 'pair': node {name!r}: tier is {tier!r}, must be {allowed}", graph)
-
-
-@pytest.mark.parametrize(
-    ("name", "profile", "allowed"),
-    [
-        ("h0", "plain", "'' for a host"),
-        ("h0", None, "'' for a host"),
-        ("s0", "", "the name of a switch profile, such as 'plain'"),
-        ("s0", None, "the name of a switch profile, such as 'plain'"),
-    ],
-)
-def test_every_node_has_a_profile(name: str, profile: Any, allowed: str) -> None:
-    graph = pair()
-    graph.nodes[name]["profile"] = profile
-    refused(f"topology 'pair': node {name!r}: profile is {profile!r}, must be {allowed}", graph)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "lowest", "highest"),
-    [
-        ("rate_bps", None, 1, 1_000_000_000_000_000),
-        ("rate_bps", 0, 1, 1_000_000_000_000_000),
-        ("rate_bps", 1e11, 1, 1_000_000_000_000_000),
-        ("rate_bps", "100Gbps", 1, 1_000_000_000_000_000),
-        ("rate_bps", 10**15 + 1, 1, 1_000_000_000_000_000),
-        ("delay_ps", -1, 0, 1_000_000_000_000_000),
-        ("delay_ps", 10**15 + 1, 0, 1_000_000_000_000_000),
-        ("buffer_bytes", 0, 1, 1_099_511_627_776),
-        ("buffer_bytes", True, 1, 1_099_511_627_776),
-    ],
-)
-def test_every_edge_has_numbers_in_range(key: str, value: Any, lowest: int, highest: int) -> None:
-    graph = pair()
-    graph.edges["h0", "s0"][key] = value
-    refused(
-        f"topology 'pair': link 'h0' - 's0': {key} is {value!r}, must be an int from {lowest} to {highest}",
-        graph,
-    )
-
-
 def test_ends_of_the_ranges_are_allowed() -> None:
     graph = pair()
     graph.edges["h0", "s0"].update(rate_bps=1, delay_ps=0, buffer_bytes=1)
@@ -169,45 +55,102 @@ def test_ends_of_the_ranges_are_allowed() -> None:
     validate(graph)
 
 
-def test_there_is_a_host() -> None:
-    graph = pair()
-    graph.remove_nodes_from(["h0", "h1"])
-    refused("topology 'pair': has no host; add at least one and link it to a switch", graph)
+def of_node(name: str, key: str, value: Any, allowed: str) -> tuple[Change, str]:
+    """A node's attribute that is wrong."""
+    text = f"node {name!r}: {key} is {value!r}, must be {allowed}"
+    return lambda graph: graph.nodes[name].update({key: value}), text
 
 
-def test_a_host_has_exactly_one_edge() -> None:
-    graph = pair()
+def of_link(key: str, value: Any, lowest: int, highest: int) -> tuple[Change, str]:
+    """A link's number that is wrong."""
+    text = f"link 'h0' - 's0': {key} is {value!r}, must be an int from {lowest} to {highest}"
+    return lambda graph: graph.edges["h0", "s0"].update({key: value}), text
+
+
+def another_switch(graph: nx.Graph, *links: str) -> None:
     add_switch(graph, "s1", tier=1, profile="plain")
-    add_link(graph, "h1", "s1", LINK)
-    refused(
-        "topology 'pair': host 'h1' has 2 links (to ['s0', 's1']), must have exactly one, to a switch", graph
-    )
-
-    graph.remove_edges_from([("h1", "s0"), ("h1", "s1")])
-    refused("topology 'pair': host 'h1' has 0 links (to []), must have exactly one, to a switch", graph)
+    for host in links:
+        add_link(graph, host, "s1", LINK)
 
 
-def test_a_host_is_linked_to_a_switch() -> None:
-    graph = pair()
+def two_hosts_linked(graph: nx.Graph) -> None:
     graph.remove_node("s0")
     add_link(graph, "h0", "h1", LINK)
-    refused("topology 'pair': host 'h0' is linked to host 'h1', must be linked to a switch", graph)
 
 
-def test_every_node_can_be_reached() -> None:
-    graph = pair()
-    add_switch(graph, "s1", tier=1, profile="plain")
-    refused(
-        "topology 'pair': 1 of 4 nodes cannot be reached from 'h0' ('s1'); link them or remove them", graph
-    )
-
-    for name in ("s2", "s3", "s4"):
+def four_switches_alone(graph: nx.Graph) -> None:
+    for name in ("s1", "s2", "s3", "s4"):
         add_switch(graph, name, tier=1, profile="plain")
-    refused(
-        "topology 'pair': 4 of 7 nodes cannot be reached from 'h0' ('s1', 's2', 's3', …); "
-        "link them or remove them",
-        graph,
-    )
+
+
+A_TIER, A_PROFILE = "an int of at least 1 for a switch", "the name of a switch profile, such as 'plain'"
+REFUSED: list[tuple[Change, str]] = [
+    (lambda graph: add_host(graph, "s0"), "there already is a node 's0'; names must be unique"),
+    (lambda graph: add_switch(graph, "s0", 1, "x"), "there already is a node 's0'; names must be unique"),
+    (
+        lambda graph: add_link(graph, "h0", "s1", LINK),
+        "cannot link 'h0' and 's1': there is no node 's1'; add it first",
+    ),
+    (
+        lambda graph: add_link(graph, "s0", "h0", LINK),
+        "'s0' and 'h0' are linked already; two nodes have one link each way, "
+        "for more capacity raise its rate_bps",
+    ),
+    *(
+        (
+            kind,
+            f"is a {kind.__name__}, must be an undirected networkx.Graph; "
+            "one edge already stands for a link each way",
+        )
+        for kind in (nx.DiGraph, nx.MultiGraph)
+    ),
+    (lambda graph: add_link(graph, "s0", "s0", LINK), "node 's0' is linked to itself; remove that link"),
+    *(
+        (
+            lambda graph, name=name: nx.relabel_nodes(graph, {"s0": name}),  # type: ignore[misc]
+            f"{name!r} cannot name a node; use a non-empty string without '->'",
+        )
+        for name in ("", "a->b", 7)
+    ),
+    *(of_node("s0", "kind", kind, "'host' or 'switch'") for kind in (None, "router", 1)),
+    *(of_node("h0", "tier", tier, "0 for a host") for tier in (1, None, False)),
+    *(of_node("s0", "tier", tier, A_TIER) for tier in (0, None, 1.0, True)),
+    of_node("h0", "profile", "plain", "'' for a host"),
+    *(of_node("s0", "profile", profile, A_PROFILE) for profile in ("", None)),
+    *(of_link("rate_bps", rate, 1, 10**15) for rate in (None, 0, 1e11, "100Gbps", 10**15 + 1)),
+    *(of_link("delay_ps", delay, 0, 10**15) for delay in (-1, 10**15 + 1)),
+    *(of_link("buffer_bytes", size, 1, 2**40) for size in (0, True)),
+    (
+        lambda graph: graph.remove_nodes_from(["h0", "h1"]),
+        "has no host; add at least one and link it to a switch",
+    ),
+    (
+        lambda graph: another_switch(graph, "h1"),
+        "host 'h1' has 2 links (to ['s0', 's1']), must have exactly one, to a switch",
+    ),
+    (
+        lambda graph: graph.remove_edge("h1", "s0"),
+        "host 'h1' has 0 links (to []), must have exactly one, to a switch",
+    ),
+    (two_hosts_linked, "host 'h0' is linked to host 'h1', must be linked to a switch"),
+    (another_switch, "1 of 4 nodes cannot be reached from 'h0' ('s1'); link them or remove them"),
+    (
+        four_switches_alone,
+        "4 of 7 nodes cannot be reached from 'h0' ('s1', 's2', 's3', …); link them or remove them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), REFUSED)
+def test_a_graph_that_breaks_the_contract_is_refused(change: Change, text: str) -> None:
+    def changed() -> nx.Graph:
+        graph = pair()
+        found = change(graph)
+        return found if isinstance(found, nx.Graph) else graph
+
+    whole = re.escape(f"topology 'pair': {text}")
+    with pytest.raises(TopologyError, match=f"^{whole}$"):
+        validate(changed())
 
 
 @pytest.mark.parametrize(

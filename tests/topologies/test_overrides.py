@@ -35,13 +35,6 @@ def rates(changed: nx.Graph) -> dict[str, int]:
         ("spine?-leaf1", {"leaf1-spine0", "leaf1-spine1"}),
         ("h[01]-*", {"h0-leaf0", "h1-leaf0"}),
         ("h3-leaf1", {"h3-leaf1"}),
-        (
-            "*-*",
-            {
-                *(f"leaf{a}-spine{b}" for a in (0, 1) for b in (0, 1)),
-                *(f"h{i}-leaf{i // 2}" for i in range(4)),
-            },
-        ),
     ],
 )
 def test_a_pattern_selects_links_from_either_end(pattern: str, changed: set[str]) -> None:
@@ -82,7 +75,6 @@ def test_profiles_of_a_tier() -> None:
             "links are called: h*-leaf*, leaf*-spine*",
         ),
         ("Leaf0-spine0", "no link matches 'Leaf0-spine0'; did you mean"),  # case counts
-        ("leaf0-spine2", "no link matches 'leaf0-spine2'; did you mean"),
         ("leaf0", "no link matches 'leaf0'; "),  # the whole name
         ("xyz", "no link matches 'xyz'; links are called: h*-leaf*, leaf*-spine*"),
     ],

@@ -84,7 +84,6 @@ class Hosts:
         self.arrived: dict[tuple[int, Any], Any] = {}
         self.waiting: dict[tuple[int, Any], Program] = {}
         self.lanes: defaultdict[Any, _Lane] = defaultdict(_Lane)
-        self.sent_words: defaultdict[int, int] = defaultdict(int)  # by worker
         self.done_ps: dict[int, int] = {}
         self.results: dict[int, list[tuple[Share, Any]]] = defaultdict(list)
         self._running: defaultdict[int, int] = defaultdict(int)
@@ -113,9 +112,7 @@ class Hosts:
         self, source: int, target: int, name: tuple[Any, ...], share: Share, value: Any, lane: Any = None
     ) -> None:
         """Send a share; messages of one lane share a window."""
-        words = share.words(self.size)
-        self.sent_words[source] += words
-        sizes = self.wire.sizes(words)
+        sizes = self.wire.sizes(share.words(self.size))
 
         def open_() -> None:
             _Message(self, source, target, sizes, delivered)

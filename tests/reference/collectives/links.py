@@ -37,7 +37,6 @@ class Link:
     is_busy: bool = False
     acks: deque[tuple[Packet, int]] = field(default_factory=deque)
     data: deque[tuple[Packet, int]] = field(default_factory=deque)
-    sent_bytes: int = 0
 
 
 class Links:
@@ -58,7 +57,6 @@ class Links:
         """Put a packet on the next link of its way."""
         link = self.links[packet.links[packet.hop]]
         (link.acks if packet.is_ack else link.data).append((packet, next(self._orders)))
-        link.sent_bytes += packet.size_bytes
         self._begin(link)
 
     def run(self) -> int:

@@ -36,20 +36,10 @@ def test_links_of_workers(tmp_path: Path) -> None:
     no_help(found, bounds_of(tmp_path, "collective.slots=1024"))
 
 
-def test_all_links_are_counted_that_are_as_busy(tmp_path: Path) -> None:
-    """Each of the 2 · 32 links carries the packets once: more links than a sample lists."""
-    many = ("topology.hosts=32", "workers=32")
-    found = bounds_of(tmp_path, *many)
-
-    assert (found.first["cause"], found.first["where"], found.first["alike"]) == ("link", "h0->s0", 63)
-    assert found.first["following"] == ""
-    helps(found, bounds_of(tmp_path, *many, "topology.rate=200Gbps"), found.first["faster"], 0.05)
-
-
 def test_racks_without_oversubscription_are_bound_by_all_their_links(tmp_path: Path) -> None:
     """Four racks of 8: each way, a packet goes over every link of a host and every link of a leaf once."""
     racks = "topology={kind: leaf_spine, leaves: 4, spines: 1, hosts_per_leaf: 8, switch: ideal, "
-    even = ("workers=32", "workload.elements=400000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
+    even = ("workers=32", "workload.elements=100000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
     found = bounds_of(tmp_path, *even)
 
     assert found.first["alike"] == 2 * 32 + 2 * 4 - 1
@@ -85,20 +75,6 @@ def test_the_link_of_a_parameter_server(tmp_path: Path) -> None:
     assert max(part["hosts"] for part in found.parts if part["where"] == found.first["where"]) in (1, 3)
 
 
-def test_incast(tmp_path: Path) -> None:
-    """Only the way into the server's host is slow: all packets of three workers go through it."""
-    found = bounds_of(
-        tmp_path,
-        *("workers=3", "codec={kind: none}", "collective={kind: parameter_server, frame: udp-256}"),
-        "faults=[{kind: link_rate, links: [s0->h3], at: 0ps, rate: 10Gbps}]",
-    )
-
-    assert (found.first["cause"], found.first["where"], found.first["alike"]) == ("link", "s0->h3", 0)
-    assert found.first["share"] > 0.95
-    assert found.first["hosts"] == 3  # share it
-    assert found.time_us > 3 * 100_000 * 4 * 8e-4
-
-
 def test_few_slots(tmp_path: Path) -> None:
     """8 packets each round trip of 2.05 us: no link is busy for more than 8 · 26.56 ns of it."""
     few = bounds_of(tmp_path, "collective.slots=8")
@@ -110,20 +86,9 @@ def test_few_slots(tmp_path: Path) -> None:
     no_help(few, bounds_of(tmp_path, "collective.slots=8", "topology.rate=400Gbps"), 0.07)
 
 
-def test_few_packets_in_flight_between_hosts(tmp_path: Path) -> None:
-    """A ring whose connections hold 2 packets: chunks of 64 KiB are sent two packets a round trip."""
-    ring = ("codec={kind: none}", "collective={kind: ring, frame: udp-256, window: 2, ack_every: 1}")
-    found = bounds_of(tmp_path, *ring)
-
-    assert found.first["cause"] == "window"
-    wider = bounds_of(tmp_path, *ring, "collective.window=4")
-    assert found.time_us / wider.time_us == pytest.approx(2, rel=0.1)
-    no_help(found, bounds_of(tmp_path, *ring, "topology.rate=400Gbps"), 0.1)
-
-
-@pytest.mark.parametrize("rate", [10, 25])
-def test_loopback_port(tmp_path: Path, rate: int) -> None:
-    """Each result passes the loopback port once, 332 B at a tenth or a quarter of the links' rate."""
+def test_loopback_port(tmp_path: Path) -> None:
+    """Each result passes the loopback port once, 332 B at a quarter of the links' rate."""
+    rate = 25
 
     def slow(loopback: int, links: int = 100) -> Found:
         profile = f"profiles=[{{name: slow, like: tofino1, loopback_rate: {loopback}Gbps}}]"
@@ -146,14 +111,6 @@ def test_timers(tmp_path: Path) -> None:
     assert found.first["share"] == pytest.approx(5000 / found.time_us, abs=0.01)
     helps(found, bounds_of(tmp_path, *lost, "collective.timeout=2.5ms"), found.first["faster"])
     no_help(found, bounds_of(tmp_path, *lost, "collective.timeout=5ms", "topology.rate=400Gbps"))
-
-
-def test_timers_of_messages_between_hosts(tmp_path: Path) -> None:
-    lost = ("faults=[{kind: loss, rate: 100%, until: 1us}]", "workload.elements=10000", "codec={kind: none}")
-    found = bounds_of(tmp_path, *lost, "collective={kind: ring, timeout: 5ms}")
-
-    assert found.first["cause"] == "timer"
-    assert found.first["share"] == pytest.approx(5000 / found.time_us, abs=0.01)
 
 
 def test_latency_of_a_small_message_around_a_large_ring(tmp_path: Path) -> None:
@@ -253,14 +210,13 @@ def test_two_that_are_close(tmp_path: Path) -> None:
     assert {part["cause"] for part in found.parts[:3]} == {"device", "link"}
 
 
-@pytest.mark.parametrize("kind", ["ring", "halving_doubling"])
-@pytest.mark.parametrize("workers", [8, 32])
+@pytest.mark.parametrize(("kind", "workers"), [("ring", 8), ("halving_doubling", 32)])
 def test_merging_is_not_taken_for_latency(tmp_path: Path, kind: str, workers: int) -> None:
     """Each worker merges all but one n-th of the words: 12 B a word, at 5 Gbps, while nothing is sent."""
     slow = "device={kind: fixed, forward: 0ps, backward: 0ps, memory_rate: 5Gbps}"
-    sets = (f"topology.hosts={workers}", f"workers={workers}", "workload.elements=1000000", slow)
+    sets = (f"topology.hosts={workers}", f"workers={workers}", "workload.elements=200000", slow)
     found = bounds_of(tmp_path, *sets, "codec={kind: none}", f"collective={{kind: {kind}}}")
 
-    merging_us = (1 - 1 / workers) * 1e6 * 12 * 8 / 5e9 * 1e6
+    merging_us = (1 - 1 / workers) * 2e5 * 12 * 8 / 5e9 * 1e6
     assert found.share("merging") * found.time_us == pytest.approx(merging_us, rel=0.02)
     assert found.share("latency") < 0.02

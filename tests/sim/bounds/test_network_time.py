@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 import simpy
@@ -203,13 +200,6 @@ def test_busy_times_add_up_to_those_of_the_links() -> None:
         assert found.busy_ps[found.links == link].sum() == counters["busy_ps"]
 
 
-def test_hosts_are_counted_on_the_links_that_carry_their_packets() -> None:
-    run = Aggregation(64_000, 64, is_sampled=True)
-    names = run.engine.network.link_names
-
-    assert dict(zip(names, run.sampler.samples().sharing.tolist(), strict=True)) == dict.fromkeys(names, 1)
-
-
 def test_units_of_lost_packets_are_dead_until_their_timers() -> None:
     """All is lost at first: two units of each worker wait until the timer, one sample of all that time."""
     run = Aggregation(128, 2, is_sampled=True, loss=0.9)
@@ -220,10 +210,3 @@ def test_units_of_lost_packets_are_dead_until_their_timers() -> None:
     outstanding, dead = found.waiting[longest, 0, :2]
     assert dead == outstanding > 0
     assert found.is_empty[longest]
-
-
-def test_no_samples(tmp_path: Path) -> None:
-    found = split(replace(Samples.none(9), sharing=np.zeros(9, np.int32)), (0, TEN))
-
-    assert found.covered_ps.size == 0
-    assert found.next_busiest([]) == -1

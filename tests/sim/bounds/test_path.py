@@ -36,17 +36,6 @@ def times(pieces: list[Piece]) -> Counter[tuple[str, int, str]]:
     return found
 
 
-def test_a_round_of_two_equal_workers() -> None:
-    own = [("encode", 0, 10), ("network", 10, 50), ("decode", 50, 55)]
-    found = critical_path([a_round(0, 0, 55)], phases(0, 0, *own) + phases(1, 0, *own))
-
-    assert times(found) == {
-        ("device", -1, "encode"): 10,
-        ("network", -1, ""): 40,
-        ("device", -1, "decode"): 5,
-    }
-
-
 def test_the_network_begins_with_the_last_worker_and_what_it_takes_longer_is_a_stragglers() -> None:
     """Workers encode for 10, 10 and 30: until 30 the straggler's 20 beyond the median count."""
     found = critical_path(

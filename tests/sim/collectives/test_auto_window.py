@@ -53,8 +53,7 @@ def test_each_of_parallel_trees_gets_a_window_of_what_it_may_send(tmp_path: Path
     assert [tree.slots_count for tree in trees] == [-(-round(TRIP_NS + UDP_NS) // round(2 * UDP_NS)) + 1] * 2
 
 
-@pytest.mark.parametrize("delay", ["0us", "200ns", "1us", "10us"])
-@pytest.mark.parametrize("frame", ["udp-256", "roce-1024"])
+@pytest.mark.parametrize(("frame", "delay"), [("udp-256", "0us"), ("udp-256", "10us"), ("roce-1024", "1us")])
 def test_with_auto_no_link_rests(tmp_path: Path, frame: str, delay: str) -> None:
     """The workers' links carry packet after packet: no window is faster, and half of it is slower."""
     sets = (f"collective.frame={frame}", f"topology.delay={delay}")
@@ -89,17 +88,9 @@ def test_programs_reach_the_rate_of_their_packets(
     tmp_path: Path, more: tuple[str, ...], words: int, wire: int, share: float
 ) -> None:
     """Of 100 Gbps, the words of each packet on the wire; with ATP's 100 slots it is less than half."""
-    time_us = measure(tmp_path, *more, "workload.elements=3000000", text=STAR)["aggregation_time_us"]
+    time_us = measure(tmp_path, *more, "workload.elements=1000000", text=STAR)["aggregation_time_us"]
 
-    assert 3e6 / time_us > share * 100e3 * words / (8 * wire)
-
-
-def test_scaled_integers_lead_by_one_window_of_exponents(tmp_path: Path) -> None:
-    """1 M elements at 100 Gbps: 346 us on the wire, and at most 4 % for exponents and the round trip."""
-    sets = ("codec={kind: fixed_point}", "collective.frame=roce-1024", "workload.elements=1000000")
-    sets = (*sets, "topology.delay=500ns", "topology.switch=tofino1")
-
-    assert measure(tmp_path, *sets, text=STAR)["aggregation_time_us"] < 360
+    assert 1e6 / time_us > share * 100e3 * words / (8 * wire)
 
 
 def test_a_switch_that_holds_fewer_gives_what_it_has(tmp_path: Path) -> None:
@@ -157,19 +148,23 @@ def test_released_timeouts_are_those_of_the_clients(tmp_path: Path) -> None:
     assert not any(one.waits_for_loss for one in plans.values())
 
 
-@pytest.mark.parametrize("value", ["never", "-1us", "5"])
-def test_a_timeout_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ScenarioError, match="or auto or released"):
-        plan(tmp_path, f"collective.timeout={value!r}", text=STAR)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("collective.timeout='-1us'", "or auto or released"),
+        ("collective={kind: ring, timeout: released}", "cannot read 'released' as a time"),
+    ],
+)
+def test_a_timeout_that_is_none_is_refused(tmp_path: Path, change: str, told: str) -> None:
+    with pytest.raises(ScenarioError, match=told):
+        plan(tmp_path, change, text=STAR)
 
 
-def test_between_hosts_there_is_nothing_released(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="cannot read 'released' as a time"):
-        plan(tmp_path, "collective={kind: ring, timeout: released}", text=STAR)
-
-
-@pytest.mark.parametrize("fault", [LATE, PAUSED, SLOWER], ids=["late", "paused", "slower"])
-@pytest.mark.parametrize("collective", PROGRAMS, ids=["udp", "roce", "atp", "timed", "ring", "server"])
+@pytest.mark.parametrize(
+    ("collective", "fault"),
+    list(zip(PROGRAMS, (LATE, PAUSED, SLOWER) * 2, strict=True)),
+    ids=["udp", "roce", "atp", "timed", "ring", "server"],
+)
 def test_nothing_is_sent_again_without_loss(tmp_path: Path, collective: str, fault: str) -> None:
     """Whoever is late, and however slow a link becomes: more than a hundred timeouts."""
     found = measure(
@@ -184,10 +179,7 @@ def test_nothing_is_sent_again_without_loss(tmp_path: Path, collective: str, fau
     assert found["packets_retransmitted"] == found["packets_lost"] == 0
 
 
-@pytest.mark.parametrize("hosts", ["rdma", "kernel_tcp"])
-def test_jobs_that_share_links_and_hosts_that_take_time_send_nothing_again(
-    tmp_path: Path, hosts: str
-) -> None:
+def test_jobs_that_share_links_and_hosts_that_take_time_send_nothing_again(tmp_path: Path) -> None:
     """Four jobs over one link of 10 Gbps between racks, each with an idle network in mind."""
     names = ", ".join(f"{{name: j{number}, workers: 4}}" for number in range(4))
     shape = "leaves: 2, spines: 1, hosts_per_leaf: 8, rate: 100Gbps, uplink_rate: 10Gbps, switch: ideal"
@@ -196,13 +188,13 @@ def test_jobs_that_share_links_and_hosts_that_take_time_send_nothing_again(
         "workers={count: 4, placement: spread}",
         f"jobs=[{names}]",
     )
-    sets = (*sets, f"hosts={{kind: {hosts}}}", "collective.switch=spine0", "workload.elements=50000")
+    sets = (*sets, "hosts={kind: kernel_tcp}", "collective.switch=spine0", "workload.elements=50000")
     facts = simulate(tmp_path, *sets, text=STAR).facts
 
     assert [one.packets_retransmitted for one in facts.values()] == [0] * 4
 
 
-@pytest.mark.parametrize("collective", PROGRAMS[:3], ids=["udp", "roce", "atp"])
+@pytest.mark.parametrize("collective", PROGRAMS[1:3], ids=["roce", "atp"])
 def test_a_loss_costs_round_trips_not_milliseconds(tmp_path: Path, collective: str) -> None:
     sets = (collective, "topology.switch=tofino1", "workload.elements=100000")
     losses = "faults=[{kind: loss, rate: 0.1%}]"

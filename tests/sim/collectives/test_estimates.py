@@ -1,27 +1,34 @@
-"""The estimated time of an all-reduce, against closed forms computed here by hand."""
+"""The estimated time of an all-reduce, against closed forms by hand, and below the time of runs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.estimate import Estimate, longest_ways_ps
 from netfold.sim.collectives.estimates import estimates
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.errors import NetfoldError
+from netfold.sim.scenario.models import AnyCollectiveSection
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
+from tests.reference.collectives.programs import Kind
+from tests.sim.collectives.schedules.cases import exchanged, flat
+from tests.sim.exchanges import FRAME, messages_of
+from tests.sim.scenes import small_star
 from tests.topologies.graphs import GBPS
 
 M = 10**8  # bytes of a gradient
@@ -37,30 +44,6 @@ def best(graph: nx.Graph, kind: str, size_bytes: int = M, workers: int | None = 
 
 BIT_S = 8 / 100e9  # seconds of a byte at 100 Gb/s
 WAY_S = 2e-6  # from host to host on a star: two links of 1 us
-
-
-@pytest.mark.parametrize("workers", [2, 3, 8, 64])
-def test_ring_on_a_star(workers: int) -> None:
-    found = best(star(workers, LINK), "ring")
-    steps = 2 * (workers - 1)
-
-    assert found.seconds == pytest.approx(steps * (M / workers * BIT_S + WAY_S), rel=1e-9)
-    assert found.latency_s == pytest.approx(steps * WAY_S, rel=1e-9)
-    assert found.link == "h0->s0"
-
-
-@pytest.mark.parametrize(("workers", "rows", "columns"), [(16, 4, 4), (12, 3, 4), (64, 8, 8)])
-def test_torus_on_a_star(workers: int, rows: int, columns: int) -> None:
-    """In rows 2 (C − 1) steps of M / C, in columns 2 (R − 1) steps of M / (R C)."""
-    found = best(star(workers, LINK), "torus_2d")
-    steps = 2 * (columns - 1) + 2 * (rows - 1)
-    moved = 2 * (columns - 1) / columns + 2 * (rows - 1) / (rows * columns)
-
-    assert found.seconds == pytest.approx(moved * M * BIT_S + steps * WAY_S, rel=1e-9)
-
-
-def test_all_gather_on_a_star() -> None:
-    assert best(star(8, LINK), "all_gather").seconds == pytest.approx(7 * (M * BIT_S + WAY_S), rel=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "trips"), [("ring", 14), ("all_gather", 7)])
@@ -79,7 +62,7 @@ def test_a_ring_waits_for_its_long_ways_once_a_round(kind: str, trips: int) -> N
     assert kind != "ring" or found.seconds < 178e-6
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+@pytest.mark.parametrize("workers", [3, 8])
 def test_a_tree_waits_for_its_longest_way_up_and_down(workers: int) -> None:
     """Every worker has a way of its own length to the switch; ways are walked here parent by parent."""
     graph = star(workers, LINK)
@@ -100,7 +83,7 @@ def test_a_tree_waits_for_its_longest_way_up_and_down(workers: int) -> None:
     assert best(graph, "tree").latency_s == pytest.approx(longest_s, rel=1e-9)
 
 
-@examples(100)
+@examples(60)
 @given(st.data())
 def test_the_longest_way_is_that_of_some_word(data: st.DataObject) -> None:
     """Where each sends to one other; walked here pair by pair."""
@@ -119,22 +102,6 @@ def test_the_longest_way_is_that_of_some_word(data: st.DataObject) -> None:
         return total
 
     assert longest_ways_ps(pairs, delays, trips) == max(map(walked, senders))
-
-
-def test_one_parameter_server_receives_everything() -> None:
-    """Its own host's words cross no link: n − 1 messages in, and n − 1 results out at the same time."""
-    found = best(star(8, LINK), "parameter_server")
-
-    assert found.seconds == pytest.approx(7 * M * BIT_S + 2 * WAY_S, rel=1e-9)
-    assert found.link in ("h0->s0", "s0->h0")
-
-
-@pytest.mark.parametrize("workers", [2, 8, 512])
-def test_in_network_does_not_grow_with_workers(workers: int) -> None:
-    found = best(star(workers, LINK, profile="tofino1"), "in_network")
-
-    assert found.seconds == pytest.approx(M * BIT_S + WAY_S, rel=1e-9)
-    assert found.link == "h0->s0"
 
 
 def racks(leaf: str, spine: str, uplink_bps: int = 100 * GBPS) -> nx.Graph:
@@ -162,16 +129,6 @@ def test_switches_that_cannot_add_up_pass_every_stream_on(
     assert found.busy_s == pytest.approx(8 * M / streams_at_bps, rel=1e-9)
     assert found.latency_s in (pytest.approx(4e-6), pytest.approx(6e-6), pytest.approx(2e-6))
     assert link in (None, found.link)
-
-
-def test_a_slow_host_limits_everything() -> None:
-    graph = star(8, LINK, profile="tofino1")
-    graph.edges["h5", "s0"]["rate_bps"] = 10 * GBPS
-    network = compile_network(graph)
-
-    for kind, found in estimates(network, range(8), M).items():
-        assert isinstance(found, Estimate)
-        assert found.link in ("h5->s0", "s0->h5"), kind
 
 
 def test_no_switch_that_adds_up_is_a_reason_and_comes_last() -> None:
@@ -204,7 +161,7 @@ def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.
     assert seconds == {"needing, third": 1 / 3, "needing, half": 1 / 2}
 
 
-@examples(30)
+@examples(8)
 @given(st.integers(2, 12), st.integers(4, 10**8))
 def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
     network: Network = compile_network(leaf_spine(3, 2, 4, LINK, LINK, profile="tofino1"))
@@ -218,8 +175,79 @@ def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
     }
 
 
-def test_defaults_that_nobody_chose_are_named() -> None:
-    """A hierarchy has no default: the one that is estimated says what its groups and parts are."""
-    (name,) = (name for name in estimates(compile_network(star(4, LINK)), range(4), M) if "hier" in name)
+WORDS = 10**8 // 4
 
-    assert name == "hierarchical, group_size 2, inner ring, outer halving_doubling"
+
+def of_section(network: Network, workers: int, **keys: Any) -> Estimate:
+    section = TypeAdapter(AnyCollectiveSection).validate_python(keys)
+    found = COLLECTIVES[section.kind].estimate
+    assert found is not None
+    return found(section, network, range(workers), WORDS, 0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shares", "ways"),
+    [
+        ({"kind": "ring"}, 2 * 7 / 8, 14),
+        ({"kind": "ring", "channels": 2}, 2 * 7 / 8, 14),
+        ({"kind": "halving_doubling"}, 2 * 7 / 8, 6),
+        ({"kind": "tree"}, 2, 6),
+        ({"kind": "tree", "trees": 1}, 3, 6),
+        ({"kind": "torus_2d", "rows": 2}, 2 * 7 / 8, 8),
+        ({"kind": "all_gather"}, 7, 7),
+        ({"kind": "parameter_server", "servers": 8}, 2 * 7 / 8, 2),
+        ({"kind": "parameter_server"}, 7, 2),  # beside a worker, whose words cross no link
+        ({"kind": "in_network", "program": "switchml"}, 1, 1),  # up to the switch, and down
+        (
+            {"kind": "hierarchical", "group_size": 4, "inner": {"kind": "ring"}, "outer": {"kind": "ring"}},
+            2 * 7 / 8,
+            8,
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_on_a_star_it_is_the_closed_form(keys: dict[str, Any], shares: float, ways: int) -> None:
+    """The ideal ring of 100 MB over 8 workers takes 14.028 ms: 14 segment times and 14 times 2 us."""
+    found = of_section(compile_network(star(8, LINK, "ideal")), 8, **keys)
+
+    assert found.busy_s == pytest.approx(shares * 32 * WORDS / LINK.rate_bps)
+    assert found.latency_s == pytest.approx(ways * WAY_S)
+    assert found.seconds == pytest.approx(found.busy_s + found.latency_s)
+    if keys == {"kind": "ring"}:
+        assert found.seconds == pytest.approx(14.028e-3)
+
+
+def test_a_thin_uplink_bounds_what_crosses_it() -> None:
+    """Two racks of four with one uplink at a tenth of a host's rate."""
+    thin = LinkSpec(LINK.rate_bps // 10, LINK.delay_ps, LINK.buffer_bytes)
+    network = compile_network(leaf_spine(2, 1, 4, LINK, thin, "ideal"))
+    whole = 32 * WORDS / (LINK.rate_bps // 10)
+    ring = {"kind": "ring"}
+    for keys, share in (
+        (ring, 2 * 7 / 8),
+        ({"kind": "hierarchical", "inner": ring, "outer": ring}, 1.0),  # 2 (1 − 1 / 2) · M / 4, four times
+        ({"kind": "hierarchical", "inner": {"kind": "tree"}, "outer": ring}, 1.0),
+        ({"kind": "in_network", "program": "switchml"}, 1.0),
+    ):
+        found = of_section(network, 8, **keys)
+        assert "leaf" in found.link
+        assert "spine" in found.link
+        assert found.busy_s == pytest.approx(share * whole)
+
+
+@pytest.mark.parametrize("kind", ["ring", "halving_doubling", "tree"])
+def test_no_run_is_faster(kind: str) -> None:
+    case = flat(Kind(kind), 8, 8 * 50 * FRAME.elements)
+    section = TypeAdapter(AnyCollectiveSection).validate_python({"kind": kind})
+    found = COLLECTIVES[kind].estimate
+    assert found is not None
+    bound = found(section, small_star(8), range(8), case.size, 0)
+
+    end_ps = exchanged(case, small_star(8), messages_of(Merge.ADD, 8, case.size)).end_ps
+    headers = FRAME.overhead_bytes / (4 * FRAME.elements)
+    assert bound.seconds * 1e12 < end_ps < 2 * (1 + headers) * bound.seconds * 1e12 + 1e8
+
+
+def test_one_worker_needs_no_time() -> None:
+    for kind in ("ring", "halving_doubling", "tree"):
+        assert of_section(small_star(2), 1, kind=kind).seconds == 0

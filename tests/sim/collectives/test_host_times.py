@@ -1,16 +1,20 @@
-"""Times of collectives between hosts on an idle star against closed forms; times of devices."""
+"""Times of collectives between hosts on an idle star against closed forms, and what codecs are told."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from netfold.homomorphic.carrier import MessageSize
-from netfold.homomorphic.message import Merge, Message
+from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
-from netfold.sim.collectives.between_hosts import carrier_of, pace_of, traffic_of
+from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, pace_of, traffic_of
+from netfold.sim.collectives.in_network.carrier import WindowCarrier
 from netfold.sim.collectives.parameter_server.spec import steps_of
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
+from netfold.sim.engine.interface import Frame
+from netfold.sim.plan.frames import frames
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
@@ -37,17 +41,6 @@ def test_one_chunk_goes_round_hop_by_hop(workers: int, packets: int) -> None:
     assert (workers - 1) * hop_ps + (workers - 2) * ACK_PS == found
 
 
-@pytest.mark.parametrize("workers", [2, 4, 7])
-def test_a_message_without_words_is_a_header(workers: int) -> None:
-    """Each but the first leaves behind an ACK, and waits at the switch until another one has left there."""
-    empty = [Message(np.empty(0, np.uint32), Merge.GATHER, "x") for _ in range(workers)]
-    found = Exchanged(small_star(workers), gathering(workers)).run([[(one,)] for one in empty])
-
-    header_ps = FRAME.overhead_bytes * BYTE_PS
-    hop_ps = 2 * header_ps + 2 * DELAY_PS
-    assert (workers - 1) * hop_ps + (workers - 2) * (2 * ACK_PS - header_ps) == found.end_ps
-
-
 @pytest.mark.parametrize(("workers", "packets", "chunk"), [(2, 100, 10), (5, 2000, 50), (4, 4000, 50)])
 def test_long_messages_keep_every_link_of_an_all_gather_busy(workers: int, packets: int, chunk: int) -> None:
     """A link carries n − 1 messages back to back, and at most as many ACKs as chunks."""
@@ -57,16 +50,6 @@ def test_long_messages_keep_every_link_of_an_all_gather_busy(workers: int, packe
     busy_ps = (workers - 1) * packets * PACKET_PS + PACKET_PS + 2 * DELAY_PS
     acks_ps = (workers - 1) * -(-packets // chunk) * ACK_PS
     assert busy_ps <= found <= busy_ps + acks_ps
-
-
-def test_chunks_are_what_makes_an_all_gather_fast() -> None:
-    """In one piece every message waits for itself at every hop."""
-    workers, packets = 5, 400
-    pieces, whole = (
-        time_ps(gathering(workers, chunk_words=chunk * FRAME.elements), workers, packets)
-        for chunk in (50, packets)
-    )
-    assert 1.2 * pieces < whole
 
 
 @pytest.mark.parametrize(("workers", "packets", "chunk"), [(1, 1, 1), (2, 1, 1), (2, 4, 4), (4, 2000, 50)])
@@ -93,19 +76,6 @@ def test_servers_share_the_words(workers: int, servers: int) -> None:
     most = max(workers, servers) / servers * packets + workers * chunk / min(workers, servers)
     busy_ps = most * PACKET_PS + 2 * PACKET_PS + 4 * DELAY_PS
     assert busy_ps <= found <= 1.06 * busy_ps
-
-
-@pytest.mark.parametrize("workers", [4, 8])
-def test_as_many_servers_as_workers_beside_them_come_close_to_the_bound_of_a_ring(workers: int) -> None:
-    """2 (n − 1) / n of a message leave every host, as on a ring (Patarasuk and Yuan, 2009)."""
-    packets = 1000 * workers
-    start = serving(workers, workers, beside=True, chunk_words=50 * FRAME.elements, ack_every=50)
-    found = time_ps(start, workers, packets)
-    around = time_ps(ring(workers, FRAME, ack_every=50), workers, packets)
-
-    bound_ps = 2 * (workers - 1) / workers * packets * PACKET_PS
-    assert bound_ps <= found <= 1.08 * bound_ps
-    assert found < around  # which waits at every hop for a whole segment
 
 
 def test_the_closed_forms_say_so_too() -> None:
@@ -147,16 +117,6 @@ def test_every_worker_of_an_all_gather_is_charged_for_merging_all() -> None:
     assert free + (workers - 1) * 3 * 4 * size * 1000 == charged
 
 
-def test_servers_beside_workers_share_their_links() -> None:
-    """What its own worker sends and receives passes no link."""
-    workers, packets = 4, 2000
-    own = time_ps(serving(workers, 1), workers, packets, workers + 1)
-    beside = time_ps(serving(workers, 1, beside=True), workers, packets)
-
-    # Beside a worker, n − 1 messages instead of n pass the server's link in each direction.
-    assert beside == pytest.approx(own * (workers - 1) / workers, rel=0.03)
-
-
 @pytest.mark.parametrize("packets", [1, 4000])
 @pytest.mark.parametrize("name", ["all_gather", "one", "beside"])
 def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, packets: int) -> None:
@@ -175,3 +135,87 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, pack
 
     found = time_ps(start, workers, packets, 5)
     assert carrier.time_ps([MessageSize(words)]) == pytest.approx(found, rel=0.08)
+
+
+def packet_bytes(frame: Frame, words_count: int) -> list[int]:
+    """Sizes of the packets of one message."""
+    counts = [frame.elements] * (words_count // frame.elements)
+    counts += [words_count % frame.elements] if words_count % frame.elements else []
+    return [
+        frame.wire_bytes(count, first=index == 0, last=index == len(counts) - 1)
+        for index, count in enumerate(counts)
+    ]
+
+
+@pytest.mark.parametrize("frame", [FRAME, *frames().values()], ids=lambda frame: frame.name)
+@pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 3), (3, 4), (5, 1), (8, 2)])
+def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: int) -> None:
+    """2(n − 1) times a segment through a switch; all but the first wait for an ACK on the same link."""
+    messages = messages_of(Merge.ADD, workers, workers * packets * frame.elements)
+    exchanged = Exchanged(small_star(workers), ring(workers, frame)).run([[(one,)] for one in messages])
+
+    sizes = packet_bytes(frame, packets * frame.elements)
+    # Its packets follow each other on both links, the first one is waited for twice.
+    segment_ps = (sum(sizes) + sizes[0]) * BYTE_PS + 2 * LINK.delay_ps
+    steps = 2 * (workers - 1)
+    assert steps * segment_ps + (steps - 1) * frame.ack_bytes * BYTE_PS == exchanged.end_ps
+
+
+def test_a_ring_counts_what_it_sends_again() -> None:
+    messages = messages_of(Merge.ADD, 4, 2000)
+    sent = [[(one,)] for one in messages]
+
+    lossless, lossy = (
+        Exchanged(small_star(4), ring(4, FRAME), loss, seed=3).run(sent) for loss in (0.0, 0.02)
+    )
+
+    assert lossless.collective.retransmitted_packets() == 0
+    data_packets = 4 * 6 * -(-2000 // 4 // FRAME.elements)
+    assert 0 < lossy.collective.retransmitted_packets() < data_packets
+
+
+NS, US, GBPS = 10**3, 10**6, 10**9
+SHORT = WindowCarrier(
+    unit_elements=100, latency_ps=5 * US, rate_bps=32 * GBPS, window_words=400, sends_exponents_ahead=True
+)
+LONG = replace(SHORT, window_words=8000)
+
+
+def plain(*messages: int) -> list[MessageSize]:
+    return [MessageSize(words) for words in messages]
+
+
+def test_messages_to_a_switch_follow_each_other_in_whole_units() -> None:
+    """A word is 1 ns."""
+    assert LONG.time_ps(plain(50, 130)) == 5 * US + 300 * NS
+    assert LONG.time_ps(plain(1000)) == 5 * US + 1000 * NS
+    assert LONG.time_ps(plain(0)) == LONG.time_ps([]) == 0
+
+
+def test_a_window_waits_for_its_first_answer_or_for_the_link() -> None:
+    # Three windows: each of the first two waits 5.1 us for its first answer.
+    assert SHORT.time_ps(plain(1000)) == 2 * 5100 * NS + 5 * US + 200 * NS
+    assert SHORT.time_ps(plain(800)) == 5100 * NS + 5 * US + 400 * NS
+    assert LONG.time_ps(plain(20_000)) == 2 * 8 * US + 5 * US + 4 * US
+
+
+def test_exponents_go_a_window_ahead() -> None:
+    """It takes a round trip, or its own time where that is longer."""
+    assert SHORT.time_ps([MessageSize(400, 100)]) == 5100 * NS + 5 * US + 400 * NS
+    assert LONG.time_ps([MessageSize(20_000, 100)]) == 8 * US + 2 * 8 * US + 5 * US + 4 * US
+
+
+def test_exponents_have_an_operation_of_their_own_where_they_cannot_go_ahead() -> None:
+    own, others = MessageSize(400, 100), MessageSize(400, 50)
+    without = replace(SHORT, sends_exponents_ahead=False)
+    staged_ps = SHORT.time_ps(plain(100)) + SHORT.time_ps(plain(400))
+
+    assert without.time_ps([own]) == SHORT.time_ps([others]) == staged_ps
+    assert SHORT.time_ps([own, *plain(90)]) == SHORT.time_ps(plain(100, 90)) + SHORT.time_ps(plain(400))
+
+
+def test_each_message_on_a_ring_waits_for_the_one_before_it() -> None:
+    ring = HostCarrier(latency_ps=5 * US, rate_bps=32 * GBPS)
+
+    assert ring.time_ps(plain(50, 0, 130)) == 5 * US + 50 * NS + 5 * US + 130 * NS
+    assert ring.time_ps([MessageSize(1000, 64)]) == 5 * US + 16 * NS + 5 * US + 1000 * NS

@@ -19,7 +19,6 @@ from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.run.outcome import VariantResult
 from netfold.topologies.routing import path
-from tests.examples import examples
 from tests.sim.scenes import job_plan, only, simulate
 
 RACKS = """\
@@ -45,12 +44,6 @@ def test_shares_are_all_units_once_and_alike(units: int, trees: int, number: int
     if units:
         assert runs[number % trees].first == 0
         assert runs[number % trees].size == max(sizes)
-
-
-def test_short_messages_take_the_trees_in_turn() -> None:
-    used = Counter(tree for number in range(12) for tree, run in enumerate(divided(1, 4, number)) if run.size)
-
-    assert used == dict.fromkeys(range(4), 3)
 
 
 @pytest.mark.parametrize(("merge", "width"), [(Merge.ADD, 1), (Merge.TABLE_ADD, 8)])
@@ -130,8 +123,7 @@ def carried(result: VariantResult) -> dict[str, int]:
     return {link.link: link.packets for link in result.links if link.packets}
 
 
-@pytest.mark.parametrize("trees", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("aggregators", ["tree", "tor", "core", 2])
+@pytest.mark.parametrize(("trees", "aggregators"), [(1, "tree"), (3, "tor"), (4, "core"), (7, 2)], ids=str)
 def test_packets_of_every_link(tmp_path: Path, trees: int, aggregators: object) -> None:
     """100,000 words are 1563 packets of 64, divided among the trees; each crosses each hop there and back."""
     sets = (f"collective.trees={trees}", f"collective.aggregators={aggregators}", "collective.slots=70")
@@ -145,16 +137,14 @@ def test_packets_of_every_link(tmp_path: Path, trees: int, aggregators: object) 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
 
 
-CODECS = [
-    "codec={kind: fixed_point}",
-    "codec={kind: fixed_point, factor: 1e6}",
-    "codec={kind: none}",
-]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("faults", ["[]", "[{kind: loss, rate: 2%}]", "[{kind: duplicate, rate: 5%}]"])
-@pytest.mark.parametrize("multicast", ["off", "auto"])
+@pytest.mark.parametrize(
+    ("codec", "faults", "multicast"),
+    [
+        ("codec={kind: fixed_point}", "[{kind: loss, rate: 2%}]", "auto"),
+        ("codec={kind: fixed_point, factor: 1e6}", "[{kind: duplicate, rate: 5%}]", "off"),
+        ("codec={kind: none}", "[{kind: loss, rate: 2%}]", "off"),
+    ],
+)
 def test_sums_are_right_whatever_is_lost(tmp_path: Path, codec: str, faults: str, multicast: str) -> None:
     """Retransmissions of one tree touch no other; scaled streams have their exponents in the same tree."""
     sets = ("collective.trees=3", codec, f"faults={faults}", f"collective.multicast={multicast}")
@@ -186,9 +176,9 @@ def test_small_buckets_spread_over_the_trees(tmp_path: Path) -> None:
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
 
 
-@pytest.mark.parametrize("slots", [256, 2048])
-def test_one_large_bucket_is_faster_over_all_spines(tmp_path: Path, slots: int) -> None:
+def test_one_large_bucket_is_faster_over_all_spines(tmp_path: Path) -> None:
     """Uplinks of 25 Gbps below hosts of 100 Gbps: four trees carry four times as much, after their start."""
+    slots = 256
     sets = ("topology.uplink_rate=25Gbps", "workload.elements=400000", f"collective.slots={slots}")
     times = []
     for trees in (1, 4):
@@ -203,7 +193,7 @@ def test_one_large_bucket_is_faster_over_all_spines(tmp_path: Path, slots: int) 
     assert times[0] > 3 * times[1]
 
 
-@pytest.mark.parametrize("uplink", ["50Gbps", "100Gbps", "400Gbps"])
+@pytest.mark.parametrize("uplink", ["50Gbps", "400Gbps"])
 def test_the_closed_form_of_parallel_trees(tmp_path: Path, uplink: str) -> None:
     """Where hosts' links are the busiest, as many trees are as fast as these.
 
@@ -235,31 +225,13 @@ def test_a_crash_is_diagnosed_tree_by_tree(tmp_path: Path) -> None:
     assert "worker 1 has crashed" in told
 
 
-@pytest.mark.parametrize("kind", ["switch: spine1", "switch: leaf2"])
-def test_a_reboot_of_one_tree(tmp_path: Path, kind: str) -> None:
+def test_a_reboot_of_one_tree(tmp_path: Path) -> None:
     """What the registers of one switch lose is sent again, on all trees that it is part of."""
     result = simulate(
         tmp_path,
         *("collective.trees=4", "workload.elements=20000", "collective.timeout=100us", "collective.slots=16"),
-        f"faults=[{{kind: switch_reboot, {kind}, at: 10us}}]",
+        "faults=[{kind: switch_reboot, switch: leaf2, at: 10us}]",
         text=RACKS,
     )
 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
-
-
-@examples(10)
-@given(trees=st.integers(2, 5), slots=st.integers(5, 40), elements=st.integers(1, 3000))
-def test_results_do_not_depend_on_the_number_of_trees(
-    tmp_path_factory: pytest.TempPathFactory, trees: int, slots: int, elements: int
-) -> None:
-    folder = tmp_path_factory.mktemp("trees")
-    sets = (f"workload.elements={elements}", f"collective.slots={slots}", "workers=4")
-    one, several = (
-        simulate(folder, *sets, f"collective.trees={count}", text=RACKS).jobs[0] for count in (1, trees)
-    )
-
-    assert {check.verdict for check in several.checks} == {"pass"}
-    assert [record.max_abs_error for record in one.journal.rounds] == [
-        record.max_abs_error for record in several.journal.rounds
-    ]

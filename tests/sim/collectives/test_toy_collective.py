@@ -24,6 +24,7 @@ from netfold.sim.collectives.scheduled import ScheduledCollective
 from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.units import TIME
+from tests import ROOT
 from tests.sim.engine.checked_schedule import check_schedule
 
 SCENARIO = """\
@@ -40,7 +41,6 @@ variants:
   - name: ring
     collective: {kind: ring}
 """
-PROGRAM = [sys.executable, "-m", "tests.sim.collectives.test_toy_collective"]
 
 
 class Gather(HostSection):
@@ -99,18 +99,52 @@ MERGES = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
 SPEC = CollectiveSpec("gather", MERGES, Gather, SCHEDULE.resolve, start)
 
 
-def netfold(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "toy.yaml").write_text(SCENARIO, encoding="utf-8")
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=300)
+def register() -> None:
+    """Add it to the collectives; before scenarios are first read."""
+    COLLECTIVES[SPEC.kind] = SPEC
 
 
-def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
-    done = netfold(
-        tmp_path, "run", f"{tmp_path}/toy.yaml", "--out", f"{tmp_path}/runs", "--no-report", "--json"
+SEVERAL = """
+import json, shlex, sys
+from tests.sim.collectives import test_toy_collective
+test_toy_collective.register()
+from typer.testing import CliRunner
+from netfold.sim.commands.main import app
+results = [CliRunner().invoke(app, shlex.split(command)) for command in sys.argv[1:]]
+print(json.dumps([(result.exit_code, result.stdout, result.stderr) for result in results]))
+"""
+
+
+def told(*commands: str) -> list[tuple[int, str, str]]:
+    """Exit status, standard output and errors of each command, in one process that knows this collective."""
+    process = [sys.executable, "-c", SEVERAL, *commands]
+    done = subprocess.run(process, capture_output=True, text=True, check=True, timeout=300, cwd=ROOT)
+    found: list[tuple[int, str, str]] = json.loads(done.stdout)
+    return found
+
+
+NO_FLOATS = (
+    "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
+    "cannot carry\n  use collective.kind: ring, halving_doubling, tree, torus_2d, all_gather, "
+    "parameter_server or hierarchical"
+)
+UNKNOWN_KEY = (
+    "--set: variants.gather.collective.windw: unknown key 'windw'\n"
+    "  did you mean 'window'? allowed: kind, frame, window, timeout, ack_every"
+)
+
+
+@pytest.mark.processes
+def test_a_collective_of_ones_own_runs_beside_a_ring_and_its_mistakes_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text(SCENARIO, encoding="utf-8")
+    done, no_floats, unknown_key = told(
+        f"run {file} --out {tmp_path}/runs --no-report --json",
+        f"validate {file} --set 'variants.gather.codec={{kind: none}}'",
+        f"validate {file} --set variants.gather.collective.windw=5",
     )
 
-    told = json.loads(done.stdout)
-    verdicts = {variant["name"]: variant["verdict"] for variant in told["variants"]}
+    verdicts = {variant["name"]: variant["verdict"] for variant in json.loads(done[1])["variants"]}
     assert verdicts == {"gather": "pass", "ring": "pass"}
     summary = json.loads((tmp_path / "runs" / "latest" / "summary.json").read_text(encoding="utf-8"))
     gather = summary["variants"][0]
@@ -118,6 +152,9 @@ def test_a_collective_of_ones_own_runs_beside_a_ring(tmp_path: Path) -> None:
     collective = gather["setup"]["collective"]
     assert TIME.parse(collective.pop("timeout")) > TIME.parse("20us")  # four round trips of its windows
     assert collective == {"kind": "gather", "frame": "roce-1024", "window": 64}
+    assert (no_floats[0], unknown_key[0]) == (2, 2)
+    assert NO_FLOATS in no_floats[2]
+    assert UNKNOWN_KEY in unknown_key[2]
 
 
 def test_its_schedule_keeps_the_rules() -> None:
@@ -125,31 +162,8 @@ def test_its_schedule_keeps_the_rules() -> None:
         check_schedule(gather_schedule(workers))
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            "codec={kind: none}",
-            "--set: variants.gather.codec: codec 'none' needs float_add, which collective gather "
-            "cannot carry\n  use collective.kind: ring, halving_doubling, tree, torus_2d, all_gather, "
-            "parameter_server or hierarchical",
-        ),
-        (
-            "collective.windw=5",
-            "--set: variants.gather.collective.windw: unknown key 'windw'\n"
-            "  did you mean 'window'? allowed: kind, frame, window, timeout, ack_every",
-        ),
-    ],
-)
-def test_its_mistakes_are_told_like_others(tmp_path: Path, change: str, told: str) -> None:
-    done = netfold(tmp_path, "validate", f"{tmp_path}/toy.yaml", "--set", f"variants.gather.{change}")
-
-    assert done.returncode == 2
-    assert told in done.stderr
-
-
 if __name__ == "__main__":
-    COLLECTIVES[SPEC.kind] = SPEC
+    register()
     from netfold.sim.__main__ import main
 
     main()

@@ -113,13 +113,6 @@ def test_delays_are_those_of_light_between_places() -> None:
     assert 470 < delay_ps / 5e6 < 485  # km from Rome to Milan
 
 
-def test_several_hosts_a_switch() -> None:
-    graph = from_gml(ZOO, ONE._replace(hosts_per_switch=3))
-
-    assert len(hosts(graph)) == 12
-    assert set(graph.adj["Milano"]) == {"Roma", "None_2", "h3", "h4", "h5"}
-
-
 def gml(*lines: str, head: str = "") -> str:
     nodes = "".join(f'node [ id {number} label "n{number}" ]\n' for number in range(3))
     return f"graph [\n{head}\n{nodes}{''.join(lines)}]\n"
@@ -129,24 +122,7 @@ def edge(source: int, target: int, more: str = "") -> str:
     return f"edge [ source {source} target {target} {more} ]\n"
 
 
-def test_directed_graphs_have_a_link_for_both_ways() -> None:
-    text = gml(edge(0, 1, "LinkSpeedRaw 7.0"), edge(1, 0, "LinkSpeedRaw 7"), edge(1, 2), head="directed 1")
-    graph = from_gml(text, ONE)
-
-    assert graph.edges["n0", "n1"]["rate_bps"] == 7
-    assert graph.edges["n1", "n2"]["rate_bps"] == 5 * 10**9
-
-
 REFUSED = [
-    (gml(edge(0, 1), edge(1, 1), edge(1, 2)), "topology: node 'n1' is linked to itself; remove that link"),
-    (
-        gml(edge(0, 1)),
-        "topology: 2 of 6 nodes cannot be reached from 'h0' ('n2', 'h2'); link them or remove them",
-    ),
-    (
-        gml(edge(0, 1, "LinkSpeedRaw 0"), edge(1, 2)),
-        "topology: link 'n0' - 'n1': rate_bps is 0, must be an int from 1 to 1000000000000000",
-    ),
     (gml(edge(0, 1, "LinkSpeedRaw 0.5"), edge(1, 2)), "link 'n0' - 'n1': rate_bps is 0.5, must be an int"),
     (
         gml(edge(0, 1, 'LinkSpeedRaw "10G"'), edge(1, 2)),
@@ -164,7 +140,6 @@ REFUSED = [
     ('graph [ node [ id 0 label "a->b" ] ]', "'a->b' cannot name a node"),
     ('graph [ node [ id 0 label "x" ]', "not GML"),
     ("graph [ ]", "topology: has no host, its 0 nodes are switches; add hosts_per_switch: 1"),
-    ("nothing", "not GML"),
     ("", "not GML"),
     ("graph [ node [ label 5 ] ]", "not GML"),
     ('graph [ node [ id 0 label "h0" ] ]', "there already is a node 'h0'; names must be unique"),
@@ -176,12 +151,6 @@ def test_bad_gml_is_refused_in_words(text: str, words: str) -> None:
     defaults = NONE if "graph [ ]" in text else ONE
     with pytest.raises(TopologyError, match=re.escape(words)):
         from_gml(text, defaults)
-
-
-def test_routers_alone_need_hosts() -> None:
-    words = "topology 'Small': has no host, its 4 nodes are switches; add hosts_per_switch: 1"
-    with pytest.raises(TopologyError, match=re.escape(words)):
-        from_gml(ZOO, NONE)
 
 
 def test_hosts_of_its_own_are_not_doubled() -> None:
@@ -224,16 +193,6 @@ def test_graphml_comes_back_whole(graph: nx.Graph) -> None:
     assert again.graph == graph.graph
 
 
-def test_graphml_of_routers() -> None:
-    routers = nx.Graph(nx.path_graph(["Oslo", "Bergen"]), name="north")
-    text = "\n".join(nx.generate_graphml(routers))
-    graph = read_graph("net.GraphML", text, ONE, {})
-
-    assert switches(graph) == ["Oslo", "Bergen"]
-    assert graph.edges["h1", "Bergen"]["rate_bps"] == LINK.rate_bps
-    assert graph.name == "north"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -256,25 +215,12 @@ def test_json_may_have_hosts_added() -> None:
 
 
 PIECES = [
-    "node [",
-    "edge [",
-    "]",
-    "[",
-    '"',
-    "-5",
-    "1e999",
-    "nan",
-    "kind host",
-    "<node/>",
-    "<",
-    '="',
-    "\x00",
-    "é",
-    "",
+    *("node [", "edge [", "]", "[", '"', "-5", "1e999", "nan"),
+    *("kind host", "<node/>", "<", '="', "\0", "é", ""),
 ]
 
 
-@examples(150)
+@examples(60)
 @given(
     st.booleans(),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30), st.sampled_from(PIECES)), max_size=4),

@@ -16,6 +16,7 @@ from netfold.topologies.files.graphml import to_graphml
 from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import TooLargeError, TopologyError
 from netfold.topologies.routing import compile_network
+from tests.examples import examples
 from tests.topologies.graphs import pair, topologies
 
 
@@ -31,6 +32,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> str:
     return json.dumps(data)
 
 
+@examples(30)
 @given(topologies())
 def test_json_round_trip(graph: nx.Graph) -> None:
     back = from_json(to_json(graph))
@@ -45,6 +47,7 @@ def test_json_round_trip(graph: nx.Graph) -> None:
     assert np.array_equal(one.tables.ports, two.tables.ports)
 
 
+@examples(30)
 @given(topologies())
 def test_graphml_can_be_read_back(graph: nx.Graph) -> None:
     back = nx.parse_graphml(to_graphml(graph))
@@ -63,58 +66,65 @@ def test_a_broken_graph_is_not_written(write: Callable[[nx.Graph], str]) -> None
         write(graph)
 
 
-def test_not_json() -> None:
-    refused("not JSON: line 2, column 1: Expecting value", '{"nodes":\n}')
+def with_node(node: Any) -> str:
+    return changed(lambda data: data["nodes"].append(node))
 
 
-@pytest.mark.parametrize("written", ["[]", "3", '{"graph": []}'])
-def test_not_an_object(written: str) -> None:
-    refused("not node-link JSON: must be an object, with an object 'graph' if it has one", written)
+def with_edge(number: int, **ends: str) -> str:
+    """Another edge, which is like one of `pair` but for its ends."""
+    return changed(lambda data: data["edges"].append({**data["edges"][number], **ends}))
 
 
-@pytest.mark.parametrize("key", ["nodes", "edges"])
-def test_lists_are_there(key: str) -> None:
-    text = f"not node-link JSON: {key!r} is missing or not a list; it must have lists 'nodes' and 'edges'"
-    refused(text, changed(lambda data: data.pop(key)))
-    refused(text, changed(lambda data: data.update({key: {}})))
-
-
-@pytest.mark.parametrize("node", [5, {}, {"id": 5}])
-def test_nodes_have_ids(node: Any) -> None:
-    refused(
-        "not node-link JSON: nodes[3] must be an object with text under 'id'",
-        changed(lambda data: data["nodes"].append(node)),
-    )
-
-
-@pytest.mark.parametrize("edge", [["h0", "s0"], {"source": "h0"}, {"source": "h0", "target": 2}])
-def test_edges_have_ends(edge: Any) -> None:
-    refused(
-        "not node-link JSON: edges[0] must be an object with text under 'source' and 'target'",
-        changed(lambda data: data["edges"].insert(0, edge)),
-    )
-
-
-def test_edges_lead_to_nodes() -> None:
-    refused(
-        "node-link JSON: edge 'h0' - 's1' leads to 's1', which is not a node",
-        changed(lambda data: data["edges"].append({**data["edges"][0], "target": "s1"})),
-    )
-
-
-def test_nodes_are_there_once() -> None:
-    refused(
-        "node-link JSON: node 'h0' is there 2 times, must be there once",
+NO_LIST = "not node-link JSON: {!r} is missing or not a list; it must have lists 'nodes' and 'edges'"
+TOO_DEEP = "not node-link JSON: too many lists and objects inside of each other"
+REFUSED = [
+    ('{"nodes":\n}', "not JSON: line 2, column 1: Expecting value"),
+    *(
+        (written, "not node-link JSON: must be an object, with an object 'graph' if it has one")
+        for written in ("[]", "3", '{"graph": []}')
+    ),
+    *((changed(lambda data, key=key: data.pop(key)), NO_LIST.format(key)) for key in ("nodes", "edges")),  # type: ignore[misc]
+    (changed(lambda data: data.update(nodes={})), NO_LIST.format("nodes")),
+    *(
+        (with_node(node), "not node-link JSON: nodes[3] must be an object with text under 'id'")
+        for node in (5, {}, {"id": 5})
+    ),
+    *(
+        (
+            changed(lambda data, edge=edge: data["edges"].insert(0, edge)),  # type: ignore[misc]
+            "not node-link JSON: edges[0] must be an object with text under 'source' and 'target'",
+        )
+        for edge in (["h0", "s0"], {"source": "h0"}, {"source": "h0", "target": 2})
+    ),
+    (with_edge(0, target="s1"), "node-link JSON: edge 'h0' - 's1' leads to 's1', which is not a node"),
+    (
         changed(lambda data: data["nodes"].append(data["nodes"][0])),
-    )
-
-
-def test_edges_are_there_once() -> None:
-    """The other direction is the same edge."""
-    refused(
+        "node-link JSON: node 'h0' is there 2 times, must be there once",
+    ),
+    (
+        with_edge(1, source="s0", target="h1"),  # the other direction is the same edge
         "node-link JSON: edge 'h1 - s0' is there 2 times, must be there once",
-        changed(lambda data: data["edges"].append({**data["edges"][1], "source": "s0", "target": "h1"})),
-    )
+    ),
+    (
+        changed(lambda data: data.update(directed=True)),
+        "topology 'pair': 'directed' is True, must be false; one edge already stands for a link each way",
+    ),
+    ("[" * 100_000, TOO_DEEP),
+    ('{"a":' * 100_000, TOO_DEEP),
+    ('{"nodes": [' + "9" * 5000 + "]}", "not node-link JSON: a number in it has too many digits"),
+    ('{"nodes": [NaN]}', "not JSON: NaN is no number"),
+    ('{"nodes": [], "nodes": []}', "JSON: the key 'nodes' is there 2 times, must be there once"),
+    (
+        '{"nodes": [{"id": "h0", "kind": "host", "kind": "switch"}]}',
+        "JSON: the key 'kind' of 'h0' is there 2 times, must be there once",
+    ),
+    ('{"graph": {"name": 5}}', "node-link JSON: the graph's name is 5, must be text"),
+]
+
+
+@pytest.mark.parametrize(("written", "text"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_no_graph_is_refused(written: str, text: str) -> None:
+    refused(text, written)
 
 
 @pytest.mark.parametrize("left_out", [("tier",), ("profile",), ("tier", "profile")])
@@ -137,17 +147,6 @@ def test_a_graph_without_a_name() -> None:
     )
 
 
-def test_what_is_read_is_checked() -> None:
-    refused(
-        "topology 'pair': node 's0': tier is missing, must be an int of at least 1 for a switch",
-        changed(lambda data: data["nodes"][2].pop("tier")),
-    )
-    refused(
-        "topology 'pair': 'directed' is True, must be false; one edge already stands for a link each way",
-        changed(lambda data: data.update(directed=True)),
-    )
-
-
 def test_all_errors_of_nodes_and_edges_are_reported_at_once() -> None:
     def spoil(data: dict[str, Any]) -> None:
         del data["nodes"][2]["tier"], data["nodes"][2]["profile"]
@@ -164,25 +163,6 @@ def test_all_errors_of_nodes_and_edges_are_reported_at_once() -> None:
         f"topology 'pair': link 'h1' - 's0': delay_ps is missing, must be an int from 0 to {10**15}",
         changed(spoil),
     )
-
-
-@pytest.mark.parametrize(
-    ("written", "text"),
-    [
-        ("[" * 100_000, "not node-link JSON: too many lists and objects inside of each other"),
-        ('{"a":' * 100_000, "not node-link JSON: too many lists and objects inside of each other"),
-        ('{"nodes": [' + "9" * 5000 + "]}", "not node-link JSON: a number in it has too many digits"),
-        ('{"nodes": [NaN]}', "not JSON: NaN is no number"),
-        ('{"nodes": [], "nodes": []}', "JSON: the key 'nodes' is there 2 times, must be there once"),
-        (
-            '{"nodes": [{"id": "h0", "kind": "host", "kind": "switch"}]}',
-            "JSON: the key 'kind' of 'h0' is there 2 times, must be there once",
-        ),
-        ('{"graph": {"name": 5}}', "node-link JSON: the graph's name is 5, must be text"),
-    ],
-)
-def test_malicious_json(written: str, text: str) -> None:
-    refused(text, written)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\ud800", "a" * 101])

@@ -1,8 +1,8 @@
-"""The closed forms of every kind against networkx: sizes, diameter, path diversity, bisection."""
+"""The closed forms of every kind against networkx, and the counts that it refuses or just accepts."""
 
 from __future__ import annotations
 
-import tracemalloc
+import re
 from typing import Any
 
 import networkx as nx
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.topologies.files.topohub import TopoHub
-from netfold.topologies.graph import LINKS_MAX, NODES_MAX, hosts, switches, validate
-from netfold.topologies.kind import Facts, Topology, topology_kinds
+from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, switches, validate
+from netfold.topologies.kind import ParameterError, Topology, topology_kinds
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
@@ -29,8 +29,14 @@ from tests.examples import examples
 from tests.topologies.kinds.oracles import bisection_by_splits, diameter_and_paths, flow_bps
 
 GBPS = 10**9
+
+
 rates = st.sampled_from([10, 25, 30, 50, 100, 170, 400]).map(lambda number: number * GBPS)
+
+
 delays = st.none() | st.integers(0, 10**6)
+
+
 few = st.integers(1, 3)
 
 
@@ -119,6 +125,8 @@ TOPOLOGIES: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     RailOptimized: rails(),
 }
+
+
 any_topology = st.one_of(*TOPOLOGIES.values())
 
 
@@ -127,7 +135,7 @@ def test_every_kind_is_drawn() -> None:
     assert all(made.kind == kind for kind, made in topology_kinds().items())
 
 
-@examples(150)
+@examples(80)
 @given(any_topology)
 def test_sizes_diameter_and_paths(topology: Topology) -> None:
     graph, facts, size = topology.graph(), topology.facts(), topology.size()
@@ -144,11 +152,9 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
     (Star(hosts=5), (5, 1, 10, 2, 200, 1)),
     (LeafSpine(leaves=2, spines=3, hosts_per_leaf=4), (8, 5, 28, 4, 300, 3)),
     (FatTree(k=4), (16, 20, 96, 6, 800, 4)),
-    (FatTree(k=8), (128, 80, 768, 6, 6400, 16)),
     (FatTree(k=4, hosts_per_edge=3, aggregations=1, core_links=1), (24, 13, 72, 6, 200, 1)),
     (Dumbbell(hosts_per_side=3), (6, 2, 14, 3, 100, 1)),
     (Ring(switches=6, hosts_per_switch=4), (24, 6, 60, 5, 200, 2)),
-    (Torus(dimensions=(4, 4)), (16, 16, 96, 6, 800, 24)),  # 4!/(2!·2!) · 2 · 2 paths
     (Torus(dimensions=(4, 4, 2)), (32, 32, 224, 7, 1600, 120)),  # 5!/(2!·2!·1!) · 2 · 2
     (Torus(dimensions=(8, 4), hosts_per_switch=4), (128, 32, 384, 8, 800, 60)),  # 6!/(4!·2!) · 2 · 2
     (Hypercube(dimension=4), (16, 16, 96, 6, 800, 24)),
@@ -156,7 +162,6 @@ KNOWN: list[tuple[Topology, tuple[int | None, ...]]] = [  # in full, worked out 
         Dragonfly(groups=9, routers_per_group=4, hosts_per_router=2, global_links=2),
         (72, 36, 2 * (72 + 54 + 36), 5, None, None),
     ),
-    (Jellyfish(switches=10, degree=3), (10, 10, 50, None, None, None)),
     (BCube(n=4, k=1), (16, 24, 96, 6, None, 2)),
     (
         RailOptimized(islands_per_pod=4, gpus_per_island=8, spines=2),
@@ -179,7 +184,7 @@ SMALL = [
     *(
         LeafSpine(leaves=leaves, spines=spines, hosts_per_leaf=hosts, uplink_rate_bps=rate * GBPS)
         for leaves, spines, hosts in ((1, 2, 3), (2, 1, 3), (3, 2, 2), (3, 1, 3), (5, 1, 2))
-        for rate in (10, 50, 100, 300)
+        for rate in (10, 100, 300)
     ),
     *(Dumbbell(hosts_per_side=3, bottleneck_rate_bps=rate * GBPS) for rate in (299, 301)),
     *(
@@ -189,8 +194,8 @@ SMALL = [
     ),
     *(
         Torus(dimensions=dimensions, fabric_rate_bps=rate * GBPS)
-        for dimensions in ((2,), (4,), (2, 2), (3, 2), (4, 3), (2, 3, 2), (4, 2))
-        for rate in (20, 60, 100)
+        for dimensions in ((2,), (4,), (2, 2), (3, 2), (2, 3, 2), (4, 2))
+        for rate in (20, 100)
     ),
     Hypercube(dimension=3, fabric_rate_bps=60 * GBPS),
     Hypercube(dimension=2, hosts_per_switch=2, fabric_rate_bps=150 * GBPS),
@@ -207,7 +212,7 @@ SMALL = [
             global_rate_bps=rate * GBPS,
         )
         for routers, links, groups in ((1, 3, 4), (3, 1, 4), (3, 1, 2), (4, 1, 2), (5, 1, 2))
-        for rate in (15, 30, 100)
+        for rate in (15, 100)
     ),
     *(BCube(n=n, k=k) for n, k in ((3, 0), (5, 0), (2, 1), (2, 2))),
     *(
@@ -290,7 +295,7 @@ def test_dragonfly_bisection_needs_slow_global_links() -> None:
     assert fast.facts().bisection_bps is None
 
 
-@examples(40)
+@examples(20)
 @given(jellyfish())
 def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyfish) -> None:
     graph = topology.graph()
@@ -302,40 +307,128 @@ def test_jellyfish_is_regular_connected_and_within_moores_bound(topology: Jellyf
     assert dict(topology.graph().edges) == dict(graph.edges)
 
 
-def test_jellyfish_depends_on_its_seed() -> None:
-    one, other = (Jellyfish(switches=20, degree=4, seed=seed).graph() for seed in (1, 2))
-
-    assert set(one.edges) != set(other.edges)
+A_GROUP = {"routers_per_group": 4, "hosts_per_router": 1, "global_links": 2}
 
 
-def test_facts_are_of_every_size_that_fits() -> None:
-    """Closed forms take no time that grows with the graph: the largest of each kind are told at once."""
-    largest: list[Topology] = [
-        Torus(dimensions=(2,) * 11),
-        Torus(dimensions=(2048,)),
-        Hypercube(dimension=11),
-        BCube(n=2, k=8),
-        FatTree(k=22),
-        Star(hosts=NODES_MAX - 1),
-    ]
-    for topology in largest:
-        size, facts = topology.size(), topology.facts()
-        assert size.nodes <= NODES_MAX
-        assert size.links == facts.links <= LINKS_MAX
-        assert isinstance(facts, Facts)
+WRONG: list[tuple[Any, str, str]] = [
+    (Star(hosts=0), "hosts", "star: hosts is 0, must be an int of at least 1"),
+    (Ring(switches=2), "switches", "ring: switches is 2, must be an int of at least 3"),
+    (Ring(switches=4, hosts_per_switch=0), "hosts_per_switch", "must be an int of at least 1"),
+    (
+        Torus(dimensions=(4, 1)),
+        "dimensions",
+        "torus: dimensions is (4, 1), must be a list of ints of at least 2",
+    ),
+    (Torus(dimensions=()), "dimensions", "must be a list of ints of at least 2"),
+    (Torus(dimensions=[4, 4]), "dimensions", "must be a list"),  # type: ignore[arg-type]
+    (Hypercube(dimension=0), "dimension", "must be an int of at least 1"),
+    (Hypercube(dimension=65), "dimension", "hypercube: dimension is 65, must be at most 64"),
+    (BCube(n=1, k=1), "n", "must be an int of at least 2"),
+    (BCube(n=2, k=-1), "k", "must be an int of at least 0"),
+    (BCube(n=2, k=65), "k", "bcube: k is 65, must be at most 64"),
+    (FatTree(k=1), "k", "must be an int of at least 2"),
+    (FatTree(k=3), "k", "fat_tree: k is 3, must be even"),
+    (FatTree(k=4, hosts_per_edge=3), "hosts_per_edge", "3 hosts_per_edge and 2 uplinks (aggregations), more"),
+    (FatTree(k=4, aggregations=3), "aggregations", "2 hosts_per_edge and 3 uplinks (aggregations), more"),
+    (FatTree(k=4, core_links=3), "core_links", "have 2 edge switches and 3 core_links, more"),
+    (FatTree(k=4, hosts_per_edge=True), "hosts_per_edge", "must be an int of at least 1"),
+    (Dragonfly(groups=2, **A_GROUP), "groups", "dragonfly: groups is 2, must be from 3 to 9"),
+    (Dragonfly(groups=10, **A_GROUP), "groups", "dragonfly: groups is 10, must be from 3 to 9"),
+    (Jellyfish(switches=5, degree=3), "degree", "5 switches of degree 3 have an odd number of ends"),
+    (Jellyfish(switches=4, degree=4), "degree", "degree is 4, must be less than the 4 switches"),
+    (Jellyfish(switches=4, degree=1), "degree", "4 switches of degree 1 are not connected"),
+    (Jellyfish(switches=4, degree=2, seed=-1), "seed", "must be an int of at least 0"),
+    (
+        RailOptimized(pods=2, islands_per_pod=1, spines=0),
+        "spines",
+        "spines is 0, must be at least 1 with 2 pods",
+    ),
+    (RailOptimized(islands_per_pod=1, spines=-1), "spines", "must be an int of at least 0"),
+    (RailOptimized(islands_per_pod=1, spines=0, gpus_per_island=1), "gpus_per_island", "at least 2"),
+]
 
 
-def test_memory_grows_with_nodes_and_links() -> None:
-    """As many bytes for each node and link of large graphs as of small ones."""
-    per_part = []
-    for topology in (FatTree(k=8), FatTree(k=16), Torus(dimensions=(10, 10)), Torus(dimensions=(30, 30))):
-        facts = topology.facts()
-        tracemalloc.start()
-        graph = topology.graph()
-        held_bytes, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert len(graph) == facts.hosts + facts.switches
-        per_part.append(held_bytes / (facts.hosts + facts.switches + facts.links))
+@pytest.mark.parametrize(("topology", "key", "text"), WRONG)
+def test_wrong_counts_are_refused_with_their_field(topology: Any, key: str, text: str) -> None:
+    with pytest.raises(ParameterError, match=re.escape(text)) as caught:
+        topology.size()
 
-    assert max(per_part) < 1.3 * min(per_part)
-    assert max(per_part) < 400
+    assert caught.value.key == key
+
+
+RIGHT: list[Any] = [
+    Ring(switches=3),
+    Torus(dimensions=(2,)),
+    Hypercube(dimension=64),
+    BCube(n=2, k=0),
+    BCube(n=2, k=64),
+    FatTree(k=2),
+    FatTree(k=4, hosts_per_edge=3, aggregations=1),
+    FatTree(k=4, hosts_per_edge=1, aggregations=3),
+    Dragonfly(groups=3, **A_GROUP),
+    Dragonfly(groups=9, **A_GROUP),
+    Jellyfish(switches=2, degree=1, seed=0),
+    Jellyfish(switches=4, degree=3),
+    RailOptimized(islands_per_pod=1, spines=0, gpus_per_island=2),
+]
+
+
+@pytest.mark.parametrize("topology", RIGHT)
+def test_counts_at_their_limits_are_accepted(topology: Any) -> None:
+    size = topology.size()
+    if size.nodes < NODES_MAX:
+        assert len(topology.graph()) == size.nodes
+
+
+def test_a_random_graph_that_is_never_connected_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("networkx.is_connected", lambda graph: False)
+
+    with pytest.raises(
+        TopologyError, match="1000 random graphs of 6 switches and degree 2 were not connected"
+    ):
+        Jellyfish(switches=6, degree=2).graph()
+
+
+TOO_LARGE: list[tuple[Any, str, str]] = [
+    (Star(hosts=20000), "hosts", "use 16383 hosts at most"),
+    (
+        LeafSpine(leaves=50, spines=2, hosts_per_leaf=400),
+        "hosts_per_leaf",
+        "hosts_per_leaf can be 326 at most",
+    ),
+    (LeafSpine(leaves=20000, spines=2, hosts_per_leaf=4), "leaves", "use 3276 leaves at most"),
+    (Dumbbell(hosts_per_side=10**30), "hosts_per_side", "hosts_per_side can be 8191 at most"),
+    (Ring(switches=20000), "switches", "use 8192 switches at most"),
+    (Torus(dimensions=(128, 128)), "dimensions", "use fewer or smaller dimensions"),
+    (
+        Torus(dimensions=(8, 8), hosts_per_switch=300),
+        "hosts_per_switch",
+        "hosts_per_switch can be 255 at most",
+    ),
+    (Hypercube(dimension=20), "dimension", "dimension can be 13 at most"),
+    (FatTree(k=64), "k", "k can be 38 at most"),
+    (BCube(n=24, k=2), "n", "n can be 19 at most"),
+    (BCube(n=16, k=30), "k", "k can be 2 at most"),
+    (Jellyfish(switches=10001, degree=4), "switches", "use 8192 switches at most"),
+    (Jellyfish(switches=10000, degree=3, hosts_per_switch=2), "switches", "use 5460 switches at most"),
+    (
+        Dragonfly(groups=129, routers_per_group=16, hosts_per_router=8, global_links=8),
+        "groups",
+        "use 113 groups at most",
+    ),
+    (RailOptimized(islands_per_pod=1000, spines=8), "islands_per_pod", "islands_per_pod can be 962 at most"),
+]
+
+
+@pytest.mark.parametrize(("topology", "key", "hint"), TOO_LARGE)
+def test_a_graph_that_is_too_large_says_what_fits(topology: Any, key: str, hint: str) -> None:
+    size = topology.size()
+
+    assert size.nodes > NODES_MAX
+    assert (size.key, size.hint) == (key, hint)
+
+
+def test_the_largest_that_is_named_fits_and_the_next_does_not() -> None:
+    """k of a fat tree is even."""
+    for most, following, shape in ((38, 40, lambda k: FatTree(k=k)), (19, 20, lambda n: BCube(n=n, k=2))):
+        assert shape(most).size().nodes <= NODES_MAX < shape(following).size().nodes

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import combinations, product
+from typing import Any
 
 import networkx as nx
 import pytest
 
 from netfold.topologies.files.node_link import from_json, to_json
-from netfold.topologies.graph import hosts, racks, switches
+from netfold.topologies.graph import TopologyError, racks, switches
 from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
 from netfold.topologies.kinds.fat_tree import FatTree
 from netfold.topologies.kinds.hypercube import Hypercube
-from netfold.topologies.kinds.leaf_spine import LeafSpine
+from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
+from netfold.topologies.kinds.star import star
 from netfold.topologies.kinds.torus import Torus
+from netfold.topologies.routing import compile_network, next_links
+from tests.topologies.graphs import LINK, UPLINK
 
 GBPS = 10**9
 
@@ -73,13 +78,6 @@ def test_dumbbell_in_full() -> None:
     assert rate_and_delay(graph, "h3", "right") == (100, 10**6)
 
 
-def test_leaf_spine_has_a_delay_of_uplinks() -> None:
-    graph = LeafSpine(leaves=2, spines=1, hosts_per_leaf=1, uplink_delay_ps=9).graph()
-
-    assert rate_and_delay(graph, "leaf1", "spine0") == (100, 9)
-    assert rate_and_delay(graph, "leaf1", "h1") == (100, 10**6)
-
-
 def test_fat_tree_in_full() -> None:
     """Al-Fares et al., figure 3: aggregation switches j of all pods have the same core switches."""
     rates = {"rate_bps": 10 * GBPS, "uplink_rate_bps": 20 * GBPS, "core_rate_bps": 30 * GBPS}
@@ -97,16 +95,6 @@ def test_fat_tree_in_full() -> None:
     assert (
         rate_and_delay(FatTree(k=4, uplink_delay_ps=2, core_delay_ps=5).graph(), "pod0agg0", "core0")[1] == 5
     )
-
-
-def test_whole_fat_trees_have_as_many_hosts_as_published() -> None:
-    """Section 3: k³/4 hosts, (k/2)² core switches, k ports on every switch, (k/2)² paths between pods."""
-    for k in (2, 4, 8, 16):
-        topology = FatTree(k=k)
-        assert topology.facts().hosts == k**3 // 4
-        assert topology.facts().paths == (k // 2) ** 2
-    graph = FatTree(k=6).graph()
-    assert {degree for name, degree in graph.degree if name not in hosts(graph)} == {6}
 
 
 @pytest.mark.parametrize(
@@ -208,3 +196,40 @@ def test_places_survive_json(topology: Topology) -> None:
 
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
     assert again.graph == graph.graph
+
+
+def test_leaf_spines_carry_their_fields() -> None:
+    fields = {"uplink_rate_bps": 20, "uplink_delay_ps": 9, "delay_ps": 5}
+    graph = LeafSpine(leaves=2, spines=1, hosts_per_leaf=1, **fields).graph()
+
+    assert graph.edges["h0", "leaf0"] == {"rate_bps": 10**11, "delay_ps": 5, "buffer_bytes": 2**24}
+    assert graph.edges["leaf1", "spine0"] == {"rate_bps": 20, "delay_ps": 9, "buffer_bytes": 2**24}
+    assert graph.nodes["spine0"]["profile"] == "tofino1"
+
+
+def test_leaf_spine_in_full() -> None:
+    """Hosts are on leaves in order, leaves have the uplinks, and every spine is a choice between leaves."""
+    graph = leaf_spine(2, 3, 2, LINK, UPLINK)
+    network = compile_network(graph)
+    leaf0, h1, h2 = (network.nodes.index(name) for name in ("leaf0", "h1", "h2"))
+
+    assert switches(graph) == ["leaf0", "leaf1", "spine0", "spine1", "spine2"]
+    assert [graph.nodes[name]["tier"] for name in switches(graph)] == [1, 1, 2, 2, 2]
+    assert racks(graph) == {"leaf0": ["h0", "h1"], "leaf1": ["h2", "h3"]}
+    assert graph.edges["h3", "leaf1"]["rate_bps"] == LINK.rate_bps
+    assert graph.edges["leaf1", "spine2"]["rate_bps"] == UPLINK.rate_bps
+    assert len(next_links(network, leaf0, h2)) == 3
+    assert len(next_links(network, leaf0, h1)) == 1
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, True, "4"])
+def test_counts_are_ints_of_at_least_one(count: Any) -> None:
+    with pytest.raises(
+        TopologyError, match=f"^star: hosts is {re.escape(repr(count))}, must be an int of at least 1$"
+    ):
+        star(count, LINK)
+    arguments = {"leaves": 1, "spines": 1, "hosts_per_leaf": 1}
+    for name in arguments:
+        text = f"leaf_spine: {name} is {count!r}, must be an int of at least 1"
+        with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
+            leaf_spine(**(arguments | {name: count}), link=LINK, uplink=UPLINK)

@@ -8,22 +8,15 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import given
 
-from netfold.topologies.graph import (
-    HOST,
-    LinkSpec,
-    add_host,
-    add_link,
-    add_switch,
-    hosts,
-    new_graph,
-    switches,
-)
+from netfold.topologies.graph import HOST, LinkSpec, add_link, add_switch, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import layout, tiers_of
 from tests.examples import examples
+from tests.topologies.fabrics import on_switches
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
-from tests.topologies.measures.known import fat_tree, on_switches, torus
+from tests.topologies.measures.known import fat_tree, torus
 
 
 def nearest(graph: nx.Graph) -> float:
@@ -77,23 +70,8 @@ def test_a_grid_has_its_coordinates_and_bends_links_that_pass_others() -> None:
     assert len(bent) == 3 + 4
 
 
-def test_switches_of_grids_in_all_dimensions_are_apart() -> None:
-    for sides in ((2, 2), (4, 4, 4), (2,) * 4, (2,) * 5, (2,) * 6, (3, 3, 3, 2)):
-        graph = torus(sides)
-        places = [layout(graph).places[name] for name in switches(graph)]
-        assert min(math.dist(a, b) for a, b in combinations(places, 2)) > 0.12
-
-
-def test_one_axis_is_a_ring_and_so_are_switches_without_attributes() -> None:
-    for graph in (torus((8,)), torus((8,), with_coordinates=False)):
-        places = layout(graph).places
-        reach = {round(math.hypot(*places[name]), 6) for name in switches(graph)}
-        assert len(reach) == 1
-        assert all(math.hypot(*places[name]) > max(reach) for name in hosts(graph))
-
-
 def test_groups_are_on_a_circle() -> None:
-    graph = on_switches(nx.random_regular_graph(3, 12, seed=1), hosts_each=1)
+    graph = on_switches(nx.random_regular_graph(3, 12, seed=1), hosts_per_switch=1)
     for index, name in enumerate(switches(graph)):
         graph.nodes[name]["group"] = index // 4
     drawn = layout(graph)
@@ -115,35 +93,17 @@ def test_groups_are_on_a_circle() -> None:
     assert min(math.dist(a, b) for a, b in combinations(middles, 2)) > 2 * within
 
 
-def rails() -> nx.Graph:
-    """Two islands of two servers with a port node each, an NVLink switch per island, and two rails."""
-    graph = new_graph("rails")
-    inside = LinkSpec(rate_bps=10**15, delay_ps=0, buffer_bytes=1)
-    fast = LinkSpec(rate_bps=3600 * GBPS, delay_ps=1, buffer_bytes=1)
-    for rail in range(2):
-        add_switch(graph, f"rail{rail}", tier=2, profile="tofino1")
-    for island in range(2):
-        add_switch(graph, f"nvlink{island}", tier=2, profile="plain")
-        graph.nodes[f"nvlink{island}"]["island"] = island
-        for rail in range(2):
-            server = 2 * island + rail
-            add_host(graph, f"h{server}")
-            add_switch(graph, f"port{server}", tier=1, profile="plain", server=server)
-            graph.nodes[f"h{server}"].update(island=island, rail=rail)
-            add_link(graph, f"h{server}", f"port{server}", inside)
-            add_link(graph, f"port{server}", f"nvlink{island}", fast)
-            add_link(graph, f"port{server}", f"rail{rail}", LINK)
-    return graph
+RAILS = RailOptimized(islands_per_pod=2, gpus_per_island=2, spines=0).graph()
 
 
 def test_servers_are_in_one_piece_and_islands_in_boxes() -> None:
-    drawn = layout(rails())
+    drawn = layout(RAILS)
 
-    assert set(drawn.graph) == {"rail0", "rail1", "nvlink0", "nvlink1", "h0", "h1", "h2", "h3"}
-    assert drawn.graph.edges["h0", "rail0"]["ends"] == {"h0": "port0", "rail0": "rail0"}
+    assert set(drawn.graph) == {"pod0rail0", "pod0rail1", "nvlink0", "nvlink1", "h0", "h1", "h2", "h3"}
+    assert drawn.graph.edges["h0", "pod0rail0"]["ends"] == {"h0": "gpu0", "pod0rail0": "pod0rail0"}
     assert drawn.boxes == {"island 0": ("h0", "h1"), "island 1": ("h2", "h3")}
-    heights = {name: drawn.places[name][1] for name in drawn.places}
-    assert heights["h0"] < heights["nvlink0"] == heights["nvlink1"] < heights["rail0"] == heights["rail1"]
+    heights = [drawn.places[name][1] for name in ("h0", "nvlink0", "nvlink1", "pod0rail0", "pod0rail1")]
+    assert heights[0] < heights[1] == heights[2] < heights[3] == heights[4]
 
 
 def test_tiers_count_classes_and_links() -> None:
@@ -162,11 +122,11 @@ def test_tiers_count_classes_and_links() -> None:
 
 
 def test_tiers_have_servers_in_one_piece() -> None:
-    tiers = tiers_of(rails())
+    tiers = tiers_of(RAILS)
 
-    assert [one.name for one in tiers.classes] == ["h", "nvlink", "rail"]
+    assert [one.name for one in tiers.classes] == ["h", "nvlink", "pod rail"]
     assert [(one.lower, one.upper, len(one.edges)) for one in tiers.bundles] == [(0, 1, 4), (0, 2, 4)]
-    assert set(tiers.bundles[1].edges) == {(f"port{server}", f"rail{server % 2}") for server in range(4)}
+    assert set(tiers.bundles[1].edges) == {(f"gpu{server}", f"pod0rail{server % 2}") for server in range(4)}
 
 
 def test_many_names_in_a_tier_are_one_class() -> None:

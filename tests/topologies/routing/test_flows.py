@@ -42,7 +42,7 @@ def standardised(counts: dict[int, Counter[int]], ways: int) -> float:
     return (total - freedom) / (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("k", [4, 8, 16])
+@pytest.mark.parametrize("k", [4, 8])
 def test_random_pairs_use_all_cores_of_a_fat_tree_evenly(k: int) -> None:
     """4,000 pairs in different pods: (k/2)² cores, k/2 ways at each edge and each aggregation switch."""
     network, numbers = tree(k), random.Random(k)
@@ -76,13 +76,6 @@ def test_a_worker_reaches_its_peers_over_all_spines() -> None:
     assert missed <= 3
 
 
-def test_channels_of_a_pair_take_paths_of_their_own() -> None:
-    """64 channels over 16 paths leave 16 · (15/16)^64 = 0.26 of them unused."""
-    used = {tuple(way(tree(8), 0, 127, channel)) for channel in range(64)}
-
-    assert len(used) >= 14
-
-
 def test_answers_have_a_path_of_their_own() -> None:
     """The core of the way back is that of the way there once in 16 times."""
     network = tree(8)
@@ -93,35 +86,6 @@ def test_answers_have_a_path_of_their_own() -> None:
             same += network.link_target[there[2]] == network.link_target[back[2]]
 
     assert abs(same - 64) < 4 * (1024 * 1 / 16 * 15 / 16) ** 0.5
-
-
-@pytest.mark.parametrize("k", [4, 8])
-def test_loads_of_permutations_are_those_of_random_choices(k: int) -> None:
-    """Mean over some hundred permutations of the most flows on a link, and of the links in use, by tier."""
-    network, numbers, half = tree(k), random.Random(11), k // 2
-    hosts, runs = k**3 // 4, 16_000 // k**2
-    ours, theirs = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for seed in range(runs):
-        order = list(range(hosts))
-        numbers.shuffle(order)
-        loads = [[Counter[object]() for _ in range(4)] for _ in range(2)]
-        for source, target in enumerate(order):
-            if source // (half * half) == target // (half * half):
-                continue
-            for tier, link in enumerate(way(network, source, target, seed=seed)[1:-1]):
-                loads[0][tier][link] += 1
-            up, core = numbers.randrange(half), numbers.randrange(half)
-            pods = source // (half * half), target // (half * half)
-            drawn = (source // half, up), (pods[0], up, core), (pods[1], up, core), (target // half, up)
-            for tier, link_drawn in enumerate(drawn):
-                loads[1][tier][link_drawn] += 1
-        for tier in range(4):
-            for which, found in enumerate((ours, theirs)):
-                found[tier].append(max(loads[which][tier].values()))
-                found[tier + 4].append(len(loads[which][tier]))
-
-    for figure in range(8):
-        assert sum(ours[figure]) == pytest.approx(sum(theirs[figure]), rel=0.03)
 
 
 def test_the_compiled_key_is_the_plain_one() -> None:

@@ -8,21 +8,12 @@ from itertools import pairwise, product
 import networkx as nx
 import pytest
 
-from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import TopologyError, hosts, switches
-from netfold.topologies.routing import (
-    POLICIES,
-    Network,
-    compile_network,
-    detour_of,
-    next_links,
-    path,
-    shares,
-)
+from netfold.topologies.routing import POLICIES, Network, compile_network, detour_of, next_links, path, shares
 from tests.topologies.fabrics import KINDS, cost, dragonfly, fat_tree, on_switches, torus
 
 ECMP, SPRAY, VALIANT, ORDER = (POLICIES[kind] for kind in ("ecmp", "spray", "valiant", "dimension_order"))
-TORI = [(4, 4), (5, 3), (2, 2, 2), (4, 3, 2), (6,), (2,), (1, 3), (8, 2)]
+TORI = [(4, 4), (5, 3), (2, 2, 2), (4, 3, 2), (2,), (1, 3)]
 
 
 def nodes_on(network: Network, source: int, links: list[int]) -> list[str]:
@@ -36,11 +27,6 @@ def nodes_on(network: Network, source: int, links: list[int]) -> list[str]:
 def host_pairs(network: Network) -> list[tuple[int, int]]:
     count = int(network.is_host.sum())
     return [(a, b) for a, b in product(range(count), repeat=2) if a != b]
-
-
-def test_the_list_of_policies() -> None:
-    assert list(POLICIES) == ["ecmp", "spray", "valiant", "dimension_order"]
-    assert all(policy.kind == kind for kind, policy in POLICIES.items())
 
 
 def in_order(
@@ -118,26 +104,6 @@ def test_dimension_order_needs_coordinates_of_a_whole_torus(change: str, message
         compile_network(broken(change))
 
 
-def test_coordinates_survive_json_which_has_lists() -> None:
-    text = to_json(torus((3, 3)))
-    assert '"coordinates": [' in text
-
-    network = compile_network(from_json(text), policy=ORDER)
-    assert network.tables.sets.size == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sprayed_packets_take_shortest_paths_and_reach_all_of_them(kind: str) -> None:
-    graph = KINDS[kind]()
-    network = compile_network(graph, policy=SPRAY)
-    source, target = 0, len(hosts(graph)) - 1
-    names = network.nodes[source], network.nodes[target]
-    shortest = {tuple(way) for way in nx.all_shortest_paths(graph, *names, weight=cost(graph))}
-    found = {tuple(nodes_on(network, source, path(network, source, target, key))) for key in range(2000)}
-
-    assert found == shortest if len(shortest) < 100 else found < shortest
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_shares_of_sprayed_packets(kind: str) -> None:
     """Expected load by adding up all shortest paths with the probability of each, and by many packets."""
@@ -177,21 +143,6 @@ def test_shares_of_one_path(policy: str) -> None:
         counted = Counter(path(network, 0, 10, key))
 
         assert shares(network, 0, 10, key) == counted
-
-
-def test_minimal_routing_on_a_dragonfly_takes_one_global_link() -> None:
-    """At most one hop in each of the two groups, and one between them (Kim et al., ISCA 2008)."""
-    graph = dragonfly(4, 2)
-    network = compile_network(graph)
-    group = nx.get_node_attributes(graph, "group")
-    assert len(set(group.values())) == 9
-    for source, target in host_pairs(network):
-        for key in range(3):
-            inner = nodes_on(network, source, path(network, source, target, key))[1:-1]
-            crossed = sum(group[a] != group[b] for a, b in pairwise(inner))
-
-            assert crossed == (group[inner[0]] != group[inner[-1]])
-            assert len(inner) - 1 <= (3 if crossed else 1)
 
 
 def test_valiant_on_a_dragonfly_crosses_a_third_group() -> None:

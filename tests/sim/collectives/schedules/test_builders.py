@@ -22,11 +22,11 @@ from netfold.sim.engine.schedule import NONE, Schedule
 from tests.examples import examples
 from tests.reference.collectives.hosts import leaves
 from tests.reference.collectives.played import in_any_order
-from tests.reference.collectives.programs import tree_of
+from tests.reference.collectives.programs import Kind, tree_of
 from tests.sim.collectives.schedules.cases import Case, cases, cut_of, groupings, kinds, whole
 from tests.sim.engine.checked_schedule import check_schedule
 
-UP_TO = range(1, 41)
+UP_TO = (*range(1, 10), 12, 15, 16, 17, 31, 32, 33, 40)
 
 
 def schedules(workers: int) -> list[Schedule]:
@@ -47,8 +47,8 @@ def test_every_schedule_is_an_all_reduce(workers: int) -> None:
         check_schedule(schedule)
 
 
-@examples(60)
-@given(groups=groupings(24), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
+@examples(35)
+@given(groups=groupings(16), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
 def test_so_is_every_hierarchy_of_any_groups(
     groups: list[list[int]], inner: object, outer: object, blocks: int
 ) -> None:
@@ -58,23 +58,15 @@ def test_so_is_every_hierarchy_of_any_groups(
     assert len(cut.cells) == cut.schedule.chunks + 1
     assert list(cut.cells) == sorted(set(cut.cells))
     assert (cut.cells[0], cut.cells[-1]) == (0, 1)
-
-
-@examples(30)
-@given(groups=groupings(9), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
-def test_what_a_worker_of_a_hierarchy_sends_to_another_shares_one_window(
-    groups: list[list[int]], inner: object, outer: object, blocks: int
-) -> None:
-    """In all phases and all blocks, and with nobody else."""
-    made = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks).schedule
-
+    # What a worker sends to another shares one window, in all phases and blocks, and with nobody else.
+    made = cut.schedule
     pairs = list(zip(made.source.tolist(), made.target.tolist(), strict=True))
     lanes = made.lane.tolist()
     assert NONE not in lanes
     assert len(set(zip(pairs, lanes, strict=True))) == len(set(pairs)) == len(set(lanes))
 
 
-@examples(60)
+@examples(30)
 @given(case=cases(7, sizes=(64,)), seed=st.integers(0, 10**6))
 def test_no_order_of_events_breaks_it(case: Case, seed: int) -> None:
     """Transfers that take any time: what is waited for is enough, and merges are always the same."""
@@ -149,22 +141,6 @@ def test_the_longest_chains_are_as_long_as_published(workers: int) -> None:
     assert rounds == np.ceil(np.log2(workers)) - (0 if is_power else 1)
 
 
-def test_channels_go_both_ways_and_begin_one_worker_on() -> None:
-    schedule = ring_schedule(5, 3)
-    first = {
-        channel: [
-            (int(schedule.source[row]), int(schedule.target[row]))
-            for row in range(schedule.transfers)
-            if schedule.step[row] == channel
-        ]
-        for channel in range(3)
-    }
-
-    assert first[0] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
-    assert first[1] == [(1, 0), (0, 4), (4, 3), (3, 2), (2, 1)]
-    assert first[2] == [(2, 3), (3, 4), (4, 0), (0, 1), (1, 2)]
-
-
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 4), (3, 5)])
 def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> None:
     """The same transfers of the same words between the same workers."""
@@ -180,23 +156,13 @@ def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("groups", "inner", "outer"),
-    [(32, "ring", "ring"), (32, "tree", "ring"), (128, "halving_doubling", "tree")],
+    ("groups", "inner", "outer"), [(32, "ring", "ring"), (128, "halving_doubling", "tree")]
 )
 def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: str) -> None:
-    from tests.reference.collectives.programs import Kind
-
     size = 1024 // groups
     members = [range(one * size, (one + 1) * size) for one in range(groups)]
     before = process_time()
     cut = composed(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
 
     assert cut.schedule.workers == 1024
-    assert process_time() - before < 5
-
-
-def test_halving_and_a_tree_of_a_thousand_workers_too() -> None:
-    before = process_time()
-    assert halving_schedule(1024).transfers == 2 * 10 * 1024
-    assert tree_schedule(1024, 2, 100).transfers == 2 * 2 * 100 * 1023
     assert process_time() - before < 5

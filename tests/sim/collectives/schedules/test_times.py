@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from netfold.homomorphic.message import Merge
@@ -12,7 +10,7 @@ from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_st
 from netfold.sim.collectives.ring.spec import steps_of as ring_steps
 from netfold.sim.collectives.tree.spec import steps_of as tree_steps
 from tests.reference.collectives.programs import Kind
-from tests.sim.collectives.schedules.cases import Case, exchanged, flat, hierarchy
+from tests.sim.collectives.schedules.cases import Case, exchanged, flat
 from tests.sim.exchanges import FRAME, messages_of
 from tests.sim.scenes import BYTE_PS, LINK, small_star
 
@@ -45,36 +43,6 @@ def test_halving_and_doubling(workers: int, packets: int) -> None:
     assert found == exchanges + (2 * len(sizes) - 1) * ACK_PS
 
 
-@pytest.mark.parametrize(("workers", "extra"), [(3, 1), (5, 1), (6, 2), (12, 4)])
-def test_those_beyond_a_power_of_two_cost_two_messages(workers: int, extra: int) -> None:
-    core = workers - extra
-    found = time_ps(flat(HALVING, workers, core * FRAME.elements), ack_every=512)
-
-    alone = time_ps(flat(HALVING, core, core * FRAME.elements), ack_every=512)
-    # After the first message, and before the last, an ACK is on the same link; the last exchange has one too.
-    expected = alone + 2 * way_ps(core) + 2 * ACK_PS
-    if extra > 1:
-        assert found == expected
-    else:  # the others begin before the one that takes in more
-        assert expected - way_ps(core) < found <= expected + 4 * ACK_PS
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4, 7, 8])
-@pytest.mark.parametrize("packets", [1, 4])
-def test_one_tree_with_one_chunk_takes_two_ways_a_level(workers: int, packets: int) -> None:
-    """Up, the second child's chunk waits for the first's; down, it is sent after it."""
-    found = time_ps(flat(Kind("tree", trees=1), workers, packets * FRAME.elements), ack_every=512)
-
-    levels = workers.bit_length() - 1
-    low, high = (
-        2 * levels * way_ps(packets),
-        2 * levels * (way_ps(packets) + packets * PACKET_PS + 2 * ACK_PS),
-    )
-    assert low <= found <= high
-    if workers == 2:
-        assert found == 2 * way_ps(packets) + ACK_PS
-
-
 @pytest.mark.parametrize("workers", [4, 8, 13])
 @pytest.mark.parametrize("trees", [1, 2])
 def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
@@ -99,36 +67,6 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
     assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
     # On one tree, what goes up is ready first and delays what goes down.
     assert pace.time_ps(case.size) * 0.95 < found < pace.time_ps(case.size) * (1.1 if trees == 2 else 1.2)
-
-
-@pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_channels_and_chunks_carry_as_many_words_as_a_ring(channels: int, pieces: int) -> None:
-    """2 (n − 1) / n of a message at the rate of a link; chunks save what a whole segment waits for."""
-    workers, packets = 6, 720
-    case = flat(Kind("ring", channels=channels, pieces=pieces), workers, packets * FRAME.elements)
-    found = time_ps(case, ack_every=512)
-
-    at_rate = 2 * (workers - 1) * packets // workers * PACKET_PS
-    ways = 2 * (workers - 1) * (2 * LINK.delay_ps + PACKET_PS)
-    whole = at_rate + ways + (2 * workers - 3) * ACK_PS
-    if channels == pieces == 1:
-        assert found == whole
-    else:
-        assert at_rate < found < whole + 100 * ACK_PS
-
-
-@pytest.mark.parametrize(("groups", "size"), [(2, 4), (4, 2), (3, 3)])
-def test_rings_in_groups_and_across(groups: int, size: int) -> None:
-    """2 (g − 1) steps of M / g and 2 (G − 1) of M / (g G), as on a torus."""
-    workers, packets = groups * size, 2
-    members = [list(range(one * size, (one + 1) * size)) for one in range(groups)]
-    case = hierarchy(members, RING, RING, workers * packets * FRAME.elements)
-    found = time_ps(case, ack_every=512)
-
-    inside, across = 2 * (size - 1), 2 * (groups - 1)
-    closed = inside * way_ps(groups * packets) + across * way_ps(packets)
-    assert found == closed + (inside + across - 1) * ACK_PS
 
 
 @pytest.mark.parametrize(
@@ -165,40 +103,3 @@ def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> Non
     assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
         apart.elements_per_s
     )
-
-
-# Mistakes of other tools: each of these would miss by far more than the tests above allow.
-
-
-def test_a_chunk_is_not_stored_whole_on_each_of_two_links() -> None:
-    """ASTRA-sim's congestion-aware switch takes twice the time; packets here overlap on the two links."""
-    workers, packets = 8, 800
-    found = time_ps(flat(RING, workers, packets * FRAME.elements), ack_every=512)
-
-    ideal = 2 * (workers - 1) * way_ps(packets // workers)
-    assert ideal <= found < 1.01 * ideal
-
-
-def test_a_gigabit_is_a_thousand_million_bits() -> None:
-    """ASTRA-sim and SimAI take GB/s as 2^30 bytes and end 7 % early."""
-    case = flat(RING, 2, 16_000 * FRAME.elements)
-
-    assert time_ps(case, ack_every=512) > 2 * 8_000 * PACKET_PS
-
-
-def test_delays_count_once_for_each_way() -> None:
-    """SimGrid's default model multiplies them by 13."""
-    slow = replace(LINK, delay_ps=LINK.delay_ps)
-    assert time_ps(flat(RING, 8, 8 * FRAME.elements)) < 14 * (2 * slow.delay_ps + 3 * PACKET_PS)
-
-
-def test_a_ring_goes_on_when_words_have_arrived_not_when_they_were_sent() -> None:
-    """htsim's ring advances when the sender is done: it would not wait for the way."""
-    assert time_ps(flat(RING, 8, 8 * FRAME.elements)) >= 14 * way_ps(1)
-
-
-def test_halving_with_few_ways_beats_a_ring_on_short_messages() -> None:
-    short = [time_ps(flat(kind, 16, 16 * FRAME.elements)) for kind in (RING, HALVING, TREE)]
-
-    assert short[1] < short[0] / 3
-    assert short[2] < short[0] / 2

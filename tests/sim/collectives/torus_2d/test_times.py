@@ -13,13 +13,13 @@ from netfold.sim.collectives.torus_2d.spec import steps_of
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
-from tests.sim.exchanges import FRAME, messages_of, ring, torus
+from tests.sim.exchanges import FRAME, messages_of, torus
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
 PACKET_PS = 100 * BYTE_PS
 ACK_PS = FRAME.ack_bytes * BYTE_PS
 WAY_PS = 2 * (PACKET_PS + LINK.delay_ps)
-EVEN = ((1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (4, 4), (1, 5), (5, 1))
+EVEN = ((2, 1), (2, 3), (3, 2), (4, 4), (1, 5))
 
 
 def time_ps(start: Started, workers: int, words: int, network: Network | None = None) -> int:
@@ -59,20 +59,6 @@ def test_it_is_charged_for_merging(rows: int, columns: int) -> None:
     assert free + 3 * 4 * merged * 1000 - merges * ACK_PS == charged
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (3, 5), (4, 4)])
-def test_short_messages_gain_on_a_ring_and_long_ones_lose_nothing(rows: int, columns: int) -> None:
-    workers = rows * columns
-    short, long = workers * FRAME.elements, 400 * workers * FRAME.elements
-    (torus_short, torus_long), (ring_short, ring_long) = (
-        [time_ps(start, workers, words) for words in (short, long)]
-        for start in (torus(workers, rows), ring(workers, FRAME))
-    )
-    ways = 2 * (workers - 1) - 2 * (rows + columns - 2)  # that it saves
-    saved = ring_short - torus_short
-    assert ways * 2 * LINK.delay_ps < saved < ways * (WAY_PS + ACK_PS)
-    assert torus_long < ring_long
-
-
 @pytest.mark.parametrize(("rows", "columns"), [(1, 8), (2, 4), (4, 2), (8, 1), (1, 1)])
 def test_the_closed_form_says_so_too(rows: int, columns: int) -> None:
     workers, network = rows * columns, small_star(8)
@@ -97,10 +83,10 @@ def test_the_closed_form_says_so_too(rows: int, columns: int) -> None:
     assert carrier.rate_bps == pytest.approx(32 * pace.elements_per_s)
 
 
-@pytest.mark.parametrize("lengths", [(4, 4, 3), (3, 2), (4, 3), (3, 3, 2, 2), (2, 1)])
+@pytest.mark.parametrize("lengths", [(4, 4, 3), (3, 2), (3, 3, 2, 2)])
 def test_rows_of_unequal_length_take_about_as_long_as_it_says(lengths: tuple[int, ...]) -> None:
     """Up to a quarter longer: workers of short rows begin their columns while long rows are still busy."""
-    workers, rows, words = sum(lengths), len(lengths), 2000 * sum(lengths) * FRAME.elements
+    workers, rows, words = sum(lengths), len(lengths), 500 * sum(lengths) * FRAME.elements
     network, nodes = small_star(workers), list(range(workers))
     found = time_ps(torus(workers, rows, ack_every=100, window=8192), workers, words)
 
@@ -113,7 +99,7 @@ def test_rows_of_unequal_length_take_about_as_long_as_it_says(lengths: tuple[int
     assert rate_ps < found < 1.25 * pace.time_ps(words)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+@pytest.mark.parametrize("rows", [1, 2, 4])
 @pytest.mark.parametrize("size", [64, 40_000])
 def test_codecs_that_choose_by_time_are_told_about_what_it_takes(rows: int, size: int) -> None:
     """Two racks of four on one uplink each: all columns of 2 × 4 share it, and no row does.

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.host_merge import replay
+from netfold.homomorphic.message import Hop, Merge, Message
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.engine.schedule import Schedule
 from tests.examples import examples
 from tests.reference.systems import torus_2d as twin
-from tests.sim.collectives.torus_2d.grids import GRIDS, carried
+from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import (
     FRAME,
     INTEGER_MERGES,
@@ -27,6 +30,19 @@ from tests.sim.exchanges import (
     messages_of,
     torus,
 )
+from tests.sim.host_codecs import Cascade, cascade_encoded
+from tests.sim.scenes import Exchanged, small_star
+
+EVEN = ((2, 2), (5,) * 3)
+UNEVEN = ((4, 4, 3), (3, 3, 2, 2), (2, 1))
+LINES = ((1,), (5,), (1, 1, 1, 1))
+GRIDS = (*EVEN, *UNEVEN, *LINES)
+
+
+def carried(messages: Sequence[Message], rows: int, **changes: Any) -> Exchanged:
+    workers = len(messages)
+    start = torus(workers, rows, **changes)
+    return Exchanged(small_star(workers), start).run([[(one,)] for one in messages])
 
 
 @pytest.mark.parametrize("lengths", GRIDS)
@@ -112,19 +128,6 @@ def sent_words(grid: Grid, size: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("merge", [*INTEGER_MERGES, Merge.TABLE_ADD])
-@pytest.mark.parametrize("lengths", GRIDS)
-def test_every_worker_gets_the_merge_of_all(lengths: tuple[int, ...], merge: Merge) -> None:
-    workers = sum(lengths)
-    for size in (0, 1, workers - 1, workers, 500):
-        messages = messages_of(merge, workers, size, seed=size)
-        expected = merge_all(merge, [one.words for one in messages], table=messages[0].table)
-        for ((merged,),) in carried(messages, len(lengths)).received:
-            assert expected.dtype == merged.words.dtype
-            assert expected.tolist() == merged.words.tolist()
-            assert (workers, None, False) == (merged.workers, merged.present, merged.is_mixed)
-
-
 @pytest.mark.parametrize("lengths", GRIDS)
 @pytest.mark.parametrize("size", [1, 101])
 def test_floats_are_added_in_the_order_of_the_schedule(lengths: tuple[int, ...], size: int) -> None:
@@ -152,3 +155,107 @@ def test_it_survives_loss_and_stragglers(data: st.DataObject) -> None:
     network = Network(start, loss=0.03, seed=data.draw(st.integers(0, 1000)))
 
     assert_all_right(exchange_all(workers, operations, network, draw_pauses(data)))
+
+
+# SIGN: whose bit survives, exactly
+
+
+def trees_of(schedule: Schedule) -> list[Any]:
+    """How each part is merged by a schedule: a rank, or a `Merge`; what all workers get in the end."""
+    held = [list[Any](range(schedule.workers)) for _ in range(schedule.chunks)]
+    for number in range(schedule.transfers):
+        source, target = int(schedule.source[number]), int(schedule.target[number])
+        first = int(schedule.first[number])
+        for cells in held[first : first + int(schedule.count[number])]:
+            own = cells[target]
+            cells[target] = twin.Merge(cells[source], own, 0) if schedule.merges[number] else cells[source]
+    for cells in held:
+        assert all(cell is cells[0] for cell in cells)
+    return [cells[0] for cells in held]
+
+
+def is_fair(found: Sequence[Fraction]) -> bool:
+    """Whether the surviving bit is 1 as often as the mean bit says, whichever bits are 1."""
+    workers = len(found)
+    return all(abs(one - Fraction(1, workers)) <= Fraction(workers, 2**32) for one in found)
+
+
+@pytest.mark.parametrize("is_host", [False, True])
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
+    lengths: tuple[int, ...], is_host: bool
+) -> None:
+    check_schedule(torus_schedule(Grid(lengths), is_host))
+    trees = trees_of(torus_schedule(Grid(lengths), is_host))
+    found = [twin.survival(tree, sum(lengths)) for tree in trees]
+    expected = [twin.tree(part, lengths) for part in twin.parts_of(lengths, is_host)]
+
+    assert all(is_fair(one) for one in found)
+    assert [twin.survival(tree, sum(lengths)) for tree in expected] == found
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_the_numbers_of_hops_are_weights_only_if_all_rows_are_equally_long(lengths: tuple[int, ...]) -> None:
+    """The control: h / (h + 1) at the h-th hop of a ring."""
+    trees = [twin.tree(part, lengths) for part in twin.parts_of(lengths)]
+    fair = [is_fair(twin.survival(one, sum(lengths), twin.by_hops)) for one in trees]
+
+    assert fair == [len(set(lengths)) == 1] * len(trees)
+
+
+# HOST: merges of the codec
+
+
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_cascaded_signs_are_merged_in_the_order_of_the_schedule(lengths: tuple[int, ...]) -> None:
+    workers, random, merge = sum(lengths), np.random.default_rng(sum(lengths)), Cascade()
+    words = [
+        cascade_encoded(random.standard_normal(300).astype(np.float32), np.float32(random.uniform(0.5, 2)))
+        for _ in range(workers)
+    ]
+    done = carried([Message(one, Merge.HOST, "signs", host_merge=merge) for one in words], len(lengths))
+    order = done.collective.merge_orders(0, 0)[0, 0]
+
+    plans = [twin.tree(part, lengths) for part in twin.parts_of(lengths, host=True)]
+    pieces = [merge.split(one, len(plans)) for one in words]
+    used: Counter[int] = Counter()
+
+    def evaluated(plan: Any, part: int) -> Any:
+        if not isinstance(plan, twin.Merge):
+            return pieces[plan][part]
+        hops = (twin.first(plan.arriving), twin.first(plan.own))
+        (key,) = (hop.key for hop in order[part] if (hop.into, hop.taken) == hops)
+        used[key] += 1
+        accumulated, arriving = (evaluated(one, part) for one in (plan.arriving, plan.own))
+        return merge.merge(accumulated, arriving, Hop(*twin.by_counts(plan), key))
+
+    right = merge.join([evaluated(plan, part) for part, plan in enumerate(plans)])
+    assert set(used.values()) == {1}  # every merge has a key of its own
+    assert len(used) == len(plans) * (workers - 1)
+    assert right.tolist() == replay(merge, words, order).tolist()
+    for ((found,),) in done.received:
+        assert right.tolist() == found.words.tolist()
+        assert workers == found.workers
+    assert done.collective.merge_orders(0, 0) == {}
+
+
+def test_progress_grows_from_nothing_to_all_while_a_message_is_carried() -> None:
+    words = [cascade_encoded(np.ones(300, np.float32), np.float32(1)) for _ in range(11)]
+    for messages in (
+        messages_of(Merge.ADD, 11, 500),
+        [Message(one, Merge.HOST, "signs", host_merge=Cascade()) for one in words],
+    ):
+        run = Exchanged(small_star(11), torus(11, 3))
+        shares: list[float] = []
+
+        def watch(run: Exchanged = run, shares: list[float] = shares) -> Any:
+            while True:
+                yield run.environment.timeout(200_000)
+                shares.append(run.collective.share())
+
+        run.environment.process(watch())
+        run.run([[(one,)] for one in messages])
+        assert shares == sorted(shares)
+        assert shares[0] < 0.1
+        assert shares[-1] > 0.8
+        assert run.collective.share() == 0.0
