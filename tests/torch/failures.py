@@ -54,6 +54,7 @@ def every_error(rank: int) -> dict[str, list[str]]:
     found["sparse"] = [_error_of(_train_sparse)]
     found["models"] = [_error_of(lambda: _two_models(rank))]
     found["names"] = [_error_of(lambda: _names_of_another(rank))]
+    found["joined"] = [_error_of(lambda: _fail_in_join(rank))]  # the last, as it leaves DDP's messages behind
     return found
 
 
@@ -82,6 +83,13 @@ def _names_of_another(rank: int) -> None:
     train(model, rank, 1)
 
 
+def _fail_in_join(rank: int) -> None:
+    """A codec fails in step 1, at a worker that has no more batches."""
+    model, _ = _ddp(Faulty("late error", at=1))
+    with model.join():
+        train(model, rank, 1 if rank == 1 else 3)
+
+
 def uncaught(rank: int) -> None:
     """One worker's codec fails, and nobody catches it."""
     model, _ = _ddp(Faulty("late error"))
@@ -105,17 +113,6 @@ def asleep(rank: int, timeout_s: int, is_default: bool) -> tuple[str, float]:
     start_s = time.monotonic()
     error = _error_of(lambda: loss_of(model, rank, 3).backward())
     return error, time.monotonic() - start_s
-
-
-def failing_in_join(rank: int) -> str:
-    """A codec fails at a worker that has no more batches: what all get."""
-
-    def joined() -> None:
-        model, _ = _ddp(Faulty("late error", at=1))  # in step 1, when worker 1 has joined
-        with model.join():
-            train(model, rank, 1 if rank == 1 else 3)
-
-    return _error_of(joined)
 
 
 def lost(rank: int) -> None:

@@ -61,7 +61,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def trained(kind: str, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
+def trained(kind: Any, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
     """A model before and after a step of one worker, and what it sent."""
     torch.manual_seed(0)
     before, model = nn.Linear(4, 3), nn.Linear(4, 3)
@@ -101,6 +101,10 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
     assert report.gradient_bytes == 4 * 15
     assert report.compression == report.gradient_bytes / report.payload_bytes
     assert report.rounds.select("step", "bucket", "elements").rows() == [(0, 0, 15)]
+    before, model, _ = trained(DenseExact(block_elements=64))  # a codec itself has its options
+    assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
+    before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
+    assert torch.equal(model.bias, before.bias - 0.25)  # type: ignore[operator]
 
 
 def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
@@ -109,14 +113,7 @@ def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
     rounds = Rounds(make_codec("exact", {}), wire, 1, lambda step: 0.01)
     one = np.ones(1, np.float32)
 
-    assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3)
-    assert np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
-
-
-def test_a_learning_rate_scales_sums() -> None:
-    before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
-
-    assert torch.equal(model.bias, before.bias - 0.25)  # type: ignore[operator]
+    assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
 
 
 @pytest.mark.parametrize(
@@ -157,22 +154,24 @@ def test_options_have_the_errors_of_scenarios(
 def test_arguments_that_cannot_be_used(options: dict[str, Any], text: str) -> None:
     with pytest.raises(netfold.NetfoldError, match=text):
         netfold.torch.State("packed", **options)
-
-
-def test_a_codec_itself_has_its_options() -> None:
-    before, model, _ = trained(DenseExact(block_elements=64))  # type: ignore[arg-type]
-
-    assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
     with pytest.raises(netfold.DataError, match="values: the codec is given with its options"):
         netfold.torch.State(DenseExact(), values="exact")
+    with pytest.raises(netfold.DataError, match="apply fully_shard before"):
+        netfold.torch.set_reduce_scatter(nn.Linear(2, 2), netfold.torch.State("packed"))
 
 
-def test_a_closed_state_sends_nothing() -> None:
-    ddp = DistributedDataParallel(nn.Linear(2, 2))
+def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
     state = netfold.torch.State("packed")
-    ddp.register_comm_hook(state, netfold.torch.hook)
-    state.close()
+    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
+    for model in models:
+        model.register_comm_hook(state, netfold.torch.hook)
 
+    with pytest.raises(netfold.RunError, match="give each model a state of its own"):
+        sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
+    ddp = DistributedDataParallel(nn.Linear(2, 2))
+    closed = netfold.torch.State("packed")
+    ddp.register_comm_hook(closed, netfold.torch.hook)
+    closed.close()
     with pytest.raises(netfold.RunError, match="the state is closed"):
         ddp(torch.ones(2)).sum().backward()
 
@@ -201,16 +200,6 @@ def test_buckets_do_not_depend_on_those_of_ddp(options: dict[str, Any]) -> None:
     assert state.report().rounds["bucket"].to_list() == [0, 1, 0, 1]
 
 
-def test_models_that_share_a_state_are_told_apart() -> None:
-    state = netfold.torch.State("packed")
-    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
-    for model in models:
-        model.register_comm_hook(state, netfold.torch.hook)
-
-    with pytest.raises(netfold.RunError, match="give each model a state of its own"):
-        sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
-
-
 def test_fsdp_gets_means_and_sums_alone() -> None:
     group, outputs = dist.group.WORLD, torch.empty(3)
     scatter = netfold.torch.ReduceScatter(netfold.torch.State("exact"), 0)
@@ -228,11 +217,7 @@ def test_fsdp_gets_means_and_sums_alone() -> None:
         updates(outputs, torch.ones(3), group, dist.ReduceOp.SUM)
 
 
-def test_fsdp_must_be_applied_first() -> None:
-    with pytest.raises(netfold.DataError, match="apply fully_shard before"):
-        netfold.torch.set_reduce_scatter(nn.Linear(2, 2), netfold.torch.State("packed"))
-
-
+@pytest.mark.processes
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     script = next(iter(re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)))
     assert len(script.splitlines()) < 40

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import nightly
 from tests.torch import failures
 from tests.torch.processes import returned, run
 
@@ -18,6 +19,7 @@ TEXTS = {  # parts of the error of all workers, in the backward pass of step 1
     "no tuple": "the exchange yields a value of type list, must be a tuple of messages",
     "infinite": "only finite values can be carried",
 }
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +39,6 @@ def test_all_workers_get_the_same_error(errors: list[dict[str, list[str]]], name
     assert [one[name] for one in errors] == [errors[0][name]] * 3
 
 
-def test_an_error_names_its_worker_and_place(errors: list[dict[str, list[str]]]) -> None:
-    assert "(worker 1, step 1, bucket 0, operation 0)" in errors[2]["infinite"][1]
-
-
-def test_updates_need_a_learning_rate(errors: list[dict[str, list[str]]]) -> None:
-    assert "decoded an update of the weights and not a sum" in errors[0]["update"][0]
-    assert "learning_rate" in errors[0]["update"][0]
-
-
 @pytest.mark.parametrize(
     ("name", "texts"),
     [
@@ -55,6 +48,7 @@ def test_updates_need_a_learning_rate(errors: list[dict[str, list[str]]]) -> Non
         ("sparse", ("bucket 0 is a sparse tensor", "sparse=False")),
         ("models", ("did not have in the first step", "give each model a state of its own")),
         ("names", ("that `parameters` does not name",)),
+        ("joined", ("RunError: worker 1, step 1, bucket 0, operation 2, after 'again': KeyError",)),
     ],
 )
 def test_what_cannot_be_carried_is_refused(
@@ -64,8 +58,12 @@ def test_what_cannot_be_carried_is_refused(
 
     assert all(part in text for part in texts), text
     assert [one[name] for one in errors] == [[text]] * 3
+    assert "(worker 1, step 1, bucket 0, operation 0)" in errors[2]["infinite"][1]
+    assert "decoded an update of the weights and not a sum" in errors[0]["update"][0]
+    assert "learning_rate" in errors[0]["update"][0]
 
 
+@nightly
 def test_an_uncaught_error_ends_all_processes(tmp_path: Path) -> None:
     ended = run(3, tmp_path, failures.uncaught)
 
@@ -73,6 +71,7 @@ def test_an_uncaught_error_ends_all_processes(tmp_path: Path) -> None:
     assert all("what the codec says" in one.error for one in ended)
 
 
+@nightly
 @pytest.mark.parametrize("is_default", [True, False])
 def test_a_sleeping_worker_ends_the_others_at_the_timeout_of_the_users_group(
     tmp_path: Path, is_default: bool
@@ -82,11 +81,6 @@ def test_a_sleeping_worker_ends_the_others_at_the_timeout_of_the_users_group(
 
     assert error.startswith("RunError: netfold's messages did not get through")
     assert 3.5 < waited_s < 4 + 5
-
-
-def test_an_error_at_a_worker_that_has_joined_reaches_all(tmp_path: Path) -> None:
-    for error in returned(2, tmp_path, failures.failing_in_join):
-        assert error.startswith("RunError: worker 1, step 1, bucket 0, operation 2, after 'again': KeyError")
 
 
 def test_a_lost_worker_ends_the_others(tmp_path: Path) -> None:

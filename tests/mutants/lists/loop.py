@@ -11,7 +11,7 @@ TRAINING = "sim/workload/training/"
 MUTANTS: list[Mutant] = [
     *faults(
         TRAINING + "weights.py",
-        [OPTIMIZERS],
+        [OPTIMIZERS, LOOP + "test_against_pytorch.py"],
         [
             ("the optimizer steps on the sum", "step / np.float32(move.mean_of)", "step / np.float32(1)"),
             ("restarts keep momentum", "self._memory.restart()", "pass"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -80,18 +80,17 @@ EXPECTED = [
     "shapes",
     [ARRAYS, "fc1.weight=4x3,fc1.bias=4,fc2.weight=2x4", ["fc1.weight=4x3", "fc1.bias=4", "fc2.weight=2x4"]],
 )
-def test_encoders_see_the_tensors_in_every_round(shapes: object, seen: list[tuple[Tensor, ...]]) -> None:
-    found = netfold.study({"t": Tensors()}, gradients(), shapes=shapes, rounds=2)  # type: ignore[arg-type]
+def test_encoders_see_the_tensors_in_every_round(shapes: Any, seen: list[tuple[Tensor, ...]]) -> None:
+    """Of a study and of a fold; without shapes nothing is known."""
+    found = netfold.study({"t": Tensors()}, gradients(), shapes=shapes, rounds=2)
+    folded = netfold.fold(Tensors(), gradients(), shapes=shapes)
 
     assert found.faults == ()
-    assert len(seen) == 3 * 2  # a warm-up and two rounds of two workers
-    assert all(names(tensors) == EXPECTED for tensors in seen)
-
-
-def test_without_shapes_nothing_is_known(seen: list[tuple[Tensor, ...]]) -> None:
+    assert folded.decoded[0].tolist() == gradients().sum(axis=0).tolist()
+    assert [names(tensors) for tensors in seen] == [EXPECTED] * (3 * 2 + 2)  # a warm-up, two rounds, a fold
+    seen.clear()
     netfold.study({"t": Tensors()}, gradients(), rounds=1)
     netfold.fold(Tensors(), gradients())
-
     assert set(seen) == {()}
 
 
@@ -108,22 +107,11 @@ def test_shapes_alone_say_how_many_elements_are_drawn(seen: list[tuple[Tensor, .
     ]
 
 
-def test_a_fold_shows_tensors_too(seen: list[tuple[Tensor, ...]]) -> None:
-    folded = netfold.fold(Tensors(), gradients(), shapes=ARRAYS)
-
-    assert folded.decoded[0].tolist() == gradients().sum(axis=0).tolist()
-    assert [names(tensors) for tensors in seen] == [EXPECTED] * 2
-
-
 def test_a_file_of_named_arrays_says_its_tensors(tmp_path: Path, seen: list[tuple[Tensor, ...]]) -> None:
     path = tmp_path / "g.npz"
-    rows, start = gradients(), 0
-    arrays = {}
-    for name, shape in ARRAYS.items():
-        size = int(np.prod(shape))
-        arrays[name] = rows[:, start : start + size].reshape(2, *shape)
-        start += size
-    np.savez(path, **arrays)
+    rows, stops = gradients(), np.cumsum([int(np.prod(shape)) for shape in ARRAYS.values()])
+    parts = np.split(rows, stops[:-1], axis=1)
+    np.savez(path, **{name: part.reshape(2, *ARRAYS[name]) for name, part in zip(ARRAYS, parts, strict=True)})
     source = file_source(path, None)
 
     (found,) = source.cells[0].rounds(1)
@@ -151,40 +139,23 @@ def test_arrays_without_workers_are_reported(tmp_path: Path) -> None:
     [
         (
             "4x",
-            "shapes: cannot read the tensor '4x'\n"
-            "  a tensor is written 128x64, or with its name fc1.weight=128x64",
+            "cannot read the tensor '4x'\n  a tensor is written 128x64, or with its name fc1.weight=128x64",
         ),
-        (
-            [(4, 3)],
-            "shapes: the tensors have 12 elements, each gradient has 24\n  give the shape of every tensor",
-        ),
-        (25, "shapes: the tensors have 25 elements, each gradient has 24\n  give the shape of every tensor"),
+        ([(4, 3)], "the tensors have 12 elements, each gradient has 24\n  give the shape of every tensor"),
     ],
 )
 def test_wrong_shapes_are_reported(shapes: object, message: str) -> None:
-    given = [shapes] if isinstance(shapes, int) else shapes
     for call in (netfold.study, netfold.fold):
         with pytest.raises(DataError) as caught:
-            call("none", gradients(), shapes=given)  # type: ignore[operator]
+            call("none", gradients(), shapes=shapes)  # type: ignore[operator]
 
-        assert str(caught.value) == message
+        assert str(caught.value) == f"shapes: {message}"
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     def run(*words: str) -> tuple[int, str]:
-        arguments = [
-            "codecs",
-            "study",
-            "none",
-            "--out",
-            str(tmp_path),
-            "--workers",
-            "2",
-            "--rounds",
-            "1",
-            *words,
-        ]
-        done = CliRunner().invoke(app, arguments)
+        place = ("--out", str(tmp_path), "--workers", "2", "--rounds", "1")
+        done = CliRunner().invoke(app, ["codecs", "study", "none", *place, *words])
         return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
 
     code, text = run("--shape", "128x64,128,10x128,10", "--density", "1%", "--json")

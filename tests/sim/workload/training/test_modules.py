@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.none import NoFusion
+from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
-from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.probe import probe
 
 
@@ -142,7 +140,9 @@ def test_layers_are_those_of_the_table(
 ) -> None:
     expected = {name: layer for layer, names in table.items() for name in names}
 
-    assert layers(build(), inputs) == expected
+    model = build()
+    assert layers(model, inputs) == expected
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())  # none is left
 
 
 def test_a_tied_layer_is_ready_with_its_last_use() -> None:
@@ -157,13 +157,6 @@ def test_a_tied_layer_is_ready_with_its_last_use() -> None:
     assert [layer.name for layer in layers_of(placed(tensors))] == ["middle", "words"]
 
 
-def test_watching_leaves_no_hooks() -> None:
-    model = nested()
-    layers(model, torch.ones(2, 3, 6, 6))
-
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
 def test_operations_of_the_backward_pass_by_layer() -> None:
     """2·batch·inputs·outputs for the weights of a layer, and as many for its inputs, except the first."""
     model = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
@@ -176,19 +169,6 @@ def test_operations_of_the_backward_pass_by_layer() -> None:
     assert [(layer.name, layer.backward_flops) for layer in layers_of(tensors, found.flops)] == [
         ("2", 2 * 2 * 4 * 5 * 3),
         ("0", 2 * 4 * 7 * 5),
-    ]
-
-
-@pytest.mark.parametrize(
-    "spec", [TrainingSpec("mlp", 4), TrainingSpec("ncf", 4), TrainingSpec(Ncf(expand=(2, 1)), 4)]
-)
-def test_models_have_the_tensors_that_are_listed_for_them(spec: TrainingSpec) -> None:
-    """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, NoFusion()), 1, 1).buckets
-
-    assert placed(tensor for bucket in buckets for tensor in bucket.tensors) == spec.tensors
-    assert [bucket.tensors[0].layer for bucket in buckets] == [
-        layer.name for layer in layers_of(spec.tensors)
     ]
 
 

@@ -32,37 +32,20 @@ LINES = (  # of three plays
 )
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_the_plays_are_there(line: str) -> None:
-    assert line in load_text("shakespeare")
-    assert line in load_text("shakespeare-kjv")
-
-
-@pytest.mark.parametrize("verse", VERSES)
-def test_the_bible_is_there_once_and_after_the_plays(verse: str) -> None:
+def test_the_plays_are_there_and_after_them_the_bible_once() -> None:
+    """Without marks of their formats; the King James Bible has about 788 thousand words (66 books)."""
     plays, both = load_text("shakespeare"), load_text("shakespeare-kjv")
+    word = r"[^\W\d_]+(?:['-][^\W\d_]+)*"
 
-    assert verse in both
-    assert verse not in plays
+    assert all(line in plays for line in LINES)
     assert both.startswith(plays)
+    assert all(verse in both and verse not in plays for verse in VERSES)
     assert both.endswith(VERSES[-1])
-
-
-def test_the_text_has_no_marks_of_its_formats() -> None:
-    text = load_text("shakespeare-kjv")
-
-    assert not set(text) & set("#*_[]\\’")
-    assert not re.search(r"Book\.|^import |[ \t]$|^[ \t]", text, re.MULTILINE)
-    assert len(re.findall(r"^ACT I$", text, re.MULTILINE)) == 38  # plays
-
-
-def test_sizes_are_the_published_ones() -> None:
-    """The King James Bible has about 788 thousand words (66 books)."""
-    plays, both = load_text("shakespeare"), load_text("shakespeare-kjv")
-    words = len(re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*", both[len(plays) :]))
-
-    assert words == pytest.approx(788_000, rel=0.01)
-    assert 800_000 < len(re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*", plays)) < 1_100_000
+    assert not set(both) & set("#*_[]\\’")
+    assert not re.search(r"Book\.|^import |[ \t]$|^[ \t]", both, re.MULTILINE)
+    assert len(re.findall(r"^ACT I$", both, re.MULTILINE)) == 38  # plays
+    assert len(re.findall(word, both[len(plays) :])) == pytest.approx(788_000, rel=0.01)
+    assert 800_000 < len(re.findall(word, plays)) < 1_100_000
 
 
 def test_words() -> None:

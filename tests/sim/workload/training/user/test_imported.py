@@ -18,7 +18,7 @@ from tests.sim.workload.training.user.test_training import SCENARIO
 
 BODY = """from parts import sizes
 def make():
-    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0
+    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0.25
 """
 
 
@@ -74,9 +74,17 @@ def test_a_run_folder_has_them_so_that_it_can_be_run_again(tmp_path: Path) -> No
     inputs = [one["path"] for one in run.summary["inputs"]]
     copy = tmp_path / "copy"
     shutil.copytree(run.path, copy)
+    again = netfold.run(copy / "scenario.yaml", out=tmp_path / "runs")
+    columns = ("loss", "test_score", "test_metric")
 
     assert inputs == ["mine.py", "parts/sizes.py"]
-    assert netfold.run(copy / "scenario.yaml", out=tmp_path / "runs").verdict == run.verdict == "pass"
+    assert [(run.path / name).read_bytes() for name in inputs] == [
+        (tmp_path / name).read_bytes() for name in inputs
+    ]
+    assert run.verdict == again.verdict == "pass"
+    assert run.steps.select(*columns).equals(again.steps.select(*columns))
+    assert run.steps["test_score"].to_list() == [0.25, 0.25]
+    assert run.summary["variants"][0]["setup"]["workload"]["model"] == "./mine.py:make"
 
 
 def test_one_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
