@@ -6,12 +6,12 @@ from tests.mutants.mutant import Mutant, faults
 
 T = "tests/sim/workload/training/text/"
 TASKS, SAMPLED, NETWORKS = T + "test_tasks.py", T + "test_sampled.py", T + "test_networks.py"
-ROWS, WORDPIECE = T + "test_rows.py", T + "test_wordpiece.py"
+ROWS, TEXT = T + "test_rows.py", T + "test_text.py"
 
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/training/data/text.py",
-        [T + "test_text.py"],
+        [TEXT],
         [
             ("rare tokens have the first numbers", "(-counts[token], token)", "(counts[token], token)"),
             ("the vocabulary has one word too many", "[: vocabulary - 1]", "[:vocabulary]"),
@@ -19,7 +19,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/workload/training/data/wordpiece.py",
-        [WORDPIECE],
+        [TEXT],
         [
             ("the rest of a word may begin one", '"##" if start else ""', '"" if start else ""'),
             ("what a word loses is not subtracted", "frequency[old] -= times", "frequency[old] -= 0"),

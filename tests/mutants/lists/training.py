@@ -10,7 +10,7 @@ HELD_OUT = W + "test_held_out.py"
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/training/data/images.py",
-        [W + "test_images.py"],
+        [W + "test_pictures.py"],
         [
             ("small pixels have their centres at whole numbers", "max(4 * row - 5, 0)", "max(4 * row, 0)"),
             ("the right neighbour has the weight of the left", "= _PARTS - share", "= share"),

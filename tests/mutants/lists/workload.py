@@ -9,7 +9,7 @@ W = "tests/sim/workload/"
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/training/tasks/images.py",
-        [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
+        [W + "training/test_held_out.py", W + "training/test_training.py", W + "training/test_recommender.py"],
         [
             (
                 "all workers draw the digits of worker 0",
@@ -20,7 +20,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/workload/training/tasks/recommender.py",
-        [W + "test_shards.py", W + "training/test_training.py", W + "training/test_recommender.py"],
+        [W + "training/test_held_out.py", W + "training/test_training.py", W + "training/test_recommender.py"],
         [
             (
                 "all workers draw from the shard of worker 0",
@@ -47,7 +47,7 @@ MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/draws.py",
         [
-            W + "test_shards.py",
+            W + "training/test_held_out.py",
             W + "training/test_training.py",
             W + "test_synthetic.py",
             W + "training/test_recommender.py",

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.errors import NetfoldError
-from netfold.sim.workload import SyntheticSpec, Workload, synthetic_workload
+from netfold.sim.workload import SyntheticSpec, Workload, normals, synthetic_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.layers import read_tensors
+from netfold.sim.workload.normals import fill_normal
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
+from tests.examples import scaled
 from tests.sim.scenes import plan
 
 PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
@@ -217,3 +219,43 @@ def test_numbers_beyond_all_use_are_refused(tmp_path: Path, key: str, number: in
 
     assert key in str(caught.value)
     assert f"must be at most 9007199254740992, found {number}" in str(caught.value)
+
+
+def generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    ours, theirs = (np.random.Generator(np.random.PCG64([seed, 7])) for _ in range(2))
+    return ours, theirs
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_values_are_those_of_numpy_to_the_bit(seed: int) -> None:
+    """So many draws meet the tail some 80 times, and a layer's edge some hundred times."""
+    ours, theirs = generators(seed)
+    values = np.empty(scaled(300_000), np.float32)
+    fill_normal(values, ours)
+
+    expected = theirs.standard_normal(values.size, np.float32)
+    assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))
+    assert ours.bit_generator.state == theirs.bit_generator.state
+    assert np.abs(expected).max() > 3.6541528853610088
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_a_half_that_is_kept_is_used_before_and_after(size: int) -> None:
+    ours, theirs = generators(9)
+    for generator in (ours, theirs):
+        generator.integers(0, 9, dtype=np.int32)  # takes 32 of 64 bits
+    values = np.empty(size, np.float32)
+    fill_normal(values, ours)
+
+    assert values.tolist() == theirs.standard_normal(size, np.float32).tolist()
+    assert ours.bit_generator.state == theirs.bit_generator.state
+    assert ours.random() == theirs.random()
+
+
+def test_pieces_that_a_signal_may_part_are_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normals, "_DRAWN_AT_ONCE", 1000)
+    ours, theirs = generators(3)
+    values = np.empty(4321, np.float32)
+    fill_normal(values, ours)
+
+    assert values.tolist() == theirs.standard_normal(4321, np.float32).tolist()

@@ -295,13 +295,3 @@ def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
     ]
     assert [part.tolist() for part in workload.gradients(0)[1]] == [[1] * 3, [0] * 6 + [2] * 3, [3] * 2]
     assert [bucket.ready_share for bucket in workload.buckets] == [9 / 14, 12 / 14, 1.0]
-
-
-@pytest.mark.parametrize("steps", [None, 2])
-def test_an_only_matrix_is_never_cut(tmp_path: Path, steps: int | None) -> None:
-    """A vector is: nothing is known of its layers."""
-    np.savez(tmp_path / "g.npz", table=np.ones((*([steps] if steps else []), WORKERS, 5, 2), np.float32))
-    options = {"per_step": steps is not None, "fusion": BySize(16)}
-
-    (bucket,) = file_workload(spec(tmp_path / "g.npz", **options), WORKERS).buckets
-    assert [(one.name, one.shape) for one in bucket.tensors] == [("table", (5, 2))]

@@ -59,13 +59,38 @@ def held_out_digits(workers: int, seed: int) -> set[int]:
     return {int(number) for (images,) in spy.asked for number in images[:, 0]}
 
 
+Seen = Callable[[int, int], list[int]]  # the samples of a step and worker
+
+
+def digits_seen(holds_out: bool = False) -> Seen:
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1, holds_out))
+    return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
+
+
+def ratings_seen() -> Seen:
+    """Every user has rated one item, that of its own number."""
+    numbers = np.arange(SAMPLES)
+    task = RecommenderTask(Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
+    return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
+
+
+@pytest.mark.parametrize("seen", [digits_seen, ratings_seen])
+def test_workers_share_the_samples_without_overlap(seen: Callable[[], Seen]) -> None:
+    """Every step and worker has a batch of its own."""
+    samples = seen()
+    batches = [[tuple(samples(step, worker)) for step in range(STEPS)] for worker in range(WORKERS)]
+    own = [{one for batch in found for one in batch} for found in batches]
+
+    # A sample of 20 that is never among STEPS · 4 draws or more has odds of 0.95^160, 0.03 %.
+    assert [len(one) for one in own] == [SAMPLES // WORKERS] * WORKERS
+    assert set.union(*own) == set(range(SAMPLES))
+    assert len({batch for found in batches for batch in found}) == STEPS * WORKERS
+
+
 def test_no_worker_draws_a_digit_that_is_tested() -> None:
-    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1))
-    # An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21.
-    own = [
-        {int(one) for step in range(STEPS) for one in task.samples(step, worker)[0][0][:, 0]}
-        for worker in range(WORKERS)
-    ]
+    """An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21."""
+    samples = digits_seen(holds_out=True)
+    own = [{one for step in range(STEPS) for one in samples(step, worker)} for worker in range(WORKERS)]
     tested = held_out_digits(WORKERS, 1)
 
     assert len(tested) == SAMPLES // 5

@@ -18,7 +18,6 @@ from netfold.sim.workload.devices.cost import (
     Kernel,
     StepCost,
 )
-from netfold.sim.workload.devices.roofline import RooflineDevice, constant
 from netfold.sim.workload.training.kernels import KernelCounter
 from netfold.sim.workload.training.probe import probe
 from netfold.sim.workload.training.timing import timed_passes
@@ -116,20 +115,6 @@ def test_data_are_drawn_before_the_passes_are_counted() -> None:
     assert [one.kind for one in cost.forward].count(MATMUL) == 2
     assert len(cost.forward) == 5
     assert cost.update_bytes == 3 * FLOAT * (64 * 128 + 128 + 128 * 10 + 10)
-
-
-def test_large_tables_delay_their_gradients() -> None:
-    """NeuMF's four tables come last, and take most of backward on a device that is slow to move memory."""
-    cost = training_workload(TrainingSpec("ncf", batch=64), workers=1, seed=1).cost
-    slow = RooflineDevice(
-        "slow", ((MATMUL, constant(10**12)),), constant(10**9), 0, constant(1), constant(1), 0
-    )
-    ready = slow.passes(cost).ready_ps
-    tables = [name for name in ready if name.startswith(("factors", "mlp_"))]
-
-    assert list(ready)[-4:] == tables
-    dense = [time_ps for name, time_ps in ready.items() if name not in tables]
-    assert max(dense) < 0.6 * max(ready.values())
 
 
 def test_timed_passes_leave_the_model_as_it_is() -> None:

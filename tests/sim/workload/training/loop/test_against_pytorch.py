@@ -91,22 +91,6 @@ class Experts(nn.Module):
         return torch.stack(rows)
 
 
-class Shallow(nn.Module):
-    """Stochastic depth: a batch says which of its layers it skips."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(nn.Linear(INPUTS, INPUTS) for _ in range(4))
-        self.head = nn.Linear(INPUTS, OUTPUTS)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        kept = (inputs.detach().sum(0) > 0).tolist()
-        for block, is_kept in zip(self.blocks, kept, strict=False):
-            if is_kept:
-                inputs = inputs + torch.tanh(block(inputs))
-        return self.head(inputs)
-
-
 def workload_of(task: Given, optimizer: Optimizer, workers: int, seed: int) -> TrainingWorkload:
     return TrainingWorkload(task, workers, RATE, NoFusion(), seed, recipe=Recipe(optimizer))
 
@@ -162,12 +146,11 @@ def test_sgd_on_rows_is_that_of_torch(name: str, is_sparse: bool) -> None:
 
 
 @pytest.mark.parametrize("name", [*SGD, *ADAM])
-@pytest.mark.parametrize("make", [Experts, Shallow])
-def test_parameters_that_a_pass_leaves_out_are_as_with_ddp(make: Callable[[], nn.Module], name: str) -> None:
+def test_parameters_that_a_pass_leaves_out_are_as_with_ddp(name: str) -> None:
     """What no worker uses keeps its weights and its momentum, and does not decay."""
     optimizer, theirs = (SGD | ADAM)[name]
     for workers in (1, 3):
-        task = Given(make, seed=workers)
+        task = Given(Experts, seed=workers)
         workload = workload_of(task, optimizer, workers, 1)
         expected, unused = plainly_trained(copy.deepcopy(workload.model), task, theirs, workers)
         train(workload, range(STEPS))

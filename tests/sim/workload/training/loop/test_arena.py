@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -97,27 +96,6 @@ def test_without_rows_the_arrays_are_those_of_the_first_step() -> None:
 
     assert [[part.ctypes.data for part in own] for own in workload.gradients(1)] == first
     assert all(address % 64 == 0 for own in first for address in own)
-
-
-class Halves(nn.Module):
-    """Uses both of its parts in the first pass, which finds the order of gradients, and then one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList([nn.Linear(5, OUTPUTS) for _ in range(2)])
-        self.calls = 0
-
-    def forward(self, inputs: Tensor) -> Any:
-        self.calls += 1
-        return sum(part(inputs) for part in self.parts[: 2 if self.calls == 1 else 1])
-
-
-def test_a_tensor_that_the_loss_leaves_out_has_a_gradient_of_zero() -> None:
-    workload = made(Given(Halves), 2)
-    for own in workload.gradients(0):
-        for bucket, part in zip(workload.buckets, own, strict=True):
-            for tensor in bucket.tensors:
-                assert bool(part[tensor.place].any()) == tensor.name.startswith("parts.0")
 
 
 def test_a_gradient_in_several_parts_is_their_sum() -> None:

@@ -46,23 +46,6 @@ def test_statistics_are_those_of_worker_0() -> None:
     assert workload.model.get_buffer("1.num_batches_tracked").item() == 4  # the probe does not count
 
 
-def test_gradients_normalise_by_each_workers_own_batch() -> None:
-    task = Given(normed)
-    workload = made(task, 3)
-    model = copy.deepcopy(workload.model)
-    for worker, parts in enumerate(workload.gradients(0)):
-        inputs, targets = task.samples(0, worker)
-        model.zero_grad()
-        task.loss(model(*inputs), targets).backward()  # type: ignore[no-untyped-call]
-        for bucket, part in zip(workload.buckets, parts, strict=True):
-            for tensor in bucket.tensors:
-                expected = model.get_parameter(tensor.name).grad
-                assert expected is not None
-                np.testing.assert_allclose(
-                    part[tensor.place].reshape(tensor.shape), expected.numpy(), rtol=1e-5, atol=1e-6
-                )
-
-
 def test_a_test_uses_running_statistics_and_changes_nothing() -> None:
     task = Given(normed)
     workload = made(task, 2)

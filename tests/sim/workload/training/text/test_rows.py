@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,7 +17,6 @@ from tests.sim.workload.training.text.given import (
     LSTM,
     ROWS,
     SAMPLED,
-    SPARSE_NCF,
     backward,
     module_of,
     task_of,
@@ -66,22 +64,6 @@ def test_what_is_held_of_a_gradient() -> None:
         assert model.held_elements(1) < model.held_elements(1 << 20) == model.elements
     for model in (GPT, Ncf()):
         assert model.held_elements(1) == model.elements
-
-
-@pytest.mark.parametrize("model", [SAMPLED, SPARSE_NCF], ids=lambda model: model.kind)
-def test_a_workload_gives_rows_to_codecs_as_parts_of_dense_buckets(model: Model) -> None:
-    """The whole gradient of a worker, in the order of its tensors."""
-    workload = training_workload(TrainingSpec(model, 4), 2, 1)
-    task = task_of(model)
-    module = workload.model  # type: ignore[attr-defined]
-    for worker, own in enumerate(workload.gradients(0)):
-        expected = backward(task, dense(module), 0, worker)
-        for bucket, part in zip(workload.buckets, own, strict=True):
-            assert part.shape == (bucket.elements,)
-            for tensor in bucket.tensors:
-                np.testing.assert_allclose(
-                    part[tensor.place].reshape(tensor.shape), expected[tensor.name], rtol=1e-5, atol=1e-9
-                )
 
 
 @pytest.mark.parametrize("model", [LSTM, SAMPLED, BERT.model_copy(update={"dropout": 0.3}), GPT])
