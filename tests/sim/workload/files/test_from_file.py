@@ -40,43 +40,33 @@ def gradients(path: Path, step: int = 0, workers: int = WORKERS, **options: Any)
     return np.stack(found), [bucket.elements for bucket in workload.buckets]
 
 
+NAMED = {"first": FIRST.copy(), "second": SECOND.copy()}
+TORCH = {name: torch.tensor(one) for name, one in NAMED.items()}
+SAVED: dict[str, Callable[[Path], object]] = {  # by kinds of files that hold the gradients
+    "npy": lambda path: np.save(path, GRADIENTS),
+    "npy fortran": lambda path: np.save(path, np.asfortranarray(GRADIENTS)),
+    "npy half": lambda path: np.save(path, GRADIENTS.astype(np.float16)),
+    "npy big-endian": lambda path: np.save(path, GRADIENTS.astype(">f4")),
+    "npz": lambda path: np.savez_compressed(path, anything=GRADIENTS),
+    "npz fortran": lambda path: np.savez_compressed(path, anything=np.asfortranarray(GRADIENTS)),
+    "npz named": lambda path: np.savez(path, **NAMED),
+    "safetensors": lambda path: save_file(NAMED, path),
+    "safetensors bfloat16": lambda path: save_torch_file(
+        {n: one.bfloat16() for n, one in TORCH.items()}, path
+    ),
+    "pt": lambda path: torch.save(torch.from_numpy(GRADIENTS), path),
+    "pt named": lambda path: torch.save(TORCH, path),
+}
+
+
 def saved(folder: Path, kind: str) -> Path:
     """The gradients in a file of a kind."""
     path = folder / f"g.{kind.partition(' ')[0]}"
-    match kind:
-        case "npy":
-            np.save(path, GRADIENTS)
-        case "npy fortran":
-            np.save(path, np.asfortranarray(GRADIENTS))
-        case "npy half":
-            np.save(path, GRADIENTS.astype(np.float16))
-        case "npz":
-            np.savez_compressed(path, anything=GRADIENTS)
-        case "npy big-endian":
-            np.save(path, GRADIENTS.astype(">f4"))
-        case "npz fortran":
-            np.savez_compressed(path, anything=np.asfortranarray(GRADIENTS))
-        case "npz named":
-            np.savez(path, first=FIRST, second=SECOND)
-        case "safetensors":
-            save_file({"first": FIRST.copy(), "second": SECOND.copy()}, path)
-        case "safetensors bfloat16":
-            tensors = {"first": FIRST, "second": SECOND}
-            save_torch_file({name: torch.tensor(one).bfloat16() for name, one in tensors.items()}, path)
-        case "pt":
-            torch.save(torch.from_numpy(GRADIENTS), path)
-        case "pt named":
-            torch.save({"first": torch.from_numpy(FIRST), "second": torch.from_numpy(SECOND)}, path)
+    SAVED[kind](path)
     return path
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("npy", "npy fortran", "npy half", "npy big-endian", "npz", "npz fortran", "npz named"),
-        *("safetensors", "safetensors bfloat16", "pt", "pt named"),
-    ],
-)
+@pytest.mark.parametrize("kind", SAVED)
 def test_every_kind_of_file_gives_the_same_gradients(tmp_path: Path, kind: str) -> None:
     """Quarters up to 4.25 are exact in 8 bits of precision."""
     found, buckets = gradients(saved(tmp_path, kind))

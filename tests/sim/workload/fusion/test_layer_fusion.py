@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -137,16 +136,6 @@ def test_a_greedy_rule_can_lose_and_the_optimum_cannot() -> None:
     assert best.partition(layers) == ((0,), (1, 2))
     assert step_ps(greedy, layers, costs) == pytest.approx((0.4 + 2 * (0.52 + 3.44)) * MS, rel=1e-4)
     assert step_ps(best, layers, costs) == pytest.approx((4 + 0.52 + 3.44) * MS, rel=1e-4)
-
-
-def test_what_encoding_costs_decides_too() -> None:
-    """A start of encoding as long as all else: LayerFusion encodes once; MG-WFBP does not know of it."""
-    layers = [Layer(f"l{index}", 1000, (index + 1) / 8) for index in range(8)]
-    costs = Costs(0, 800 * 10**6, Stages(Cost(2000 * 10**6, 1.0), Cost(1.0, 1.0)))
-
-    assert len(LayerFusion(costs=costs).partition(layers)) == 1
-    assert len(MgWfbp(costs=costs).partition(layers)) == 8
-    assert len(LayerFusion(costs=replace(costs, stages=Stages(Cost(), Cost(1.0, 1e5)))).partition(layers)) > 1
 
 
 def test_the_authors_code_never_asks_about_the_first_two_layers() -> None:

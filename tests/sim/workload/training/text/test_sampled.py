@@ -36,15 +36,6 @@ def test_probabilities_are_a_distribution_by_rank(vocabulary: int) -> None:
     assert found[0] == pytest.approx(math.log(2) / math.log(vocabulary + 1))
 
 
-def test_first_samples_have_these_probabilities() -> None:
-    """Within 5 sigma of 4,000 draws."""
-    drawn = [int(log_uniform(1, 6, keyed(seed, "first")).words[0]) for seed in range(4_000)]
-    shares = np.bincount(drawn, minlength=6) / 4_000
-    expected = probabilities(np.arange(6), 6)
-
-    assert np.all(np.abs(shares - expected) < 5 * np.sqrt(expected * (1 - expected) / 4_000))
-
-
 def test_draws_are_those_until_the_last_sample_is_found() -> None:
     """Another sampler, one draw after the other from the same numbers, finds the same words."""
     found = log_uniform(20, 50, keyed(1, "one by one"))
