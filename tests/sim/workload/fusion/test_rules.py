@@ -89,13 +89,3 @@ def test_a_partition_that_does_not_fit_is_reported(
 
     assert (caught.value.key, caught.value.message, caught.value.hint) == ("buckets", message, hint)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-
-def test_of_many_layers_the_first_are_named() -> None:
-    with pytest.raises(FusionError) as caught:
-        AsGiven(((99,),)).partition(layers_of([1] * 12))
-
-    assert caught.value.hint.endswith("7 is 'p7', and 4 more")
-    with pytest.raises(FusionError) as caught:
-        AsGiven(((0,),)).partition(layers_of([1] * 12))
-    assert caught.value.message.endswith("'p8', … in no bucket")

@@ -25,9 +25,9 @@ POINTS = 0.02
 KNOWN = [
     (Ncf(), 256, 0.180, 0.549),
     (CnnModel(), 16, 0.693, 0.802),
-    (ResNet20(), 2, 1.0, 1.0),
 ]
 LARGE = [
+    (ResNet20(), 2, 1.0, 1.0),
     (ResNet18(), 1, 1.0, 1.0),
     (ResNet50(), 1, 1.0, 1.0),
     (LstmModel(), 4, 0.726, 0.735),  # this and the next two: on words of the same books

@@ -15,9 +15,10 @@ from netfold.sim.workload.training.models.registry import MODELS, model_kinds, m
 from netfold.sim.workload.training.models.spec import Model
 from netfold.sim.workload.training.models.text.bert import BertQa
 from netfold.sim.workload.training.models.text.gpt import Gpt
-from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.training.models.text.lstm import LstmModel
 from netfold.sim.workload.training.models.vgg import Vgg19Small
 from tests.examples import nightly
+from tests.sim.workload.training.text.given import BERT, GPT, LSTM, SAMPLED
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,
@@ -53,16 +54,16 @@ SMALL: list[Model] = [
     Mlp784(hidden=(256, 128)),
     Vgg19Small(batch_norm=True),
     Ncf(expand=(2, 3), sparse=True),
-    LstmModel(vocabulary=300, embedding=8, hidden=16, layers=3),
-    LstmBillion(vocabulary=40_000, embedding=8, hidden=16, samples=100),
-    BertQa(vocabulary=1200, sequence=32, positions=40, layers=2, heads=2, width=16, inner=24),
-    Gpt(context=24, layers=2, heads=2, width=16),
-    Gpt(unit="words", vocabulary=300, context=24, layers=2, heads=2, width=16, bias=True),
+    *(LSTM, SAMPLED, BERT, GPT),
+    Gpt(unit="words", vocabulary=500, context=24, layers=2, heads=2, width=16, bias=True),
 ]
 LARGE: list[Model] = [
     pytest.param(model_named(kind), marks=nightly)
     for kind in ("resnet18", "resnet50", "vgg19", "lstm", "lstm_1b", "bert_qa", "gpt")
 ]
+
+
+pytestmark = pytest.mark.usefixtures("short_text")
 
 
 def shown(model: Model) -> str:

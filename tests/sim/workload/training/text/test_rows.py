@@ -22,6 +22,8 @@ from tests.sim.workload.training.text.given import (
     task_of,
 )
 
+pytestmark = pytest.mark.usefixtures("short_text")
+
 
 def dense(module: nn.Module) -> nn.Module:
     for one in module.modules():

@@ -15,6 +15,8 @@ from netfold.sim.workload.training.tasks.sampled import expected_counts, log_uni
 from tests.examples import examples
 from tests.sim.workload.training.text.given import SAMPLED, module_of, task_of
 
+pytestmark = pytest.mark.usefixtures("short_text")
+
 
 @examples(30)
 @given(st.integers(2, 3000), st.data())
