@@ -29,6 +29,7 @@ from netfold.torch.rounds import Rounds
 from netfold.torch.wire import Wire
 from tests import ROOT
 from tests.sim.scenes import write
+from tests.torch import modes
 from tests.torch.processes import free_port, returned, run_script
 from tests.torch.toys import Counting
 
@@ -61,14 +62,19 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def hooked(
+    model: nn.Module, codec: Any, **options: Any
+) -> tuple[DistributedDataParallel, netfold.torch.State]:
+    state = netfold.torch.State(codec, **options)
+    return modes.hooked(model, state), state
+
+
 def trained(kind: Any, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
     """A model before and after a step of one worker, and what it sent."""
     torch.manual_seed(0)
     before, model = nn.Linear(4, 3), nn.Linear(4, 3)
     model.load_state_dict(before.state_dict())
-    ddp = DistributedDataParallel(model)
-    state = netfold.torch.State(kind, **options)
-    ddp.register_comm_hook(state, netfold.torch.hook)
+    ddp, state = hooked(model, kind, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
     ddp(torch.arange(1.0, 5.0)).sum().backward()
     optimizer.step()
@@ -162,15 +168,11 @@ def test_arguments_that_cannot_be_used(options: dict[str, Any], text: str) -> No
 
 def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
     state = netfold.torch.State("packed")
-    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
-    for model in models:
-        model.register_comm_hook(state, netfold.torch.hook)
+    models = [modes.hooked(nn.Linear(2, 2), state) for _ in range(2)]
 
     with pytest.raises(netfold.RunError, match="give each model a state of its own"):
         sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
-    ddp = DistributedDataParallel(nn.Linear(2, 2))
-    closed = netfold.torch.State("packed")
-    ddp.register_comm_hook(closed, netfold.torch.hook)
+    ddp, closed = hooked(nn.Linear(2, 2), "packed")
     closed.close()
     with pytest.raises(netfold.RunError, match="the state is closed"):
         ddp(torch.ones(2)).sum().backward()
@@ -178,9 +180,7 @@ def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
 
 def test_messages_without_words_are_not_counted() -> None:
     """As in a simulated run: the number of a message is the key of random draws."""
-    model = DistributedDataParallel(nn.Linear(2, 2))
-    state = netfold.torch.State(Counting())
-    model.register_comm_hook(state, netfold.torch.hook)
+    model, state = hooked(nn.Linear(2, 2), Counting())
     model(torch.ones(2)).sum().backward()
 
     assert state.state_dict()["messages"] == 1
@@ -190,9 +190,8 @@ def test_messages_without_words_are_not_counted() -> None:
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])
 def test_buckets_do_not_depend_on_those_of_ddp(options: dict[str, Any]) -> None:
     """In the first step DDP has one bucket, or with `find_unused_parameters` as many as later."""
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), **options)
     state = netfold.torch.State("packed", bucket=1)
-    model.register_comm_hook(state, netfold.torch.hook)
+    model = modes.hooked(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), state, **options)
     for _ in range(2):
         model(torch.ones(2)).sum().backward()
 

@@ -9,7 +9,11 @@ W = "tests/sim/workload/"
 MUTANTS: list[Mutant] = [
     *faults(
         "sim/workload/training/tasks/images.py",
-        [W + "training/test_held_out.py", W + "training/test_training.py", W + "training/test_recommender.py"],
+        [
+            W + "training/test_held_out.py",
+            W + "training/test_training.py",
+            W + "training/test_recommender.py",
+        ],
         [
             (
                 "all workers draw the digits of worker 0",
@@ -20,7 +24,11 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/workload/training/tasks/recommender.py",
-        [W + "training/test_held_out.py", W + "training/test_training.py", W + "training/test_recommender.py"],
+        [
+            W + "training/test_held_out.py",
+            W + "training/test_training.py",
+            W + "training/test_recommender.py",
+        ],
         [
             (
                 "all workers draw from the shard of worker 0",

@@ -291,6 +291,9 @@ def test_a_file_of_named_arrays_says_its_tensors(tmp_path: Path, seen: list[tupl
     assert names(seen[-1]) == EXPECTED
     with pytest.raises(DataError, match="shapes: the file has the tensors' shapes\n  leave out shapes"):
         netfold.study({"t": Tensors()}, path, shapes=ARRAYS)
+    np.savez(path, a=np.ones((5000, 2), np.float32), b=np.ones((5000, 3), np.float32))
+    with pytest.raises(DataError, match="its arrays are those of 5000 workers, a study takes up to 4096"):
+        file_source(path, None)
 
 
 @pytest.mark.parametrize(
