@@ -38,8 +38,8 @@ def test_layers_are_in_the_order_of_backward_and_never_split() -> None:
 
     assert names_of(found) == [[f"{layer}.bias", f"{layer}.weight"] for layer in (4, 3, 1, 0)]
     assert names_of(make_layout(parameters, named(module.named_parameters()), 1)) == names_of(found)
-    with pytest.raises(DataError, match=r"a parameter of shape \(2, 2\) that `parameters` does not name"):
-        make_layout(parameters, named(module[3].named_parameters()), 1)
+    with pytest.raises(DataError, match=r"a parameter of shape \(8, 8\) that `parameters` does not name"):
+        make_layout(parameters[::-1], named(module[3].named_parameters()), 1)
     with pytest.raises(DataError, match=r"torch\.distributed is not ready"):
         State("packed")
     scale = nn.Parameter(torch.tensor(1.0))
