@@ -14,15 +14,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import netfold.torch
+from tests.torch.modes import hooked
 from tests.torch.toys import FAULTS, Faulty
 from tests.torch.trainings import loss_of, small_model, train
 
 
 def _ddp(codec: Any, **options: Any) -> tuple[DistributedDataParallel, netfold.torch.State]:
-    model = DistributedDataParallel(small_model())
     state = netfold.torch.State(codec, **options)
-    model.register_comm_hook(state, netfold.torch.hook)
-    return model, state
+    return hooked(small_model(), state), state
 
 
 def _error_of(action: Callable[[], object]) -> str:
@@ -54,32 +53,36 @@ def every_error(rank: int) -> dict[str, list[str]]:
     found["sparse"] = [_error_of(_train_sparse)]
     found["models"] = [_error_of(lambda: _two_models(rank))]
     found["names"] = [_error_of(lambda: _names_of_another(rank))]
+    found["joined"] = [_error_of(lambda: _fail_in_join(rank))]  # the last, as it leaves DDP's messages behind
     return found
 
 
 def _train_double(rank: int) -> None:
-    model = DistributedDataParallel(small_model().double())
-    model.register_comm_hook(netfold.torch.State("packed"), netfold.torch.hook)
+    model = hooked(small_model().double(), netfold.torch.State("packed"))
     train(model, rank, 1, torch.float64)
 
 
 def _train_sparse() -> None:
-    model = DistributedDataParallel(nn.Embedding(5, 2, sparse=True))
-    model.register_comm_hook(netfold.torch.State("packed"), netfold.torch.hook)
+    model = hooked(nn.Embedding(5, 2, sparse=True), netfold.torch.State("packed"))
     model(torch.tensor([1])).sum().backward()
 
 
 def _two_models(rank: int) -> None:
     model, state = _ddp("packed")
     train(model, rank, 2)
-    other = DistributedDataParallel(small_model())
-    other.register_comm_hook(state, netfold.torch.hook)
-    train(other, rank, 1)
+    train(hooked(small_model(), state), rank, 1)
 
 
 def _names_of_another(rank: int) -> None:
     model, _ = _ddp("packed", parameters=small_model().named_parameters())
     train(model, rank, 1)
+
+
+def _fail_in_join(rank: int) -> None:
+    """A codec fails in step 1, at a worker that has no more batches."""
+    model, _ = _ddp(Faulty("late error", at=1))
+    with model.join():
+        train(model, rank, 1 if rank == 1 else 3)
 
 
 def uncaught(rank: int) -> None:
@@ -94,9 +97,8 @@ def asleep(rank: int, timeout_s: int, is_default: bool) -> tuple[str, float]:
     if is_default:
         dist.distributed_c10d._set_pg_timeout(timeout)
     group = None if is_default else dist.new_group(timeout=timeout)
-    model = DistributedDataParallel(small_model(), process_group=group)
     state = netfold.torch.State("exact", process_group=group)
-    model.register_comm_hook(state, netfold.torch.hook)
+    model = hooked(small_model(), state, process_group=group)
     train(model, rank, 3)  # DDP itself sends messages in its first steps
     dist.distributed_c10d._set_pg_timeout(timedelta(minutes=5))  # for the end of the test
     if rank == 1:
@@ -105,17 +107,6 @@ def asleep(rank: int, timeout_s: int, is_default: bool) -> tuple[str, float]:
     start_s = time.monotonic()
     error = _error_of(lambda: loss_of(model, rank, 3).backward())
     return error, time.monotonic() - start_s
-
-
-def failing_in_join(rank: int) -> str:
-    """A codec fails at a worker that has no more batches: what all get."""
-
-    def joined() -> None:
-        model, _ = _ddp(Faulty("late error", at=1))  # in step 1, when worker 1 has joined
-        with model.join():
-            train(model, rank, 1 if rank == 1 else 3)
-
-    return _error_of(joined)
 
 
 def lost(rank: int) -> None:

@@ -25,14 +25,19 @@ Codec = tuple[Any, dict[str, Any]] | None  # None: PyTorch's own sums
 Trained = dict[str, dict[str, Weights]]  # by mode and codec
 
 
-def wrapped(model: nn.Module, codec: Codec, names: bool = False, **options: Any) -> Any:
-    """A model in DDP, with a codec's hook or without one."""
+def hooked(model: nn.Module, state: State, **options: Any) -> DistributedDataParallel:
+    """A model in DDP with a state's hook."""
     ddp = DistributedDataParallel(model, **options)
-    if codec is not None:
-        parameters = model.named_parameters() if names else None
-        state = State(codec[0], bucket=700, parameters=parameters, **codec[1])
-        ddp.register_comm_hook(state, netfold.torch.hook)
+    ddp.register_comm_hook(state, netfold.torch.hook)
     return ddp
+
+
+def wrapped(model: nn.Module, codec: Codec, names: bool = False, **options: Any) -> DistributedDataParallel:
+    """A model in DDP, with a codec's hook or without one."""
+    if codec is None:
+        return DistributedDataParallel(model, **options)
+    parameters = model.named_parameters() if names else None
+    return hooked(model, State(codec[0], bucket=700, parameters=parameters, **codec[1]), **options)
 
 
 class Branching(nn.Module):
@@ -41,11 +46,8 @@ class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.first, self.second, self.scale = (
-            nn.Linear(12, 6),
-            nn.Linear(6, 6),
-            nn.Parameter(torch.tensor(1.5)),
-        )
+        self.first, self.second = nn.Linear(12, 6), nn.Linear(6, 6)
+        self.scale = nn.Parameter(torch.tensor(1.5))
         self.calls = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -179,9 +181,7 @@ def resumed(rank: int, codec: Any, options: dict[str, Any]) -> tuple[Weights, We
 
     model = small_model()
     state = State(codec, bucket=700, **options)
-    ddp = DistributedDataParallel(model)
-    ddp.register_comm_hook(state, netfold.torch.hook)
-    train(ddp, rank, 3)
+    train(hooked(model, state), rank, 3)
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "netfold": state.state_dict()}, file)
     state.close()
@@ -191,16 +191,14 @@ def resumed(rank: int, codec: Any, options: dict[str, Any]) -> tuple[Weights, We
     other.load_state_dict(saved["model"])
     again = State(codec, bucket=700, **options)
     again.load_state_dict(saved["netfold"])
-    ddp = DistributedDataParallel(other)
-    ddp.register_comm_hook(again, netfold.torch.hook)
-    train(ddp, rank, 3, start=3)
+    train(hooked(other, again), rank, 3, start=3)
     return weights_of(whole), weights_of(other), again.report().rounds["step"].to_list()
 
 
 def of_another_model(rank: int) -> list[str]:
     """The errors of states that do not fit: of another model, and of another worker."""
     state = State("topk", bucket=700)
-    train(_hooked(small_model(), state), rank, 1)
+    train(hooked(small_model(), state), rank, 1)
     found = []
     saved = [None, None]
     dist.all_gather_object(saved, state.state_dict())
@@ -208,16 +206,10 @@ def of_another_model(rank: int) -> list[str]:
         other = State("topk", bucket=700)
         try:
             other.load_state_dict(own)  # type: ignore[arg-type]
-            train(_hooked(model, other), rank, 1)
+            train(hooked(model, other), rank, 1)
         except netfold.NetfoldError as error:
             found.append(str(error))
     return found
-
-
-def _hooked(model: nn.Module, state: State) -> DistributedDataParallel:
-    ddp = DistributedDataParallel(model)
-    ddp.register_comm_hook(state, netfold.torch.hook)
-    return ddp
 
 
 def every_training(rank: int) -> dict[str, Any]:

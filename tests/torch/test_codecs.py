@@ -29,6 +29,7 @@ from netfold.torch.rounds import Rounds
 from netfold.torch.wire import Wire
 from tests import ROOT
 from tests.sim.scenes import write
+from tests.torch import modes
 from tests.torch.processes import free_port, returned, run_script
 from tests.torch.toys import Counting
 
@@ -61,14 +62,19 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def trained(kind: str, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
+def hooked(
+    model: nn.Module, codec: Any, **options: Any
+) -> tuple[DistributedDataParallel, netfold.torch.State]:
+    state = netfold.torch.State(codec, **options)
+    return modes.hooked(model, state), state
+
+
+def trained(kind: Any, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
     """A model before and after a step of one worker, and what it sent."""
     torch.manual_seed(0)
     before, model = nn.Linear(4, 3), nn.Linear(4, 3)
     model.load_state_dict(before.state_dict())
-    ddp = DistributedDataParallel(model)
-    state = netfold.torch.State(kind, **options)
-    ddp.register_comm_hook(state, netfold.torch.hook)
+    ddp, state = hooked(model, kind, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
     ddp(torch.arange(1.0, 5.0)).sum().backward()
     optimizer.step()
@@ -101,6 +107,10 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
     assert report.gradient_bytes == 4 * 15
     assert report.compression == report.gradient_bytes / report.payload_bytes
     assert report.rounds.select("step", "bucket", "elements").rows() == [(0, 0, 15)]
+    before, model, _ = trained(DenseExact(block_elements=64))  # a codec itself has its options
+    assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
+    before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
+    assert torch.equal(model.bias, before.bias - 0.25)  # type: ignore[operator]
 
 
 def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
@@ -109,14 +119,7 @@ def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
     rounds = Rounds(make_codec("exact", {}), wire, 1, lambda step: 0.01)
     one = np.ones(1, np.float32)
 
-    assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3)
-    assert np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
-
-
-def test_a_learning_rate_scales_sums() -> None:
-    before, model, _ = trained("exact", learning_rate=lambda step: 0.25 + step)
-
-    assert torch.equal(model.bias, before.bias - 0.25)  # type: ignore[operator]
+    assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
 
 
 @pytest.mark.parametrize(
@@ -157,31 +160,27 @@ def test_options_have_the_errors_of_scenarios(
 def test_arguments_that_cannot_be_used(options: dict[str, Any], text: str) -> None:
     with pytest.raises(netfold.NetfoldError, match=text):
         netfold.torch.State("packed", **options)
-
-
-def test_a_codec_itself_has_its_options() -> None:
-    before, model, _ = trained(DenseExact(block_elements=64))  # type: ignore[arg-type]
-
-    assert torch.equal(model.bias, before.bias - 1)  # type: ignore[operator]
     with pytest.raises(netfold.DataError, match="values: the codec is given with its options"):
         netfold.torch.State(DenseExact(), values="exact")
+    with pytest.raises(netfold.DataError, match="apply fully_shard before"):
+        netfold.torch.set_reduce_scatter(nn.Linear(2, 2), netfold.torch.State("packed"))
 
 
-def test_a_closed_state_sends_nothing() -> None:
-    ddp = DistributedDataParallel(nn.Linear(2, 2))
+def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
     state = netfold.torch.State("packed")
-    ddp.register_comm_hook(state, netfold.torch.hook)
-    state.close()
+    models = [modes.hooked(nn.Linear(2, 2), state) for _ in range(2)]
 
+    with pytest.raises(netfold.RunError, match="give each model a state of its own"):
+        sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
+    ddp, closed = hooked(nn.Linear(2, 2), "packed")
+    closed.close()
     with pytest.raises(netfold.RunError, match="the state is closed"):
         ddp(torch.ones(2)).sum().backward()
 
 
 def test_messages_without_words_are_not_counted() -> None:
     """As in a simulated run: the number of a message is the key of random draws."""
-    model = DistributedDataParallel(nn.Linear(2, 2))
-    state = netfold.torch.State(Counting())
-    model.register_comm_hook(state, netfold.torch.hook)
+    model, state = hooked(nn.Linear(2, 2), Counting())
     model(torch.ones(2)).sum().backward()
 
     assert state.state_dict()["messages"] == 1
@@ -191,24 +190,13 @@ def test_messages_without_words_are_not_counted() -> None:
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True, "bucket_cap_mb": 1e-5}])
 def test_buckets_do_not_depend_on_those_of_ddp(options: dict[str, Any]) -> None:
     """In the first step DDP has one bucket, or with `find_unused_parameters` as many as later."""
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), **options)
     state = netfold.torch.State("packed", bucket=1)
-    model.register_comm_hook(state, netfold.torch.hook)
+    model = modes.hooked(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), state, **options)
     for _ in range(2):
         model(torch.ones(2)).sum().backward()
 
     assert state.state_dict()["tensors"] == [["tensor3 4", "tensor2 4x3"], ["tensor1 3", "tensor0 3x2"]]
     assert state.report().rounds["bucket"].to_list() == [0, 1, 0, 1]
-
-
-def test_models_that_share_a_state_are_told_apart() -> None:
-    state = netfold.torch.State("packed")
-    models = [DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2)]
-    for model in models:
-        model.register_comm_hook(state, netfold.torch.hook)
-
-    with pytest.raises(netfold.RunError, match="give each model a state of its own"):
-        sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
 
 
 def test_fsdp_gets_means_and_sums_alone() -> None:
@@ -228,11 +216,7 @@ def test_fsdp_gets_means_and_sums_alone() -> None:
         updates(outputs, torch.ones(3), group, dist.ReduceOp.SUM)
 
 
-def test_fsdp_must_be_applied_first() -> None:
-    with pytest.raises(netfold.DataError, match="apply fully_shard before"):
-        netfold.torch.set_reduce_scatter(nn.Linear(2, 2), netfold.torch.State("packed"))
-
-
+@pytest.mark.processes
 def test_the_example_of_the_readme_runs(tmp_path: Path) -> None:
     script = next(iter(re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)))
     assert len(script.splitlines()) < 40

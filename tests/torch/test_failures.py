@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import nightly
 from tests.torch import failures
 from tests.torch.processes import returned, run
 
@@ -18,54 +19,38 @@ TEXTS = {  # parts of the error of all workers, in the backward pass of step 1
     "no tuple": "the exchange yields a value of type list, must be a tuple of messages",
     "infinite": "only finite values can be carried",
 }
+REFUSED = {  # what cannot be carried at all
+    "settings": ("worker 2 has TopK(", "worker 0 has Packed(", "give all workers the same codec"),
+    "seeds": ("worker 2 has Packed(", "with seed 1", "worker 0 has Packed(", "with seed 0"),
+    "type": ("bucket 0 has gradients of float64: netfold carries float32, bfloat16, float16",),
+    "sparse": ("bucket 0 is a sparse tensor", "sparse=False"),
+    "models": ("did not have in the first step", "give each model a state of its own"),
+    "names": ("that `parameters` does not name",),
+    "joined": ("RunError: worker 1, step 1, bucket 0, operation 2, after 'again': KeyError",),
+}
 
 
-@pytest.fixture(scope="module")
-def errors(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
-    """Of each worker."""
-    return returned(3, tmp_path_factory.mktemp("errors"), failures.every_error)
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_all_workers_get_the_same_error(errors: list[dict[str, list[str]]], name: str) -> None:
-    first, second, third = errors[0][name]
-
-    assert first == "no error"
-    assert second.startswith("RunError: ")
-    assert TEXTS[name] in second
-    assert third == second  # a state that has failed does not go on
-    assert [one[name] for one in errors] == [errors[0][name]] * 3
-
-
-def test_an_error_names_its_worker_and_place(errors: list[dict[str, list[str]]]) -> None:
+@pytest.mark.processes
+def test_all_workers_get_the_same_error(tmp_path: Path) -> None:
+    errors = returned(3, tmp_path, failures.every_error)
+    for name, part in TEXTS.items():
+        first, second, third = errors[0][name]
+        assert first == "no error"
+        assert second.startswith("RunError: ")
+        assert part in second
+        assert third == second  # a state that has failed does not go on
+    for name, parts in REFUSED.items():
+        (text,) = errors[0][name]
+        assert all(part in text for part in parts), text
+    for name in (*TEXTS, *REFUSED):
+        assert [one[name] for one in errors] == [errors[0][name]] * 3, name
     assert "(worker 1, step 1, bucket 0, operation 0)" in errors[2]["infinite"][1]
-
-
-def test_updates_need_a_learning_rate(errors: list[dict[str, list[str]]]) -> None:
     assert "decoded an update of the weights and not a sum" in errors[0]["update"][0]
     assert "learning_rate" in errors[0]["update"][0]
 
 
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [
-        ("settings", ("worker 2 has TopK(", "worker 0 has Packed(", "give all workers the same codec")),
-        ("seeds", ("worker 2 has Packed(", "with seed 1", "worker 0 has Packed(", "with seed 0")),
-        ("type", ("bucket 0 has gradients of float64: netfold carries float32, bfloat16, float16",)),
-        ("sparse", ("bucket 0 is a sparse tensor", "sparse=False")),
-        ("models", ("did not have in the first step", "give each model a state of its own")),
-        ("names", ("that `parameters` does not name",)),
-    ],
-)
-def test_what_cannot_be_carried_is_refused(
-    errors: list[dict[str, list[str]]], name: str, texts: tuple[str, ...]
-) -> None:
-    (text,) = errors[0][name]
-
-    assert all(part in text for part in texts), text
-    assert [one[name] for one in errors] == [[text]] * 3
-
-
+@nightly
+@pytest.mark.processes
 def test_an_uncaught_error_ends_all_processes(tmp_path: Path) -> None:
     ended = run(3, tmp_path, failures.uncaught)
 
@@ -73,6 +58,8 @@ def test_an_uncaught_error_ends_all_processes(tmp_path: Path) -> None:
     assert all("what the codec says" in one.error for one in ended)
 
 
+@nightly
+@pytest.mark.processes
 @pytest.mark.parametrize("is_default", [True, False])
 def test_a_sleeping_worker_ends_the_others_at_the_timeout_of_the_users_group(
     tmp_path: Path, is_default: bool
@@ -84,11 +71,7 @@ def test_a_sleeping_worker_ends_the_others_at_the_timeout_of_the_users_group(
     assert 3.5 < waited_s < 4 + 5
 
 
-def test_an_error_at_a_worker_that_has_joined_reaches_all(tmp_path: Path) -> None:
-    for error in returned(2, tmp_path, failures.failing_in_join):
-        assert error.startswith("RunError: worker 1, step 1, bucket 0, operation 2, after 'again': KeyError")
-
-
+@pytest.mark.processes
 def test_a_lost_worker_ends_the_others(tmp_path: Path) -> None:
     first, second, third = run(3, tmp_path, failures.lost)
 

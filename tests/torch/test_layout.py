@@ -20,7 +20,7 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2), nn.Linear(2, 2))
 
 
-def layout(bucket_bytes: int, has_names: bool = True) -> tuple[nn.Module, Layout]:
+def layout(bucket_bytes: int, has_names: bool = True) -> tuple[nn.Sequential, Layout]:
     module = model()
     parameters = list(module.parameters())
     names = named(module.named_parameters()) if has_names else {}
@@ -32,14 +32,20 @@ def names_of(found: Layout) -> list[list[str]]:
 
 
 def test_layers_are_in_the_order_of_backward_and_never_split() -> None:
-    _, found = layout(1)
+    """By the parameters' names, whatever order they come in."""
+    module, found = layout(1)
+    parameters = list(module.parameters())[::-1]
 
-    assert names_of(found) == [
-        ["4.bias", "4.weight"],
-        ["3.bias", "3.weight"],
-        ["1.bias", "1.weight"],
-        ["0.bias", "0.weight"],
-    ]
+    assert names_of(found) == [[f"{layer}.bias", f"{layer}.weight"] for layer in (4, 3, 1, 0)]
+    assert names_of(make_layout(parameters, named(module.named_parameters()), 1)) == names_of(found)
+    with pytest.raises(DataError, match=r"a parameter of shape \(8, 8\) that `parameters` does not name"):
+        make_layout(parameters[::-1], named(module[3].named_parameters()), 1)
+    with pytest.raises(DataError, match=r"torch\.distributed is not ready"):
+        State("packed")
+    scale = nn.Parameter(torch.tensor(1.0))
+    found = make_layout([scale], {}, 1)
+    assert found.places[scale].tensor.elements == 1
+    assert found.described == [["tensor0 scalar"]]
 
 
 @pytest.mark.parametrize(
@@ -83,30 +89,6 @@ def test_without_names_a_matrix_begins_a_layer() -> None:
     ]
 
 
-def test_names_decide_the_order() -> None:
-    module = model()
-    parameters = list(module.parameters())
-
-    assert names_of(make_layout(parameters[::-1], named(module.named_parameters()), 1)) == names_of(
-        layout(1)[1]
-    )
-
-
-def test_a_parameter_without_a_name_is_refused() -> None:
-    module = model()
-    with pytest.raises(DataError, match=r"a parameter of shape \(8, 8\) that `parameters` does not name"):
-        make_layout(list(module.parameters()), named(module[3].named_parameters()), 1)
-
-
-def test_a_scalar_is_a_parameter() -> None:
-    scale = nn.Parameter(torch.tensor(1.0))
-
-    found = make_layout([scale], {}, 1)
-
-    assert found.places[scale].tensor.elements == 1
-    assert found.described == [["tensor0 scalar"]]
-
-
 def test_differences_are_named() -> None:
     assert different([["a 2"], ["b 3"]], [["a 2"], ["b 3"]]) == ""
     assert different([["a 2"], ["b 3"]], [["a 2"], ["b 4"]]) == "bucket 1 has b 4 there, b 3 here"
@@ -115,32 +97,23 @@ def test_differences_are_named() -> None:
     assert different([["f"]], long) == "bucket 0 has a, b, c and 2 more there, f here"
 
 
-def test_a_state_needs_a_process_group() -> None:
-    with pytest.raises(DataError, match=r"torch\.distributed is not ready"):
-        State("packed")
-
-
 def test_jobs_are_done_in_their_order() -> None:
+    """The thread ends with its owner."""
     fifo, done = Fifo("test"), list[int]()
     for number in range(50):
         fifo.submit(lambda number=number: (time.sleep(0.001 * (number % 3)), done.append(number)))  # type: ignore[misc]
     fifo.drain()
 
     assert done == list(range(50))
-    assert threading.active_count() > 1
     fifo.close()
     fifo.drain()
     fifo.submit(lambda: done.append(50))
     assert done[-1] == 50
-
-
-def test_the_thread_ends_with_its_owner() -> None:
-    fifo = Fifo("test of an owner")
-    fifo.submit(lambda: None)
-    fifo.drain()
+    own = Fifo("test of an owner")
+    own.submit(lambda: None)
+    own.drain()
     (thread,) = (one for one in threading.enumerate() if one.name == "test of an owner")
-    del fifo
+    del own
     gc.collect()
     thread.join(10)
-
     assert not thread.is_alive()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from netfold.homomorphic.message import Merge
 from tests.torch.merges import every_merge
 from tests.torch.processes import returned
@@ -11,5 +13,6 @@ from tests.torch.processes import returned
 LACKS = (frozenset[Merge](), frozenset({Merge.OR}), frozenset({Merge.ADD, Merge.MAX}))  # gloo, NCCL, neither
 
 
+@pytest.mark.processes
 def test_messages_are_merged_by_rank(tmp_path: Path) -> None:
     assert returned(3, tmp_path, every_merge, LACKS) == [[], [], []]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,43 +11,24 @@ from tests.torch.modes import EXACT, MODES, every_training
 from tests.torch.processes import returned
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Of each of two workers: a sum of two is rounded once, by PyTorch too."""
-    return returned(2, tmp_path_factory.mktemp("modes"), every_training)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_exact_codecs_give_the_weights_of_plain_training(trained: list[dict[str, Any]], mode: str) -> None:
-    plain = trained[0]["modes"][mode]["None"]
-
-    assert np.isfinite(plain).all()
-    for codec, _ in EXACT:
-        for worker in trained:
-            np.testing.assert_array_equal(worker["modes"][mode][codec], plain, f"{codec}, {mode}")
-
-
-def test_the_modes_are_trainings(trained: list[dict[str, Any]]) -> None:
-    modes = trained[0]["modes"]
-
-    assert not np.array_equal(modes["default"]["None"], modes["no_sync"]["None"])
-    assert not np.array_equal(modes["default"]["None"], modes["bfloat16"]["None"])
-    assert not np.array_equal(modes["default"]["None"], modes["uneven inputs"]["None"])
-    assert np.array_equal(modes["default"]["None"], modes["static graph"]["None"])
-
-
-@pytest.mark.parametrize("codec", ["topk", "marsit", "sasg", "a server"])
-def test_a_state_goes_on_as_if_without_a_stop(trained: list[dict[str, Any]], codec: str) -> None:
-    for worker in trained:
-        whole, resumed, steps = worker[codec]
-
-        np.testing.assert_array_equal(resumed, whole)
-        assert sorted(set(steps)) == [3, 4, 5]
-
-
-def test_a_state_of_another_model_or_worker_is_refused(trained: list[dict[str, Any]]) -> None:
+@pytest.mark.processes
+def test_exact_codecs_give_the_weights_of_plain_training_and_states_go_on(tmp_path: Path) -> None:
+    """Of two workers: a sum of two is rounded once, by PyTorch too. Others' states are refused."""
+    trained = returned(2, tmp_path, every_training)
+    plain = {mode: trained[0]["modes"][mode]["None"] for mode in MODES}
+    for mode, weights in plain.items():
+        assert np.isfinite(weights).all()
+        for codec, _ in EXACT:
+            for worker in trained:
+                np.testing.assert_array_equal(worker["modes"][mode][codec], weights, f"{codec}, {mode}")
+    same = {mode for mode, weights in plain.items() if np.array_equal(weights, plain["default"])}
+    assert "static graph" in same
+    assert not same & {"no_sync", "bfloat16", "uneven inputs"}  # these are other trainings
     for rank, worker in enumerate(trained):
+        for codec in ("topk", "marsit", "sasg", "a server"):
+            whole, resumed, steps = worker[codec]
+            np.testing.assert_array_equal(resumed, whole, codec)
+            assert sorted(set(steps)) == [3, 4, 5]
         model, other = worker["others"]
-
         assert "of another model: bucket 0 has" in model
         assert f"the state has the worker [{1 - rank}, 2], here are [{rank}, 2]" in other

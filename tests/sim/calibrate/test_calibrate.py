@@ -23,13 +23,14 @@ from tests.sim.scenes import job_plan, only
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A device file of this machine, of few sizes."""
-    path = tmp_path_factory.mktemp("calibrated") / "cpu.json"
+    path, threads = tmp_path_factory.mktemp("calibrated") / "cpu.json", torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "_BUDGET_NS", 10_000_000)
+        patch.setattr(timing, "_BUDGET_NS", 1_000_000)
         result = CliRunner().invoke(app, ["calibrate", str(path)])
     assert result.exit_code == 0, result.output
     assert f"Device file: {path}" in result.output
     assert result.output.count("predicted") == 3
+    assert torch.get_num_threads() == threads
     return path
 
 
@@ -40,13 +41,8 @@ def test_the_file_is_a_device(file: Path) -> None:
     assert device == read_device(file.read_text())
     assert found["threads"] == 1
     assert found["torch"] == torch.__version__
-    assert {one.partition(",")[0] for one in found["codecs"]} == {
-        "fixed_point",
-        "packed",
-        "lossless",
-        "topk",
-        "fp16",
-    }
+    codecs = {one.partition(",")[0] for one in found["codecs"]}
+    assert codecs == {"fixed_point", "packed", "lossless", "topk", "fp16"}
     assert set(found["arithmetic"]) == set(KINDS)
 
 
@@ -58,13 +54,6 @@ def test_rates_are_those_of_a_processor(file: Path) -> None:
     assert 1 < product.flops * 1000 / device.kernel_ps(product) < 1000
     assert 0.5 < stream.size_bytes * 1000 / device.kernel_ps(stream) < 500
     assert 100_000 < device.kernel_ps(Kernel(OTHER, 0, 0)) < 10**9  # a call: 0.1 µs to 1 ms
-
-
-def test_threads_are_as_before(file: Path) -> None:
-    before = torch.get_num_threads()
-
-    assert json.loads(file.read_text())["threads"] == 1
-    assert torch.get_num_threads() == before
 
 
 @nightly  # on a busy machine calibration is repeated
@@ -89,13 +78,8 @@ def test_python_writes_the_same_kind_of_file(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "cpu.json").read_text() == "{}\n"
     with pytest.raises(netfold.NetfoldError, match=r"device files end in \.json"):
         netfold.calibrate(tmp_path / "cpu.yaml")
-
-
-def test_other_files_are_refused() -> None:
     result = CliRunner().invoke(app, ["calibrate", "cpu.yaml"])
-
-    assert result.exit_code == 2
-    assert "device files end in .json" in result.output
+    assert (result.exit_code, "device files end in .json" in result.output) == (2, True)
 
 
 def test_the_least_time_of_calls_that_take_known_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,18 +100,11 @@ def test_the_least_time_of_calls_that_take_known_times(monkeypatch: pytest.Monke
     assert timing.least_ns(call) == 50_000
 
 
-def test_points_that_do_not_rise_are_left_out() -> None:
+def test_rules_of_a_calibration() -> None:
+    """Points that do not rise are left out, times are calls and memory, and time weighs a codec."""
     points = [(30, 5.0), (10, 2.0), (20, 1.5), (5, 0.0), (40, 6.0), (40, 7.0)]
-
-    assert kernels.rising(points) == [(10, 2.0), (30, 5.0), (40, 6.0)]
-
-
-def test_known_time_is_calls_and_memory() -> None:
-    stream = kernels.curve([(100, 10.0)])
     both = [Kernel(OTHER, 0, 50), Kernel(MATMUL, 10**9, 100)]
 
-    assert kernels.known_ns(both, 3.0, stream) == 3 + 5 + 3 + 10
-
-
-def test_the_mean_rate_weighs_codecs_by_their_time() -> None:
+    assert kernels.rising(points) == [(10, 2.0), (30, 5.0), (40, 6.0)]
+    assert kernels.known_ns(both, 3.0, kernels.curve([(100, 10.0)])) == 3 + 5 + 3 + 10
     assert mean_bytes_per_ns([CodecRate("a", 1, 900, 100.0), CodecRate("b", 1, 100, 900.0)]) == 1.0

@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from netfold.sim.capture.layout import read_trace
+from netfold.sim.commands.main import app
 from tests import ROOT
+from tests.examples import nightly
 
 SCRIPT = """\
 import os, sys
@@ -52,14 +55,33 @@ def captured(folder: Path, *command: str, **environment: str) -> subprocess.Comp
     )
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    return tmp_path
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("folder", "command", "status", "told"),
+    [
+        ("made", ["./no-such-command"], 2, "./no-such-command: cannot be run: No such file or directory"),
+        (".", ["touch", "ran"], 2, "is there already"),  # before the command runs
+        ("made", ["sh", "-c", "exit 7"], 7, "no process of the command wrapped a model"),
+        ("made", ["true"], 1, "no process of the command wrapped a model"),
+    ],
+)
+def test_mistakes_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, command: list[str], status: int, told: str
+) -> None:
+    """The status is the command's; 1 where that is 0."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["capture", "--out", folder, "--", *command])
+
+    assert done.exit_code == status
+    assert told in done.output + str(done.exception)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_is_recorded_as_it_is(script: Path) -> None:
+@pytest.mark.processes
+def test_a_script_is_recorded_as_it_is(tmp_path: Path) -> None:
     """It ends before the wanted steps, with a status of its own; the user's sitecustomize runs too."""
+    script = tmp_path
+    (script / "train.py").write_text(SCRIPT)
     (script / "mine").mkdir()
     (script / "mine" / "sitecustomize.py").write_text("import os\nos.environ['OF_THE_USER'] = 'yes'\n")
 
@@ -82,26 +104,8 @@ def test_a_script_is_recorded_as_it_is(script: Path) -> None:
     assert "Linear: 3 steps of 1 ranks, 27 elements" in done.stdout
 
 
-def test_a_command_without_a_model_is_told(tmp_path: Path) -> None:
-    """The status is the command's; 1 where that is 0."""
-    for status, expected in ((7, 7), (0, 1)):
-        done = captured(tmp_path, sys.executable, "-c", f"raise SystemExit({status})")
-        assert done.returncode == expected
-        assert "no process of the command wrapped a model" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_mistakes_are_told_before_the_command_runs(tmp_path: Path) -> None:
-    done = captured(tmp_path, "./no-such-command")
-    assert done.returncode == 2
-    assert "./no-such-command: cannot be run: No such file or directory" in done.stderr
-    (tmp_path / "made").mkdir()
-    done = captured(tmp_path, sys.executable, "-c", "open('ran', 'w')")
-    assert done.returncode == 2
-    assert "made: is there already" in done.stderr
-    assert not (tmp_path / "ran").exists()
-
-
+@nightly
+@pytest.mark.processes
 def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
     """A scheduler's SIGTERM ends the training, and its status is the command's."""
     text = (
@@ -122,14 +126,16 @@ def test_a_signal_reaches_the_command(tmp_path: Path) -> None:
         process.kill()
 
 
-@pytest.mark.slow  # 20 s, of which torchrun's own start is most
-def test_a_rank_that_fails_is_told(script: Path) -> None:
+@nightly  # 20 s, of which torchrun's own start is most
+@pytest.mark.processes
+def test_a_rank_that_fails_is_told(tmp_path: Path) -> None:
     """torchrun ends the other one, or it sees a closed connection before; nothing is left."""
+    (tmp_path / "train.py").write_text(SCRIPT)
     torchrun = shutil.which("torchrun") or str(Path(sys.executable).parent / "torchrun")
-    done = captured(script, torchrun, "--standalone", "--nproc-per-node", "2", "train.py", "raises")
+    done = captured(tmp_path, torchrun, "--standalone", "--nproc-per-node", "2", "train.py", "raises")
 
     assert done.returncode == 1
     assert "made was not written" in done.stderr
     assert "rank 1: the training ended with ValueError: a bad sample" in done.stderr
     assert "rank 0: " in done.stderr
-    assert sorted(path.name for path in script.iterdir()) == ["train.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]

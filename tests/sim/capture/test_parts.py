@@ -62,12 +62,6 @@ def test_the_last_rank_removes_what_failed_if_no_launcher_will(tmp_path: Path, l
     assert not list(tmp_path.iterdir())
 
 
-def test_a_launcher_still_finds_what_failed(begun: Parts) -> None:
-    begun.fail(0, "no memory")
-    begun.fail(1, "its peer is gone")
-    assert begun.report() == ("rank 0: no memory", "rank 1: its peer is gone")
-
-
 def test_the_last_rank_joins(begun: Parts) -> None:
     begun.finish(1, part_of(begun.path, 1, (1, 2, 3)))
     assert not begun.wanted.exists()
@@ -110,13 +104,9 @@ def test_ranks_that_do_not_fit_are_refused(begun: Parts, change: dict[str, Any],
 
     with pytest.raises(RunError, match=told):
         joined([parts[0], {**parts[1], **change}])
-
-
-def test_nothing_is_left_where_parts_do_not_fit(begun: Parts) -> None:
-    begun.finish(0, part_of(begun.path, 0, (1,)))
-    with pytest.raises(RunError):
-        begun.finish(1, {**part_of(begun.path, 1, (1,)), "buckets": [[0, 1, 2]]})
-
+    begun.finish(0, parts[0])
+    with pytest.raises(RunError, match=told):
+        begun.finish(1, {**parts[1], **change})
     assert list(begun.wanted.parent.iterdir()) == []
 
 
@@ -144,6 +134,11 @@ def test_a_failure_and_a_rank_that_never_began_are_told(tmp_path: Path) -> None:
         "rank 1: the training ended with ValueError: a bad sample",
     )
     assert Parts(tmp_path / "other", "abc").report() == ()
+    parts = Parts(tmp_path / "both", "abc")
+    for rank, text in enumerate(("no memory", "its peer is gone")):
+        parts.begin(rank, {"world_size": 2, "steps": 3})
+        parts.fail(rank, text)
+    assert parts.report() == ("rank 0: no memory", "rank 1: its peer is gone")
 
 
 def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,15 +151,6 @@ def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         require_space(tmp_path, 1001)
 
 
-def test_other_models_are_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(DataError, match="Path cannot be recorded") as caught,
-        netfold.capture(tmp_path, tmp_path / "made"),
-    ):
-        pass
-    assert "DistributedDataParallel(model)" in caught.value.hint
-
-
 def test_settings_have_limits(tmp_path: Path) -> None:
     assert checked(tmp_path / "new", 100_000, 1) == Settings(str(tmp_path / "new"), 100_000, 1)
     for steps, skip in ((0, 1), (100_001, 1), (1, 0), (True, 1), (1.0, 1)):
@@ -172,3 +158,7 @@ def test_settings_have_limits(tmp_path: Path) -> None:
             checked(tmp_path / "new", steps, skip)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="is there already"):
         checked(tmp_path, 1, 1)
+    other, made = pytest.raises(DataError, match="Path cannot be recorded"), tmp_path / "made"
+    with other as caught, netfold.capture(tmp_path, made):
+        pass
+    assert "DistributedDataParallel(model)" in caught.value.hint

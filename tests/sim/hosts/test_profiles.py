@@ -73,19 +73,10 @@ def test_a_scenario_changes_what_it_names(tmp_path: Path) -> None:
         assert (network.rate_bps[link], network.delay_ps[link]) == (one.rate_bps, one.delay_ps)
         assert network.work_ps(link) == one.packet_ps
         assert network.work_ps(link, starts_message=True) == one.packet_ps + one.message_ps
-
-
-def test_own_numbers_need_no_profile(tmp_path: Path) -> None:
-    network = only(tmp_path, "hosts={per_packet_send: 1us}").network
+    network = only(tmp_path, "hosts={per_packet_send: 1us}").network  # own numbers need no profile
     assert network.work_ps(network.first_link(0)) == 10**6
     assert network.work_ps(network.last_link(0)) == 0
     assert network.rate_bps[network.last_link(0)] == 10**15
-
-
-def test_another_kind_drops_the_keys_of_the_first(tmp_path: Path) -> None:
-    """As everywhere in a scenario."""
-    network = only(tmp_path, "hosts={kind: dpdk, cores: 64}", "hosts=kernel_udp").network
-    assert network.work_ps(network.first_link(0)) == PROFILES["kernel_udp"].per_packet_send_ps
 
 
 def test_jobs_have_hosts_of_their_own(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@
 import dataclasses
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,22 +18,10 @@ from netfold.homomorphic.round import Note, NoteKind
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.folder import as_dict
 from netfold.sim.study.table import messages_table, study_table
-from tests import ROOT
 from tests.sim.study.fakes import Fake
 from tests.sim.study.test_measure import studied
 
-SMALL = (
-    "--elements",
-    "20000",
-    "--workers",
-    "2",
-    "--rounds",
-    "2",
-    "--density",
-    "1%,20%",
-    "--pattern",
-    "iid,rows",
-)
+SMALL = "--elements 20000 --workers 2 --rounds 2 --density 1%,20% --pattern iid,rows".split()  # noqa: SIM905
 MEASURED = {"run.json", "speed.svg"}
 
 
@@ -72,12 +57,8 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_origin_of_a_codec_is_said_once() -> None:
-    for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]:
-        assert codec["status"] not in codec["meaning"].lower().rstrip(".").split(), codec["kind"]
-
-
 def test_codecs_are_listed_as_json() -> None:
+    """Each says its origin once, and what every option means."""
     listed = {codec["kind"]: codec for codec in json.loads(run_netfold("codecs", "--json").stdout)["codecs"]}
 
     assert listed["none"]["options"] == []
@@ -91,51 +72,44 @@ def test_codecs_are_listed_as_json() -> None:
         "meaning": "integers per unit of value, the same for all elements, instead of exponents; "
         "ATP's is 1e6.",
     }
-
-
-def test_every_option_has_a_meaning() -> None:
-    listed = json.loads(run_netfold("codecs", "--json").stdout)["codecs"]
-
-    missing = {option["name"] for codec in listed for option in codec["options"] if not option["meaning"]}
-    assert (missing, all(codec["meaning"] for codec in listed)) == (set(), True)
+    for codec in listed.values():
+        assert codec["status"] not in codec["meaning"].lower().rstrip(".").split(), codec["kind"]
+        assert all(option["meaning"] for option in codec["options"]), codec["kind"]
 
 
 def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
-    result = run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
-    (folder,) = (tmp_path / "study").iterdir()
+    """The same bytes for the same seed, but for what is measured."""
+    words = ("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--seed", 5, "--out")
+    result, _ = (run_netfold(*words, tmp_path / name) for name in ("one", "other"))
+    (folder,), (other,) = ((tmp_path / name / "study").iterdir() for name in ("one", "other"))
     rows = [row for row in cells(result.stdout) if row[0] in ("packed", "lossless:load=0.5")]
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "elements 20000, workers 2, rounds 2, seed 1\n" in result.stdout
+    assert "elements 20000, workers 2, rounds 2, seed 5\n" in result.stdout
     assert [row[:3] for row in rows[:8:2]] == [
-        ["packed", "iid", "1 %"],
-        ["packed", "iid", "20 %"],
-        ["packed", "rows", "1 %"],
-        ["packed", "rows", "20 %"],
+        ["packed", pattern, density] for pattern in ("iid", "rows") for density in ("1 %", "20 %")
     ]
     assert len(rows) == 24  # again with the bytes of each message, and with charged times
     assert result.stdout.endswith(f"Study: {folder}\n")
-    assert {path.name for path in folder.iterdir()} == {
-        *("study.json", "study.parquet", "messages.parquet", "study.svg"),
-        *MEASURED,
-    }
+    assert folder.name.endswith("-seed5")
+    kept = {"study.json", "study.parquet", "messages.parquet", "study.svg"}
+    assert {path.name for path in folder.iterdir()} == kept | MEASURED
+    assert [name for name in kept if (folder / name).read_bytes() != (other / name).read_bytes()] == []
     table = pl.read_parquet(folder / "study.parquet")
     assert table.height == 8
     assert table["wire_ratio"].min() > 1
     messages = pl.read_parquet(folder / "messages.parquet")
     totals = messages.group_by("codec", "pattern", "density", maintain_order=True).agg(pl.col("bytes").sum())
     assert totals["bytes"].to_list() == pytest.approx(table["up_bytes"].to_list())
-
-
-def test_same_seed_same_bytes(tmp_path: Path) -> None:
-    for out in ("one", "other"):
-        run_netfold("codecs", "study", "packed", "lossless", *SMALL, "--seed", 5, "--out", tmp_path / out)
-    (one,), (other,) = ((tmp_path / out / "study").iterdir() for out in ("one", "other"))
-
-    assert one.name.endswith("-seed5")
-    for path in one.iterdir():
-        if path.name not in MEASURED:
-            assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+    lines = [
+        f"{codec}, {pattern}" for codec in ("packed", "lossless:load=0.5") for pattern in ("iid", "rows")
+    ]
+    for name, own in (
+        ("study.svg", "Compression of what a worker sends|Sums that are not estimates|dense float32"),
+        ("speed.svg", "Encoding on this machine|Decoding on this machine|copying memory"),
+    ):
+        text = (folder / name).read_text("utf-8")
+        assert [one for one in (*own.split("|"), *lines, "density, %") if f">{one}</text>" not in text] == []
 
 
 def test_a_study_as_json(tmp_path: Path) -> None:
@@ -247,16 +221,6 @@ def test_recovery_is_never_rounded_up_to_all(recovery: float, shown: str) -> Non
     assert cells(printed(study_table(dataclasses.replace(study, records=records)), 120))[0][7] == shown
 
 
-def headings_of(text: str) -> list[str]:
-    """Headings of a table, or of all that it was broken into."""
-    return [
-        heading.strip()
-        for line in text.splitlines()
-        if line.startswith("┃")
-        for heading in line.strip("┃").split("┃")
-    ]
-
-
 def test_tables_fit_narrow_terminals() -> None:
     study = studied(Fake())
     name = "lossless:load=0.7,block_elements=1024"
@@ -264,13 +228,11 @@ def test_tables_fit_narrow_terminals() -> None:
     messages = tuple(dataclasses.replace(message, codec=name) for message in study.messages)
     study = dataclasses.replace(study, records=records, messages=messages)
 
-    whole = headings_of(printed(study_table(study), 200))
-    assert len(whole) == 10
     for width, tables in ((120, 1), (100, 2), (76, 2)):
-        text = printed(study_table(study), width)
-        lines = [line for line in text.splitlines() if line[0] in "┃│"]
-        assert set(headings_of(text)) == set(whole)
-        assert sum(line.startswith("┃") for line in lines) == tables
+        lines = [line for line in printed(study_table(study), width).splitlines() if line[0] in "┃│"]
+        headings = [line.strip("┃").split("┃") for line in lines if line.startswith("┃")]
+        assert len(headings) == tables
+        assert len({heading.strip() for line in headings for heading in line}) == 10
         assert max(map(len, lines)) <= width
         assert [row[0] for row in cells("\n".join(lines))] == tables * [
             *("lossless:", "load=0.7,", "block_elements=1024"),
@@ -279,54 +241,9 @@ def test_tables_fit_narrow_terminals() -> None:
     assert cells(printed(messages_table(study), 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
 
 
-def test_figures_name_what_they_show(tmp_path: Path) -> None:
-    run_netfold("codecs", "study", "packed", "lossless:load=0.5", *SMALL, "--out", tmp_path)
-    (folder,) = (tmp_path / "study").iterdir()
-    for name, own in (
-        (
-            "study.svg",
-            ["Compression of what a worker sends", "Sums that are not estimates", "dense float32"],
-        ),
-        ("speed.svg", ["Encoding on this machine", "Decoding on this machine", "copying memory"]),
-    ):
-        text = (folder / name).read_text("utf-8")
-        lines = [
-            f"{codec}, {pattern}" for codec in ("packed", "lossless:load=0.5") for pattern in ("iid", "rows")
-        ]
-
-        assert [words for words in [*own, *lines, "density, %"] if f">{words}</text>" not in text] == []
-
-
 def test_figures_show_a_single_point_and_density_zero() -> None:
     assert set(study_figures(studied(Fake()))) == {"study.svg", "speed.svg"}
     empty = studied(Fake(), [np.zeros(4, np.float32)] * 2)
-
     assert all(b"</svg>" in content for content in study_figures(empty).values())
-
-
-def test_json_knows_no_infinity() -> None:
-    study = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(np.inf)))
-
-    assert json.dumps(as_dict(study), allow_nan=False)
-
-
-@pytest.mark.parametrize("arguments", [["codecs", "--help"], ["codecs", "study", "--help"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    heavy = ("numpy", "numba", "torch", "matplotlib", "polars", "rich")  # typer itself takes pydantic
-    program = (
-        "import sys, netfold.sim.commands.main\n"
-        "try: netfold.sim.commands.main.main()\n"
-        "except SystemExit as exit: assert exit.code == 0\n"
-        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
-        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "study" in done.stdout
+    infinite = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(np.inf)))
+    assert json.dumps(as_dict(infinite), allow_nan=False)

@@ -88,41 +88,22 @@ def test_released_codecs_keep_their_word(study: Study) -> None:
         assert 0 < record.max_error_over_bound <= 1
         assert not record.exact_sums  # float32 additions, or integers of a common step
     assert study.faults == ()
+    assert all(speed.encode_s > 0 and speed.decode_s > 0 for speed in study.speeds)
 
 
 def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
     codecs = read_codecs(["packed", "lossless"])
-    again = run_study(codecs, synthetic_source(OPTIONS, WORKERS, 1), ROUNDS, 1, lambda *_: None)
+    told: list[Any] = []
+    source = synthetic_source(OPTIONS, WORKERS, 1)
+    again = run_study(codecs, source, ROUNDS, 1, lambda *step: told.append(step))
     other = run_study(codecs, synthetic_source(OPTIONS, WORKERS, 2), ROUNDS, 2, lambda *_: None)
     names = ("packed", "lossless")
 
     assert again.records == tuple(record for record in study.records if record.codec in names)
     assert again.messages == tuple(one for one in study.messages if one.codec in names)
     assert again.records != other.records
-
-
-def test_progress_counts_rounds() -> None:
-    reported: list[Any] = []
-
-    run_study(
-        read_codecs(["none", "packed"]),
-        synthetic_source(OPTIONS, 2, 1),
-        2,
-        1,
-        lambda *step: reported.append(step),
-    )
-
-    assert reported[0] == ("iid, 1 %", 0, 8)
-    assert reported[-1] == ("rows, 20 %", 7, 8)
-    assert [done for _, done, _ in reported] == list(range(8))
-
-
-def test_right_sums_are_exact() -> None:
-    record = studied(Fake()).records[0]
-
-    assert (record.exact_sums, record.inexact_elements) == (True, 0)
-    assert (record.max_abs_error, record.max_error_over_bound) == (0.0, 0.0)
-    assert (record.recovery, record.union_density, record.choices) == (1.0, 0.5, "")
+    assert (told[0], told[-1]) == (("iid, 1 %", 0, 8), ("rows, 20 %", 7, 8))
+    assert [done for _, done, _ in told] == list(range(8))
 
 
 def test_notes_of_one_worker_are_counted() -> None:
@@ -141,12 +122,8 @@ def test_notes_of_one_worker_are_counted() -> None:
     assert (record.forecast_misses, record.infinite_elements) == (8, 2)
     assert record.choices == "packed (2 of 2 rounds)"
     assert (record.operations, record.up_bytes) == (3, 3 * 4 + 6 * 4 + 5 * 4)
-
-
-def test_estimates_without_places_count_too() -> None:
-    note = Note(NoteKind.ESTIMATE, "medians", 1, 3)
-
-    assert studied(Fake([note])).records[0].recovery == pytest.approx(1 - 1 / 3)
+    without_places = Note(NoteKind.ESTIMATE, "medians", 1, 3)
+    assert studied(Fake([without_places])).records[0].recovery == pytest.approx(1 - 1 / 3)
 
 
 def off_by(amount: float, *elements: int) -> Any:
@@ -157,20 +134,55 @@ def off_by(amount: float, *elements: int) -> Any:
     return change
 
 
-def test_an_error_beyond_the_bound_is_a_fault() -> None:
-    study = studied(Fake(bound=0.25, change=off_by(0.5, 3)))
-    record = study.records[0]
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The CPU clock of a study, which only codecs move on; memory is copied at 10 GB/s."""
+    clock = Clock()
+    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    return clock
 
-    assert (record.max_abs_error, record.max_error_over_bound) == (0.5, 2.0)
-    assert (record.exact_sums, record.inexact_elements) == (False, 1)
-    assert study.faults == ("fake, given, 50 %: an error beyond the codec's bound",)
 
+@pytest.mark.parametrize(
+    ("codec", "found", "faults"),
+    [  # the largest error, and over the bound; whether sums are exact, and how many are not; replicas agree
+        (Fake(), (0.0, 0.0, True, 0, True), []),
+        (
+            Fake(bound=0.25, change=off_by(0.5, 3)),
+            (0.5, 2.0, False, 1, True),
+            ["an error beyond the codec's bound"],
+        ),
+        (
+            Fake(bound=0.0, change=off_by(0.5, 3)),
+            (0.5, None, False, 1, True),
+            ["an error where the codec's bound allows none"],
+        ),
+        (
+            Fake(change=lambda rank, total: total + np.float32(rank * 1e-6)),
+            (0.0, 0.0, True, 0, False),
+            ["workers decoded different bits"],
+        ),
+    ],
+)
+def test_errors_and_workers_that_differ_are_faults(
+    codec: Fake, found: tuple[object, ...], faults: list[str]
+) -> None:
+    """In records without NumPy's scalars, which JSON does not know."""
+    study = studied(codec)
+    one = study.records[0]
 
-def test_an_error_where_none_is_allowed_is_a_fault() -> None:
-    study = studied(Fake(bound=0.0, change=off_by(0.5, 3)))
-
-    assert (study.records[0].max_abs_error, study.records[0].max_error_over_bound) == (0.5, None)
-    assert study.faults == ("fake, given, 50 %: an error where the codec's bound allows none",)
+    assert found == (
+        *(
+            one.max_abs_error,
+            one.max_error_over_bound,
+            one.exact_sums,
+            one.inexact_elements,
+            one.replicas_agree,
+        ),
+    )
+    assert list(study.faults) == [f"fake, given, 50 %: {fault}" for fault in faults]
+    assert (one.recovery, one.union_density, one.choices) == (1.0, 0.5, "")
+    assert {type(value) for value in dataclasses.astuple(one)} <= {str, int, float, bool, type(None)}
 
 
 def test_estimates_are_not_held_to_the_bound() -> None:
@@ -184,12 +196,6 @@ def test_estimates_are_not_held_to_the_bound() -> None:
     assert also_wrong.records[0].max_error_over_bound == 2.0
 
 
-def test_nan_is_no_sum() -> None:
-    record = studied(Fake(change=off_by(np.nan, 0))).records[0]
-
-    assert (record.max_abs_error, record.max_error_over_bound, record.exact_sums) == (None, None, False)
-
-
 def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
     large = np.full(2, 3e38, np.float32)
     with np.errstate(over="ignore"):
@@ -197,24 +203,12 @@ def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
         wrong = studied(Fake(change=lambda rank, total: -total), [large, large]).records[0]
 
     assert (right.exact_sums, right.max_abs_error, right.max_error_over_bound) == (True, 0.0, 0.0)
-    assert (wrong.exact_sums, wrong.max_abs_error, wrong.max_error_over_bound) == (False, None, None)
+    nan = studied(Fake(change=off_by(np.nan, 0))).records[0]
+    for record in (wrong, nan):
+        assert (record.exact_sums, record.max_abs_error, record.max_error_over_bound) == (False, None, None)
 
 
-def test_workers_that_differ_are_a_fault() -> None:
-    def change(rank: int, total: Gradient) -> Gradient:
-        return total + np.float32(rank * 1e-6)
-
-    study = studied(Fake(change=change))
-
-    assert not study.records[0].replicas_agree
-    assert study.faults == ("fake, given, 50 %: workers decoded different bits",)
-
-
-def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
-
+def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(clock: Clock) -> None:
     speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).speeds[0]
 
     assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
@@ -238,10 +232,8 @@ class Uneven(Encoder):
         return decoded
 
 
-def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_times_are_of_one_round(clock: Clock) -> None:
     """Other rounds encode faster, or decode faster, but none does both together."""
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     times = iter([(1.0, 4.0), (2.0, 1.0), (6.0, 0.5)])
     encoder = MeasuredEncoder(Uneven(Fake().worker(0, 1, 1), clock, times))
     for step in range(3):
@@ -250,10 +242,7 @@ def test_both_times_are_of_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     assert encoder.fastest[:2] == (2.0, 1.0)
 
 
-def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+def test_both_times_are_of_one_worker(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
     original = Fake.worker
 
@@ -267,22 +256,10 @@ def test_both_times_are_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (speed.encode_s, speed.decode_s) == (2.0, 1.0)
 
 
-def test_too_little_time_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
-
+def test_too_little_time_says_nothing(clock: Clock) -> None:
     speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]
 
     assert (speed.encode_s, speed.encode_gb_per_s, speed.decode_gb_per_s) == (2**-17, None, None)
-
-
-def test_scaling_counts_as_encoding() -> None:
-    speeds = run_study(
-        read_codecs(["fixed_point"]), synthetic_source(OPTIONS, 2, 1), 1, 1, lambda *_: None
-    ).speeds
-
-    assert all(speed.encode_s > 0 and speed.decode_s > 0 for speed in speeds)
 
 
 def test_a_codec_that_cannot_go_on_is_named() -> None:
@@ -306,14 +283,6 @@ def test_too_little_memory_is_reported() -> None:
     assert str(caught.value).endswith("\n  use fewer elements or workers")
 
 
-def test_records_are_plain() -> None:
-    """No NumPy scalars, which JSON does not know."""
-    study = studied(Fake([Note(NoteKind.ESTIMATE, "medians", 1, 6, np.array([3]))]))
-    values = [value for record in study.records for value in dataclasses.astuple(record)]
-
-    assert {type(value) for value in values} <= {str, int, float, bool}
-
-
 def test_codecs_that_hold_back_are_held_to_what_workers_contribute() -> None:
     source = synthetic_source({"elements": "5000", "density": "100%"}, 4, 1)
     kinds = ("topk", "random_k", "majority", "fp16", "none")
@@ -332,13 +301,11 @@ def test_codecs_that_hold_back_are_held_to_what_workers_contribute() -> None:
     assert found["none"].cosine == pytest.approx(1)
 
 
-def test_charges_are_the_counted_bytes_at_the_rate_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charges_are_the_counted_bytes_at_the_rate_of_a_copy(clock: Clock) -> None:
     """Work after the values is decoding, redo included.
 
     What follows the first operation belongs to the second one's encoding. Work without bytes is not counted.
     """
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
     encoding = [Work(100, 50), Work(7, 0, launches=2), Work(1000, 0)]
     works = [*encoding, Work(10, 20), Work(0, 300), Work(launches=9)]
     encoder = MeasuredEncoder(Counted(iter(works)))
@@ -349,10 +316,7 @@ def test_charges_are_the_counted_bytes_at_the_rate_of_a_copy(monkeypatch: pytest
     assert found.decode_work == Work(10, 20 + 300, launches=2)
 
 
-def test_a_study_compares_charged_with_measured_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+def test_a_study_compares_charged_with_measured_times(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Fake(clock=clock, seconds=(0.5, 0.5, 1.5, 0.5))
     speed = studied(codec).speeds[0]
 

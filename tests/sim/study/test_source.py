@@ -1,13 +1,22 @@
-"""Gradients of a study: made up or from a file, and what is said of wrong ones."""
+"""Gradients of a study and their tensors: made up or from a file, and what is said of wrong ones."""
 
 import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
 
+import netfold
 import netfold.sim.study.memory
+from netfold.homomorphic.codec import Encoder, Exchange
+from netfold.homomorphic.codecs.dense.kinds import Dense
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Round, StepFact, Tensor
+from netfold.sim.commands.main import app
 from netfold.sim.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.memory.available import BASE_BYTES
 from netfold.sim.study.memory import refuse_more_than_fits
@@ -36,6 +45,8 @@ def test_a_cell_for_each_pattern_and_density() -> None:
         ("rows", 0.5),
     ]
     assert (source.workers, source.elements) == (3, 1000)
+    twice = {**OPTIONS, "density": "1%,0.01", "pattern": "iid"}
+    assert len(synthetic_source(twice, 2, 1).cells) == 1  # the same share twice is one cell
     for cell in source.cells:
         seen = [[gradient.copy() for gradient in gradients] for gradients in cell.rounds(2)]
         assert [len(gradients) for gradients in seen] == [3, 3]
@@ -43,10 +54,6 @@ def test_a_cell_for_each_pattern_and_density() -> None:
         assert not np.array_equal(seen[0][0], seen[1][0])
         if cell.pattern == "rows":
             assert (np.count_nonzero(seen[0][0].reshape(100, 10), axis=1) % 10 == 0).all()
-
-
-def test_the_same_share_twice_is_one_cell() -> None:
-    assert len(synthetic_source({**OPTIONS, "density": "1%,0.01", "pattern": "iid"}, 2, 1).cells) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,10 +86,12 @@ def test_a_wrong_option_is_reported(key: str, text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
+def test_a_gradient_for_each_worker_or_one_for_all(tmp_path: Path) -> None:
+    """Numbers of the other byte order are this machine's where codecs have them: kernels look at bits."""
     np.save(tmp_path / "g.npy", np.asfortranarray(GRADIENTS))
+    np.save(tmp_path / "other.npy", GRADIENTS.astype(">f4"))
     np.savez_compressed(tmp_path / "g.npz", whatever=GRADIENTS)
-    for path in (tmp_path / "g.npy", tmp_path / "g.npz"):
+    for path in (tmp_path / "g.npy", tmp_path / "other.npy", tmp_path / "g.npz"):
         source = file_source(path, None)
         (cell,) = source.cells
 
@@ -90,18 +99,13 @@ def test_a_gradient_for_each_worker(tmp_path: Path) -> None:
         assert (cell.pattern, cell.density) == ("input", 3 / 8)
         for gradients in cell.rounds(2):
             assert np.array_equal(np.stack(gradients), GRADIENTS)
-            assert all(gradient.flags.c_contiguous for gradient in gradients)
-
-
-def test_numbers_of_the_other_byte_order(tmp_path: Path) -> None:
-    """They are this machine's when codecs have them, whose kernels look at bits."""
-    np.save(tmp_path / "g.npy", GRADIENTS.astype(">f4"))
-    (cell,) = file_source(tmp_path / "g.npy", None).cells
-
-    for one, wanted in zip(next(cell.rounds(1)), GRADIENTS, strict=True):
-        assert one.dtype == np.dtype("float32")
-        assert one.dtype.isnative
-        assert np.array_equal(one, wanted)
+            assert all(one.flags.c_contiguous and one.dtype.isnative for one in gradients)
+    path = tmp_path / "one.npy"
+    np.save(path, GRADIENTS[0])
+    source = file_source(path, 3)
+    assert file_source(path, None).workers == 8
+    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
+    assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
 
 
 @pytest.mark.parametrize("name", ["g.npy", "g.npz"])
@@ -136,106 +140,6 @@ def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPa
     refuse_more_than_fits(codecs, synthetic_source({**one_kind, "elements": most}, 8, 1))
 
 
-def test_one_gradient_for_all_workers(tmp_path: Path) -> None:
-    path = tmp_path / "g.npy"
-    np.save(path, GRADIENTS[0])
-
-    source = file_source(path, 3)
-
-    assert file_source(path, None).workers == 8
-    assert source.notes == (f"all 3 workers have the same gradient, from {path}: it is also their union",)
-    assert all(np.array_equal(one, GRADIENTS[0]) for one in next(source.cells[0].rounds(1)))
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (
-            GRADIENTS.astype(np.float64),
-            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
-        ),
-        (GRADIENTS > 0, f"holds bool values\n  {WANTED}"),
-        (GRADIENTS[np.newaxis], f"holds an array of shape (1, 2, 4)\n  {WANTED}"),
-        (np.float32(1), f"holds an array of shape ()\n  {WANTED}"),
-        (GRADIENTS[:0], f"holds an array of shape (0, 4)\n  {WANTED}"),
-        (
-            np.array([[0, 1], [2, np.nan]], np.float32),
-            "holds numbers that are not finite: nan at [1, 1]\n"
-            "  a gradient must be finite; look for an error in the training step that computed it",
-        ),
-    ],
-)
-def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> None:
-    path = tmp_path / "g.npy"
-    np.save(path, array)
-
-    with pytest.raises(DataError) as caught:
-        file_source(path, None)
-
-    assert str(caught.value) == f"{path}: {message}"
-
-
-@pytest.mark.parametrize(
-    "name", ["text.npy", "text.npz", "empty.npy", "objects.npy", "objects.npz", "cut.npz"]
-)
-def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    objects = np.array([{}], object)
-    if name == "objects.npy":
-        np.save(path, objects, allow_pickle=True)
-    elif name == "objects.npz":
-        np.savez(path, objects)
-    elif name == "cut.npz":
-        np.savez_compressed(path, np.arange(9000, dtype=np.float32))
-        content = bytearray(path.read_bytes())
-        content[100:4000] = bytes(3900)
-        path.write_bytes(content)
-    else:
-        path.write_text("" if name == "empty.npy" else "hello")
-
-    with pytest.raises(DataError) as caught:
-        file_source(path, None)
-
-    assert str(caught.value) == (
-        f"{path}: damaged, of Python objects, or not written by numpy.save or savez\n"
-        "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
-    )
-
-
-def test_other_files_are_reported(tmp_path: Path) -> None:
-    np.savez(tmp_path / "two.npz", a=GRADIENTS, b=GRADIENTS)
-    np.save(tmp_path / "g.npy", GRADIENTS)
-    (tmp_path / "g.txt").touch()
-    (tmp_path / "folder.npy").mkdir()
-    tensor = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
-    for name, workers, message in (
-        ("none.npy", None, "cannot be read: there is no such file\n  give the path of a file"),
-        ("folder.npy", None, "cannot be read: it is a directory\n  give the path of a file"),
-        ("g.txt", None, f"must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n  {tensor}"),
-        ("two.npz", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
-        ("g.npy", 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
-    ):
-        with pytest.raises(DataError) as caught:
-            file_source(tmp_path / name, workers)
-
-        assert str(caught.value) == f"{tmp_path / name}: {message}"
-
-
-def test_a_turned_array_is_refused_at_once(tmp_path: Path) -> None:
-    np.save(tmp_path / "turned.npy", np.ones((100_000, 8), np.float32))
-    np.save(tmp_path / "most.npy", np.ones((4096, 2), np.float32))
-
-    with pytest.raises(DataError) as caught:
-        file_source(tmp_path / "turned.npy", None)
-
-    assert str(caught.value) == (
-        f"{tmp_path / 'turned.npy'}: shape (100000, 8) is that of 100000 workers with 8 elements each, "
-        "a study takes up to 4096 workers\n"
-        "  did you mean the transpose? numpy.save('gradients.npy', array.T)"
-    )
-    assert file_source(tmp_path / "most.npy", None).workers == 4096
-
-
 def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -249,3 +153,190 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
             continue
         with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 330 MiB, "):
             refuse_more_than_fits(codecs, source)
+
+
+@pytest.mark.parametrize(
+    ("array", "workers", "message"),
+    [
+        (
+            GRADIENTS.astype(np.float64),
+            None,
+            f"holds float64 values\n  {WANTED}; convert it with array.astype(numpy.float32)",
+        ),
+        (np.float32(1), None, f"holds an array of shape ()\n  {WANTED}"),
+        (
+            np.array([[0, 1], [2, np.nan]], np.float32),
+            None,
+            "holds numbers that are not finite: nan at [1, 1]\n"
+            "  a gradient must be finite; look for an error in the training step that computed it",
+        ),
+        (GRADIENTS, 3, "holds the gradients of 2 workers, --workers says 3\n  leave out --workers"),
+        (
+            np.ones((4097, 8), np.float32),
+            None,
+            "shape (4097, 8) is that of 4097 workers with 8 elements each, a study takes up to 4096 workers\n"
+            "  did you mean the transpose? numpy.save('gradients.npy', array.T)",
+        ),
+        (
+            "hello",
+            None,
+            "damaged, of Python objects, or not written by numpy.save or savez\n"
+            "  of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())",
+        ),
+        (None, None, "cannot be read: there is no such file\n  give the path of a file"),
+    ],
+)
+def test_a_wrong_file_is_reported(tmp_path: Path, array: Any, workers: int | None, message: str) -> None:
+    """Others are where files are read: `tests/sim/workload/files`."""
+    path = tmp_path / "g.npy"
+    if isinstance(array, str):
+        path.write_text(array)
+    elif array is not None:
+        np.save(path, array)
+
+    with pytest.raises(DataError) as caught:
+        file_source(path, workers)
+
+    assert str(caught.value) == f"{path}: {message}"
+    np.save(path, np.ones((4096, 2), np.float32))
+    assert file_source(path, None).workers == 4096
+
+
+SEEN: list[tuple[Tensor, ...]] = []
+ARRAYS = {"fc1.weight": (4, 3), "fc1.bias": (4,), "fc2.weight": (2, 4)}
+
+
+class Looking(Encoder):
+    """An encoder that notes the tensors of its rounds."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """The wrapped encoder's."""
+        assert sum(tensor.elements for tensor in round.tensors) in (0, gradient.size)
+        SEEN.append(round.tensors)
+        return self._encoder.exchange(gradient, round)
+
+
+@dataclass(frozen=True)
+class Tensors(Dense):
+    """A codec that notes the tensors of its rounds."""
+
+    kind: ClassVar[str] = "tensors"
+    facts: frozenset[StepFact] = frozenset()
+
+    @property
+    def needs(self) -> frozenset[StepFact]:
+        """The facts that a test names."""
+        return self.facts
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        """A dense encoder that looks."""
+        return Looking(super().worker(rank, workers, seed))
+
+
+@pytest.fixture(autouse=True)
+def seen() -> list[tuple[Tensor, ...]]:
+    """What encoders saw."""
+    SEEN.clear()
+    return SEEN
+
+
+def names(tensors: tuple[Tensor, ...]) -> list[tuple[str, tuple[int, ...], str, int]]:
+    return [tuple(tensor) for tensor in tensors]
+
+
+def gradients(workers: int = 2) -> NDArray[np.float32]:
+    return np.arange(workers * 24, dtype=np.float32).reshape(workers, 24)
+
+
+EXPECTED = [
+    ("fc1.weight", (4, 3), "fc1", 0),
+    ("fc1.bias", (4,), "fc1", 12),
+    ("fc2.weight", (2, 4), "fc2", 16),
+]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [ARRAYS, "fc1.weight=4x3,fc1.bias=4,fc2.weight=2x4", ["fc1.weight=4x3", "fc1.bias=4", "fc2.weight=2x4"]],
+)
+def test_encoders_see_the_tensors_in_every_round(shapes: Any, seen: list[tuple[Tensor, ...]]) -> None:
+    """Of a study and of a fold; without shapes nothing is known."""
+    found = netfold.study({"t": Tensors()}, gradients(), shapes=shapes, rounds=2)
+    folded = netfold.fold(Tensors(), gradients(), shapes=shapes)
+
+    assert found.faults == ()
+    assert folded.decoded[0].tolist() == gradients().sum(axis=0).tolist()
+    assert [names(tensors) for tensors in seen] == [EXPECTED] * (3 * 2 + 2)  # a warm-up, two rounds, a fold
+    seen.clear()
+    netfold.study({"t": Tensors()}, gradients(), rounds=1)
+    netfold.fold(Tensors(), gradients())
+    assert set(seen) == {()}
+
+
+def test_a_file_of_named_arrays_says_its_tensors(tmp_path: Path, seen: list[tuple[Tensor, ...]]) -> None:
+    path = tmp_path / "g.npz"
+    rows, stops = gradients(), np.cumsum([int(np.prod(shape)) for shape in ARRAYS.values()])
+    parts = np.split(rows, stops[:-1], axis=1)
+    np.savez(path, **{name: part.reshape(2, *ARRAYS[name]) for name, part in zip(ARRAYS, parts, strict=True)})
+    source = file_source(path, None)
+
+    (found,) = source.cells[0].rounds(1)
+    assert np.stack(found).tolist() == rows.tolist()
+    assert (source.workers, source.elements, source.cells[0].density) == (2, 24, 47 / 48)
+    assert source.description["tensors"] == ["fc1.weight=4x3", "fc1.bias=4", "fc2.weight=2x4"]
+    netfold.study({"t": Tensors()}, path, rounds=1)
+    assert names(seen[-1]) == EXPECTED
+    with pytest.raises(DataError, match="shapes: the file has the tensors' shapes\n  leave out shapes"):
+        netfold.study({"t": Tensors()}, path, shapes=ARRAYS)
+    np.savez(path, a=np.ones((5000, 2), np.float32), b=np.ones((5000, 3), np.float32))
+    with pytest.raises(DataError, match="its arrays are those of 5000 workers, a study takes up to 4096"):
+        file_source(path, None)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (
+            "4x",
+            "cannot read the tensor '4x'\n  a tensor is written 128x64, or with its name fc1.weight=128x64",
+        ),
+        ([(4, 3)], "the tensors have 12 elements, each gradient has 24\n  give the shape of every tensor"),
+    ],
+)
+def test_wrong_shapes_are_reported(shapes: object, message: str) -> None:
+    for call in (netfold.study, netfold.fold):
+        with pytest.raises(DataError) as caught:
+            call("none", gradients(), shapes=shapes)  # type: ignore[operator]
+
+        assert str(caught.value) == f"shapes: {message}"
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        place = ("--out", str(tmp_path), "--workers", "2", "--rounds", "1")
+        done = CliRunner().invoke(app, ["codecs", "study", "none", *place, *words])
+        return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
+
+    code, text = run("--shape", "128x64,128,10x128,10", "--density", "1%", "--json")
+    assert code == 0
+    assert '"tensors": [ "tensor0=128x64", "tensor1=128", "tensor2=10x128", "tensor3=10" ]' in text
+    assert '"elements": 9610' in text
+    code, text = run("--shape", "3x4", "--elements", "13")
+    assert (code, "--shape: the tensors have 12 elements, each gradient has 13" in text) == (2, True)
+    assert "--shape: cannot read the tensor '3y4'" in run("--shape", "3y4")[1]
+
+
+@pytest.mark.parametrize("fact", list(StepFact))
+def test_codecs_that_need_a_training_step_are_refused(fact: StepFact) -> None:
+    codec = Tensors(facts=frozenset({fact}))
+    hint = "\n  use a scenario whose workload has the kind training, or another codec"
+
+    with pytest.raises(NetfoldError) as caught:
+        netfold.study({"mine": codec}, gradients())
+    assert str(caught.value) == f"mine: tensors needs {fact.value}, a study does not know it{hint}"
+    with pytest.raises(DataError) as caught:
+        netfold.fold(codec, gradients())
+    assert str(caught.value) == f"tensors needs {fact.value}, fold does not know it{hint}"

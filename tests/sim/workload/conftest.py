@@ -1,5 +1,8 @@
+from collections.abc import Iterator
+
 import pytest
 
+from netfold.sim.workload.training.data import text, wordpiece
 from netfold.sim.workload.training.data.images import Digits, load_digits, load_large_digits, load_mnist
 from netfold.sim.workload.training.data.ratings import Ratings, load_movielens
 
@@ -26,3 +29,20 @@ def large_digits() -> Digits:
 def mnist() -> Digits:
     """The real part of MNIST, likewise."""
     return load_mnist()
+
+
+@pytest.fixture(scope="module")
+def short_text() -> Iterator[None]:
+    """Models of text see a twentieth of it, as it takes seconds to find all of its words."""
+    kept = text.load_text("shakespeare")[:400_000]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (text, wordpiece):
+            patch.setattr(module, "load_text", lambda name: kept)
+        _forget_tokens()
+        yield
+    _forget_tokens()
+
+
+def _forget_tokens() -> None:
+    for load in (text.load_words, text.load_characters, wordpiece.load_pieces):
+        load.cache_clear()

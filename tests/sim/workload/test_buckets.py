@@ -44,48 +44,26 @@ def partitioned(draw: st.DrawFn) -> tuple[tuple[Tensor, ...], Partition]:
 def test_buckets_hold_every_tensor_once_and_no_layer_twice(
     case: tuple[tuple[Tensor, ...], Partition],
 ) -> None:
+    """A bucket is ready with its last tensor, and has its part of the gradient in their order."""
     tensors, partition = case
     buckets, members = fuse(tensors, layers_of(tensors), partition)
+    elements = sum(tensor.elements for tensor in tensors)
+    flat = np.arange(elements, dtype=np.float32)
+    sources = {tensor.name: flat[tensor.place] for tensor in tensors}
 
     assert sorted(place for own in members for place in own) == list(range(len(tensors)))
     owners = {(tensor.layer, bucket.index) for bucket in buckets for tensor in bucket.tensors}
     assert len(owners) == len({tensor.layer for tensor in tensors})
     assert list(range(len(buckets))) == [bucket.index for bucket in buckets]
-    assert [0, *(bucket.stop for bucket in buckets[:-1])] == [bucket.start for bucket in buckets]
-    assert sum(tensor.elements for tensor in tensors) == buckets[-1].stop
-    for bucket, own in zip(buckets, members, strict=True):
+    assert [0, *(bucket.stop for bucket in buckets)] == [*(bucket.start for bucket in buckets), elements]
+    for bucket, own, part in zip(buckets, members, Cutter(tensors, members).cut(flat), strict=True):
         assert [tensor.name for tensor in bucket.tensors] == [tensors[place].name for place in own]
+        assert part.tolist() == np.concatenate([sources[tensor.name] for tensor in bucket.tensors]).tolist()
         stops = [tensor.place.stop for tensor in bucket.tensors]
-        assert [tensor.start for tensor in bucket.tensors] == [0, *stops[:-1]]
-        assert stops[-1] == bucket.elements
-
-
-@given(partitioned())
-def test_a_bucket_is_ready_when_its_last_tensor_is(case: tuple[tuple[Tensor, ...], Partition]) -> None:
-    tensors, partition = case
-    buckets, members = fuse(tensors, layers_of(tensors), partition)
-
-    for bucket, own in zip(buckets, members, strict=True):
-        until = sum(tensor.elements for tensor in tensors[: max(own) + 1])
-        assert bucket.ready_share == until / sum(tensor.elements for tensor in tensors)
+        assert [*(tensor.start for tensor in bucket.tensors), bucket.elements] == [0, *stops]
+        assert bucket.ready_share == sum(tensor.elements for tensor in tensors[: max(own) + 1]) / elements
     shares = [bucket.ready_share for bucket in buckets]
-    assert sorted(shares) == shares
-    assert shares[-1] == 1.0
-
-
-@given(partitioned())
-def test_a_cut_gradient_has_each_bucket_s_tensors_in_order(
-    case: tuple[tuple[Tensor, ...], Partition],
-) -> None:
-    tensors, partition = case
-    buckets, members = fuse(tensors, layers_of(tensors), partition)
-    flat = np.arange(buckets[-1].stop, dtype=np.float32)
-    found = Cutter(tensors, members).cut(flat)
-
-    for bucket, part in zip(buckets, found, strict=True):
-        for tensor in bucket.tensors:
-            (source,) = [one for one in tensors if one.name == tensor.name]
-            assert part[tensor.place].tolist() == flat[source.place].tolist()
+    assert (sorted(shares), shares[-1]) == (shares, 1.0)
 
 
 def test_names_say_first_and_last_tensor() -> None:
@@ -134,13 +112,10 @@ def test_a_vector_is_cut_into_equal_pieces(elements: int, size_bytes: int) -> No
 
 
 @pytest.mark.parametrize("tensor", [Tensor("table", (30, 1), "table"), Tensor("table", (3, 10), "")])
-def test_a_table_is_never_cut(tensor: Tensor) -> None:
-    assert [bucket.elements for bucket in fused((tensor,), BySize(4)).buckets] == [30]
-
-
-def test_a_vector_without_a_rule_by_size_is_whole() -> None:
+def test_a_table_is_never_cut_and_a_vector_only_by_a_rule_of_size(tensor: Tensor) -> None:
     vector = (Tensor("gradient", (30,), ""),)
 
+    assert [bucket.elements for bucket in fused((tensor,), BySize(4)).buckets] == [30]
     assert fused(vector, NoFusion()).members == fused(vector, AsGiven(((0,),))).members == ((0,),)
 
 

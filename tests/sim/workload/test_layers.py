@@ -65,9 +65,12 @@ def test_wrong_tensors_are_reported(items: list[str | int], message: str) -> Non
 
 
 def test_as_many_elements_as_there_may_be() -> None:
+    """A product beyond 64 bits must not become a small number, which would pass for little memory."""
     (found,) = read_tensors([f"{2**30}x{2**23}"])
 
     assert found.elements == 2**53
+    assert Tensor("w", (2**33, 2**32), "").elements == 2**65
+    assert (Tensor("w", (), "").elements, Tensor("w", (3, 0), "").elements) == (1, 0)
 
 
 def test_layers_come_in_the_order_of_their_last_tensor() -> None:

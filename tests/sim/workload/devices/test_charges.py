@@ -14,23 +14,23 @@ from netfold.sim.workload.devices.roofline import PeakDevice, peak_device
 COST = StepCost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10**8, backward_bytes=10**9)
 
 
-def test_no_device_takes_no_time() -> None:
+def test_fixed_times_do_not_depend_on_the_model() -> None:
     assert NoDevice().passes(COST) == Passes(0, 0)
     assert NoDevice().work_ps(10**9, 10**9) == NoDevice().update_ps(StepCost(update_bytes=9)) == 0
-
-
-def test_fixed_times_do_not_depend_on_the_model() -> None:
     assert FixedDevice(7, 9).passes(COST) == FixedDevice(7, 9).passes(StepCost()) == Passes(7, 9)
     assert FixedDevice(7, 9).update_ps(StepCost(update_bytes=10**9)) == 0
     assert FixedDevice(7, 9, optimizer_ps=5).update_ps(StepCost()) == 5
 
 
 def test_fixed_device_charges_other_work_to_memory_only() -> None:
-    assert FixedDevice(7, 9).work_ps(10**9, 10**9) == 0
-    assert FixedDevice(7, 9).compute_ps(10**12, 10**9) == 0
+    limited = FixedDevice(7, 9, memory_bps=7 * 10**12)
+
+    assert FixedDevice(7, 9).work_ps(10**9, 10**9) == FixedDevice(7, 9).compute_ps(10**12, 10**9) == 0
     # 3 bytes at 7 bits/ps: 24/7 ps, rounded up
-    assert FixedDevice(7, 9, memory_bps=7 * 10**12).work_ps(1, 2) == 4
-    assert FixedDevice(7, 9, memory_bps=7 * 10**12).compute_ps(10**12, 3) == 4
+    assert limited.work_ps(1, 2) == limited.compute_ps(10**12, 3) == 4
+    assert charge_ps(FixedDevice(0, 0, 10**12, 10), Work(1, 1, flops=10**15)) == 10 + 16
+    assert charge_ps(FixedDevice(0, 0, None, 10), Work(1, 1)) == 10
+    assert charge_ps(NoDevice(), Work(1, 1, 1, 1)) == 0
 
 
 def test_peak_is_the_larger_of_arithmetic_and_memory() -> None:
@@ -65,9 +65,3 @@ def test_charged_work_is_launches_and_the_longer_of_arithmetic_and_memory(work: 
     device = PeakDevice("test", 2 * 10**12, 10**12 // 8, launch_ps=1000)
 
     assert charge_ps(device, work) == time_ps
-
-
-def test_devices_of_fixed_times_charge_no_arithmetic() -> None:
-    assert charge_ps(FixedDevice(0, 0, 10**12, 10), Work(1, 1, flops=10**15)) == 10 + 16
-    assert charge_ps(FixedDevice(0, 0, None, 10), Work(1, 1)) == 10
-    assert charge_ps(NoDevice(), Work(1, 1, 1, 1)) == 0

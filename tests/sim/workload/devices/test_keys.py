@@ -33,6 +33,7 @@ TRACE: Mapping[str, Any] = {
     "res": {"fwd_ms": 2.5, "bwd_ms": 4.5, "layer_density1": {}},
     "order": [["fc.bias", 1.0, 10], ["fc.weight", 1.25, 200], ["conv.weight", 4.0, 90]],
 }
+FIXED = "{kind: fixed, forward: 1us, backward: 1us,"
 TENSORS = (
     'workload={kind: synthetic, elements: null, tensors: ["fc.bias=10", "fc.weight=10x20", "conv.weight=90"]}'
 )
@@ -53,11 +54,18 @@ def device(folder: Path, *sets: str) -> Device:
 def test_a_name_alone_is_a_device_of_the_table(folder: Path, name: str) -> None:
     found = roofline_device(HARDWARE[name], "fp32")
 
-    assert (
-        device(folder, f"device={name}")
-        == device(folder, "device.kind=roofline", f"device.name={name}")
-        == found
-    )
+    assert device(folder, f"device={name}") == found
+    assert device(folder, "device.kind=roofline", f"device.name={name}") == found
+
+
+def test_options_of_a_device_of_the_table(folder: Path) -> None:
+    keys = "precision: tf32, efficiency: 50%, memory_efficiency: 0.25, launch: 3us"
+    found = device(folder, f"device={{kind: roofline, name: a100, {keys}}}")
+    workload = "workload={kind: training, model: mlp, batch: 4}"
+
+    assert found == roofline_device(HARDWARE["a100"], "tf32", 0.5, 0.25, 3_000_000)
+    assert NOTE in job_plan(only(folder, workload, "device={kind: measured}")).warnings
+    assert NOTE not in job_plan(only(folder, workload, "device=a100")).warnings
 
 
 def test_short_forms(folder: Path) -> None:
@@ -83,21 +91,18 @@ def test_variants_replace_the_device_whatever_its_key(folder: Path) -> None:
     ]
 
 
-def test_options_of_a_device_of_the_table(folder: Path) -> None:
-    keys = "precision: tf32, efficiency: 50%, memory_efficiency: 0.25, launch: 3us"
-
-    assert device(folder, f"device={{kind: roofline, name: a100, {keys}}}") == roofline_device(
-        HARDWARE["a100"], "tf32", 0.5, 0.25, 3_000_000
-    )
-
-
 def test_a_codec_on_the_host(folder: Path) -> None:
     a100 = roofline_device(HARDWARE["a100"], "fp32")
-    found = device(folder, "device={kind: roofline, name: a100, codec: host}")
-    other = device(folder, "device={kind: roofline, name: a100, codec: host, host: cpu.json, link: pcie3}")
+    plain = "device={kind: roofline, name: a100, codec: host}"
+    other = "device={kind: roofline, name: a100, codec: host, host: cpu.json, link: pcie3}"
+    files = "device={kind: roofline, file: cpu.json, codec: host, host: trace.json, link: pcie3}"
 
-    assert found == HostCodec(a100, roofline_device(HARDWARE["cpu_socket"], "fp32"), LINKS["pcie4"])
-    assert other == HostCodec(a100, device(folder, "device=cpu.json"), LINKS["pcie3"])
+    assert device(folder, plain) == HostCodec(
+        a100, roofline_device(HARDWARE["cpu_socket"], "fp32"), LINKS["pcie4"]
+    )
+    assert device(folder, other) == HostCodec(a100, device(folder, "device=cpu.json"), LINKS["pcie3"])
+    assert "overlap.encode" in refused(folder, plain, "overlap.encode=on_device")  # it runs in one place
+    assert input_paths(load(write(folder), (files,))) == {"cpu.json", "trace.json"}
 
 
 def test_a_recording_gives_the_times_of_tensors(folder: Path) -> None:
@@ -112,17 +117,10 @@ def test_a_recording_gives_the_times_of_tensors(folder: Path) -> None:
 
 def test_stragglers_and_jitter(folder: Path) -> None:
     keys = "jitter: {kind: gamma, spread: 10%}, slow: [{worker: 2, factor: 1.5}]"
-    found = job_plan(only(folder, f"device={{kind: fixed, forward: 1us, backward: 1us, {keys}}}")).variation
+    found = job_plan(only(folder, f"device={FIXED} {keys}}}")).variation
 
     assert found.jitter is not None
     assert (found.jitter.kind, found.jitter.spread, found.slow) == ("gamma", 0.1, ((2, 1.5),))
-
-
-def test_files_of_devices_are_named(folder: Path) -> None:
-    keys = "{kind: roofline, file: cpu.json, codec: host, host: trace.json, link: pcie3}"
-    scenario = load(write(folder), (f"device={keys}",))
-
-    assert input_paths(scenario) == {"cpu.json", "trace.json"}
 
 
 @pytest.mark.parametrize(
@@ -143,14 +141,10 @@ def test_files_of_devices_are_named(folder: Path) -> None:
         ("{kind: measured}", "nothing is trained"),
         ("{kind: trace, path: cpu.json}", "has no list 'order'"),
         ("{kind: trace, path: trace.json}", "has no tensor 'part0'"),
+        (f"{FIXED} slow: [{{worker: 3, factor: 2}}]}}", "there is no worker 3"),
+        (f"{FIXED} slow: [{{worker: 1, factor: 0.5}}]}}", "factor"),
         (
-            "{kind: fixed, forward: 1us, backward: 1us, slow: [{worker: 3, factor: 2}]}",
-            "there is no worker 3",
-        ),
-        ("{kind: fixed, forward: 1us, backward: 1us, slow: [{worker: 1, factor: 0.5}]}", "factor"),
-        (
-            "{kind: fixed, forward: 1us, backward: 1us, "
-            "slow: [{worker: 1, factor: 2}, {worker: 1, factor: 3}]}",
+            f"{FIXED} slow: [{{worker: 1, factor: 2}}, {{worker: 1, factor: 3}}]}}",
             "slow names worker 1 twice",
         ),
     ],
@@ -160,12 +154,6 @@ def test_mistakes_are_told(folder: Path, keys: str, says: str) -> None:
 
     assert says in found
     assert "device" in found
-
-
-def test_a_codec_runs_in_one_place(folder: Path) -> None:
-    device = "device={kind: roofline, name: a100, codec: host}"
-
-    assert "overlap.encode" in refused(folder, device, "overlap.encode=on_device")
 
 
 @pytest.mark.parametrize(
@@ -211,10 +199,3 @@ def test_broken_device_files_are_told(folder: Path, change: dict[str, Any], says
     (folder / "cpu.json").write_text(json.dumps({**CPU, **change}))
 
     assert says in refused(folder, "device=cpu.json")
-
-
-def test_measured_times_are_marked(folder: Path) -> None:
-    workload = "workload={kind: training, model: mlp, batch: 4}"
-
-    assert NOTE in job_plan(only(folder, workload, "device={kind: measured}")).warnings
-    assert NOTE not in job_plan(only(folder, workload, "device=a100")).warnings

@@ -1,4 +1,4 @@
-"""Times of counted kernels against sums by hand."""
+"""Times of counted kernels against sums by hand, and the table of devices against data sheets."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def test_a_kernel_takes_its_start_and_the_longer_of_arithmetic_and_memory(
     kernel: Kernel, time_ps: int
 ) -> None:
     assert FAST.kernel_ps(kernel) == time_ps
+    assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60  # codecs have rates of their own
+    assert charge_ps(FAST, Work(10, 20, 400)) == 30 + 100
 
 
 def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
@@ -63,11 +65,6 @@ def test_a_gradient_is_ready_when_the_kernels_up_to_it_are_done() -> None:
     assert found.backward_ps == 457 + 103
     assert FAST.update_ps(cost) == 124
     assert FAST.update_ps(StepCost()) == 0
-
-
-def test_codecs_have_rates_of_their_own() -> None:
-    assert charge_ps(FAST, Work(10, 20, 80, launches=2)) == 2 * 30 + 60
-    assert charge_ps(FAST, Work(10, 20, 400)) == 30 + 100
 
 
 def test_half_precision_moves_half_the_bytes_of_passes_and_whole_weights() -> None:
@@ -108,16 +105,11 @@ def test_more_never_takes_less_and_points_are_exact(raw: list[tuple[int, int]], 
     curve = Curve(tuple(zip(sizes, times, strict=False)))
 
     assert curve.ps(0) == 0
+    line = Curve(((10, 100), (20, 120)))  # beyond the last point, its rate
+    assert [line.ps(size) for size in (5, 10, 11, 15, 20, 40)] == [50, 100, 102, 110, 120, 240]
     assert all(curve.ps(size) == time_ps for size, time_ps in curve.points)
     low, high = sorted((one, other))
     assert curve.ps(low) <= curve.ps(high) + (high > curve.points[-1][0] > low)
-
-
-def test_between_points_is_a_line_and_beyond_the_last_rate() -> None:
-    curve = Curve(((10, 100), (20, 120)))
-
-    assert [curve.ps(size) for size in (5, 10, 15, 20, 40)] == [50, 100, 110, 120, 240]
-    assert curve.ps(11) == 102
 
 
 def test_a_codec_on_the_host_pays_copies_and_the_rates_of_the_host() -> None:
@@ -147,3 +139,47 @@ def test_shares_of_layers() -> None:
     assert passes.layer_shares(tensors) == (("1", 0.25), ("alone", 1.0))
     assert Passes(7, 200).layer_shares(tensors) == ()
     assert Passes(7, 0, {"alone": 0}).layer_shares(tensors) == ()
+
+
+# TFLOPS in FP32, TF32, BF16 and FP16 (dense), GB/s, PCIe generation
+SHEETS = {
+    "p100": (10.6, None, None, 21.2, 732, 3),
+    "t4": (8.1, None, None, 65, 300, 3),
+    "v100": (15.7, None, None, 125, 900, 3),
+    "a100": (19.5, 156, 312, 312, 1555, 4),
+    "h100": (67, 494.7, 989.4, 989.4, 3350, 5),
+    "b200": (80, 1125, 2250, 2250, 8000, 5),
+    "cpu_core": (0.112, None, None, None, 204.8, None),  # 3.5 GHz · 2 · 8 · 2 operations
+    "cpu_socket": (5.0176, None, None, None, 204.8, None),  # 2.45 GHz · 64 cores
+}
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_peaks_are_those_of_the_data_sheet_and_every_number_has_its_source(name: str) -> None:
+    device = HARDWARE[name]
+    *tera_flops, gigabytes_per_s, generation = SHEETS[name]
+
+    found = [device.arithmetic.get(precision) for precision in ("fp32", "tf32", "bf16", "fp16")]
+    assert [rate and rate.peak / 1e12 for rate in found] == pytest.approx(tera_flops)
+    assert device.memory.peak / 1e9 == gigabytes_per_s
+    assert device.link == (f"pcie{generation}" if generation else None)
+    assert name == device.name
+    for rate in (*device.arithmetic.values(), device.memory):
+        assert 0 < rate.share <= 1
+        assert rate.source.startswith(("measured: ", "assumed"))
+    assert device.launch_ps > 0
+    assert device.launch_source.startswith("assumed")
+    assert device.source.startswith(("NVIDIA ", "AMD "))
+
+
+@pytest.mark.parametrize(("name", "giga_transfers"), [("pcie3", 8), ("pcie4", 16), ("pcie5", 32)])
+def test_links_have_sixteen_lanes_with_128_of_130_bits(name: str, giga_transfers: int) -> None:
+    assert LINKS[name].bytes_per_s == pytest.approx(16 * giga_transfers * 1e9 / 8 * 128 / 130, rel=1e-4)
+
+
+@pytest.mark.parametrize(("name", "reached"), [("a100", 271.2), ("h100", 792.1), ("b200", 1745)])
+def test_published_products_of_matrices(name: str, reached: float) -> None:
+    """TFLOPS in BF16 that were measured: the share is theirs, to one percent of the peak."""
+    rate = HARDWARE[name].arithmetic["bf16"]
+
+    assert rate.peak * rate.share / 1e12 == pytest.approx(reached, abs=0.01 * rate.peak / 1e12)

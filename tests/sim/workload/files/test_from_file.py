@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,43 +40,33 @@ def gradients(path: Path, step: int = 0, workers: int = WORKERS, **options: Any)
     return np.stack(found), [bucket.elements for bucket in workload.buckets]
 
 
+NAMED = {"first": FIRST.copy(), "second": SECOND.copy()}
+TORCH = {name: torch.tensor(one) for name, one in NAMED.items()}
+SAVED: dict[str, Callable[[Path], object]] = {  # by kinds of files that hold the gradients
+    "npy": lambda path: np.save(path, GRADIENTS),
+    "npy fortran": lambda path: np.save(path, np.asfortranarray(GRADIENTS)),
+    "npy half": lambda path: np.save(path, GRADIENTS.astype(np.float16)),
+    "npy big-endian": lambda path: np.save(path, GRADIENTS.astype(">f4")),
+    "npz": lambda path: np.savez_compressed(path, anything=GRADIENTS),
+    "npz fortran": lambda path: np.savez_compressed(path, anything=np.asfortranarray(GRADIENTS)),
+    "npz named": lambda path: np.savez(path, **NAMED),
+    "safetensors": lambda path: save_file(NAMED, path),
+    "safetensors bfloat16": lambda path: save_torch_file(
+        {n: one.bfloat16() for n, one in TORCH.items()}, path
+    ),
+    "pt": lambda path: torch.save(torch.from_numpy(GRADIENTS), path),
+    "pt named": lambda path: torch.save(TORCH, path),
+}
+
+
 def saved(folder: Path, kind: str) -> Path:
     """The gradients in a file of a kind."""
     path = folder / f"g.{kind.partition(' ')[0]}"
-    match kind:
-        case "npy":
-            np.save(path, GRADIENTS)
-        case "npy fortran":
-            np.save(path, np.asfortranarray(GRADIENTS))
-        case "npy half":
-            np.save(path, GRADIENTS.astype(np.float16))
-        case "npz":
-            np.savez_compressed(path, anything=GRADIENTS)
-        case "npy big-endian":
-            np.save(path, GRADIENTS.astype(">f4"))
-        case "npz fortran":
-            np.savez_compressed(path, anything=np.asfortranarray(GRADIENTS))
-        case "npz named":
-            np.savez(path, first=FIRST, second=SECOND)
-        case "safetensors":
-            save_file({"first": FIRST.copy(), "second": SECOND.copy()}, path)
-        case "safetensors bfloat16":
-            tensors = {"first": FIRST, "second": SECOND}
-            save_torch_file({name: torch.tensor(one).bfloat16() for name, one in tensors.items()}, path)
-        case "pt":
-            torch.save(torch.from_numpy(GRADIENTS), path)
-        case "pt named":
-            torch.save({"first": torch.from_numpy(FIRST), "second": torch.from_numpy(SECOND)}, path)
+    SAVED[kind](path)
     return path
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("npy", "npy fortran", "npy half", "npy big-endian", "npz", "npz fortran", "npz named"),
-        *("safetensors", "safetensors bfloat16", "pt", "pt named"),
-    ],
-)
+@pytest.mark.parametrize("kind", SAVED)
 def test_every_kind_of_file_gives_the_same_gradients(tmp_path: Path, kind: str) -> None:
     """Quarters up to 4.25 are exact in 8 bits of precision."""
     found, buckets = gradients(saved(tmp_path, kind))
@@ -90,13 +81,6 @@ def test_a_step_has_its_own_gradients_and_after_the_last_comes_the_first(tmp_pat
     assert spec(tmp_path / "g.npy").steps == 2
     for step, wanted in ((0, GRADIENTS), (1, -GRADIENTS), (2, GRADIENTS)):
         np.testing.assert_array_equal(gradients(tmp_path / "g.npy", step)[0], wanted)
-
-
-def test_named_tensors_of_each_step(tmp_path: Path) -> None:
-    path = tmp_path / "g.safetensors"
-    save_file({"a": np.stack([FIRST, -FIRST]), "b": np.stack([SECOND, -SECOND])}, path)
-
-    np.testing.assert_array_equal(gradients(path, 1, per_step=True)[0], -GRADIENTS)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -198,37 +182,13 @@ def test_tensors_that_cannot_be_used_are_reported(tmp_path: Path, make: Any, mes
         assert str(caught.value).endswith("; convert it with tensor.float()")
 
 
-def test_the_old_format_of_pytorch_is_reported(tmp_path: Path) -> None:
-    path = tmp_path / "g.pt"
-    torch.save(torch.from_numpy(GRADIENTS), path, _use_new_zipfile_serialization=False)
+def test_fewer_workers_take_the_first_gradients_and_named_tensors_stay_whole(tmp_path: Path) -> None:
+    only, named = saved(tmp_path, "npy"), saved(tmp_path, "npz named")
 
-    with pytest.raises(DataError) as caught:
-        spec(path)
-    assert str(caught.value) == (
-        f"{path}: has PyTorch's old format, which cannot be read in parts\n"
-        "  save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')"
-    )
-
-
-def test_fewer_workers_take_the_first_gradients(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(gradients(saved(tmp_path, "npy"), workers=2)[0], GRADIENTS[:2])
-
-
-def test_buckets_of_an_only_array(tmp_path: Path) -> None:
-    assert gradients(saved(tmp_path, "npy"), fusion=BySize(16))[1] == [4, 4, 2]
-
-
-def test_buckets_of_named_tensors_are_whole_ones(tmp_path: Path) -> None:
-    assert gradients(saved(tmp_path, "npz named"), fusion=BySize(16))[1] == [4, 6]
-    assert gradients(saved(tmp_path, "npz named"), fusion=BySize(20))[1] == [10]
-
-
-def lying(path: Path) -> None:
-    """A header that says a million times more than follows."""
-    header = {"descr": "<f4", "fortran_order": False, "shape": (3, 10**12)}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(bytes(120))
+    np.testing.assert_array_equal(gradients(only, workers=2)[0], GRADIENTS[:2])
+    assert gradients(only, fusion=BySize(16))[1] == [4, 4, 2]
+    assert gradients(named, fusion=BySize(16))[1] == [4, 6]
+    assert gradients(named, fusion=BySize(20))[1] == [10]
 
 
 WANTED = "a gradient file holds float32: (workers, elements), or (steps, workers, elements)"
@@ -265,67 +225,48 @@ def test_a_wrong_array_is_reported(tmp_path: Path, array: Any, message: str) -> 
         spec(tmp_path / "g.npy")
 
     assert str(caught.value) == f"g.npy: {message}"
+    np.save(
+        tmp_path / "few.npy", np.ones((10, 3), np.float32)
+    )  # as many workers as there are: nothing is turned
+    assert [spec(tmp_path / "few.npy", workers=count).elements for count in (10, 2)] == [3, 3]
 
 
-def test_many_workers_of_few_elements_are_no_mistake(tmp_path: Path) -> None:
-    """As many as the scenario has: then nothing is turned."""
-    np.save(tmp_path / "g.npy", np.ones((10, 3), np.float32))
+DAMAGED = "damaged, of Python objects, or not written by"
+NO_ARRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing.npy": (lambda path: None, "cannot be read: there is no such file"),
+    "folder.npy": (lambda path: path.mkdir(), "cannot be read: it is a directory"),
+    "pipe.npy": (os.mkfifo, "cannot be read: it is a pipe"),
+    **{f"text.{kind}": (lambda path: path.write_text("no array"), DAMAGED) for kind in ("npy", "npz", "pt")},
+    "text.safetensors": (lambda path: path.write_text("hello, this is no array at all"), DAMAGED),
+    "objects.npy": (lambda path: np.save(path, np.array([{}], object), allow_pickle=True), DAMAGED),
+    "objects.pt": (lambda path: torch.save({"a": Path("/")}, path), ""),
+    "lies.npy": (  # a header that says more than a million times what follows
+        lambda path: path.write_bytes(
+            b"\x93NUMPY\x01\x00\x4c\x00"
+            + b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1000000000000)}".ljust(75)
+            + b"\n"
+            + bytes(120)
+        ),
+        "its header says float32 values of shape (3, 1000000000000), 12000000000000 bytes; 120 bytes follow",
+    ),
+    "g.txt": (lambda path: None, "must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt"),
+    "old.pt": (
+        lambda path: torch.save(torch.ones(3, 10), path, _use_new_zipfile_serialization=False),
+        "has PyTorch's old format, which cannot be read in parts\n"
+        "  save it again: torch.save(torch.load('old.pt', weights_only=True), 'new.pt')",
+    ),
+}
 
-    assert spec(tmp_path / "g.npy", workers=10).elements == 3
-    assert spec(tmp_path / "g.npy", workers=2).elements == 3
 
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "missing.npy",
-        "folder.npy",
-        "pipe.npy",
-        "text.npy",
-        "text.npz",
-        "text.safetensors",
-        "text.pt",
-        "lies.npy",
-    ],
-)
+@pytest.mark.parametrize("name", NO_ARRAYS)
 def test_a_file_of_something_else_is_reported(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    if name == "folder.npy":
-        path.mkdir()
-    elif name == "pipe.npy":
-        os.mkfifo(path)
-    elif name == "lies.npy":
-        lying(path)
-    elif name != "missing.npy":
-        path.write_text("hello, this is no array at all, but some text")
+    """Python objects are never loaded."""
+    make, message = NO_ARRAYS[name]
+    make(tmp_path / name)
 
     with pytest.raises(DataError) as caught:
-        spec(path)
-
-    message = {
-        "missing.npy": "cannot be read: there is no such file",
-        "folder.npy": "cannot be read: it is a directory",
-        "pipe.npy": "cannot be read: it is a pipe",
-        "lies.npy": "its header says float32 values of shape (3, 1000000000000), "
-        "12000000000000 bytes; 120 bytes follow",
-    }.get(name, "damaged, of Python objects, or not written by")
+        spec(tmp_path / name)
     assert message in str(caught.value)
-
-
-def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
-    np.save(tmp_path / "g.npy", np.array([{}], object), allow_pickle=True)
-    torch.save({"a": Path("/")}, tmp_path / "g.pt")
-
-    for name in ("g.npy", "g.pt"):
-        with pytest.raises(DataError):
-            spec(tmp_path / name)
-
-
-def test_another_suffix_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"must be a \.npy, \.npz, \.safetensors, \.pt or \.pth file, found \.txt"
-    ):
-        spec(tmp_path / "g.txt")
 
 
 def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
@@ -344,13 +285,3 @@ def test_the_file_says_shapes_and_its_names_say_layers(tmp_path: Path) -> None:
     ]
     assert [part.tolist() for part in workload.gradients(0)[1]] == [[1] * 3, [0] * 6 + [2] * 3, [3] * 2]
     assert [bucket.ready_share for bucket in workload.buckets] == [9 / 14, 12 / 14, 1.0]
-
-
-@pytest.mark.parametrize("steps", [None, 2])
-def test_an_only_matrix_is_never_cut(tmp_path: Path, steps: int | None) -> None:
-    """A vector is: nothing is known of its layers."""
-    np.savez(tmp_path / "g.npz", table=np.ones((*([steps] if steps else []), WORKERS, 5, 2), np.float32))
-    options = {"per_step": steps is not None, "fusion": BySize(16)}
-
-    (bucket,) = file_workload(spec(tmp_path / "g.npz", **options), WORKERS).buckets
-    assert [(one.name, one.shape) for one in bucket.tensors] == [("table", (5, 2))]

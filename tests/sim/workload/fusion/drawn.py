@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from itertools import pairwise
@@ -14,7 +13,6 @@ from netfold.sim.workload.profile import read_profile
 from tests import ROOT
 from tests.reference.systems.layer_fusion import Time
 
-PROFILES = ("resnet50", "vgg19", "bert-qa")
 PROFILES_FOLDER = ROOT / "scenarios" / "systems" / "profiles"
 
 
@@ -46,12 +44,6 @@ def measured(name: str) -> list[Layer]:
     """The layers of a profile that comes with netfold."""
     found = read_profile((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))
     return list(layers_of(found.tensors, ready_shares=found.ready_shares))
-
-
-def passed_ms(name: str) -> float:
-    """The backward pass of a profile, milliseconds."""
-    rows = json.loads((PROFILES_FOLDER / f"{name}.json").read_text("utf-8"))["layers"]
-    return float(rows[-1][2])
 
 
 def backward(found: list[Layer], given: Costs) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -17,6 +16,7 @@ from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.layers import Layer
+from tests.examples import nightly, scaled
 from tests.reference.systems import layer_fusion as reference
 from tests.sim.workload.fusion import drawn
 
@@ -34,11 +34,10 @@ def others(costs: Costs) -> list[Fusion]:
     return [NoFusion(), ONE_BUCKET, *sizes, MgWfbp(costs=costs), Omgs(costs=costs)]
 
 
-@pytest.mark.parametrize("part", range(5))
-def test_the_optimum_is_that_of_all_divisions(part: int) -> None:
-    """500 instances of up to 11 layers; half of them with an encoding that is not linear."""
-    draw = random.Random(part)
-    for number in range(100):
+def test_the_optimum_is_that_of_all_divisions() -> None:
+    """200 instances of up to 11 layers, 1 at least; half of them with an encoding that is not linear."""
+    draw = random.Random(1)
+    for number in range(scaled(200)):
         count = draw.randint(1, 11) if number % 10 == 0 else draw.randint(1, 8)
         layers = drawn.layers(draw, count)
         costs = drawn.costs(draw, sorts=number % 2 == 1, decodes=number % 3 > 0)
@@ -56,7 +55,7 @@ def test_the_optimum_is_that_of_all_divisions(part: int) -> None:
 
 def test_the_prediction_is_that_of_the_machines_event_by_event() -> None:
     draw = random.Random(7)
-    for _ in range(300):
+    for _ in range(scaled(100)):
         layers, costs = drawn.layers(draw, draw.randint(1, 30)), drawn.costs(draw, sorts=draw.random() < 0.5)
         cuts = sorted(draw.sample(range(1, len(layers)), draw.randint(0, len(layers) - 1)))
         ends = [*cuts, len(layers)]
@@ -93,6 +92,7 @@ def test_many_layers_against_prefixes_and_numbers_of_groups(count: int) -> None:
         assert step_ps(LayerFusion(costs=costs), layers, costs) == pytest.approx(expected, rel=EXACT)
 
 
+@nightly  # of a processor that nobody else uses
 def test_three_hundred_layers_take_a_second() -> None:
     draw = random.Random(300)
     instances = [(drawn.layers(draw, 300), drawn.costs(draw)) for _ in range(4)]
@@ -103,52 +103,11 @@ def test_three_hundred_layers_take_a_second() -> None:
     assert time.process_time() - started < 4 * 1.5
 
 
-@pytest.mark.parametrize("name", drawn.PROFILES)
-@pytest.mark.parametrize("sorts", [False, True])
-def test_on_measured_layers_no_rule_is_predicted_to_be_shorter(name: str, sorts: bool) -> None:
-    layers = drawn.measured(name)
-    backward_ps = int(drawn.passed_ms(name) * MS)
-    draw = random.Random(name)
-    for _ in range(4):
-        ring = Cost(draw.choice([1e7, 5.2e8]), 4 * draw.choice([80.0, 860.0]))
-        encode = Cost(draw.choice([1e7, 1e8]), draw.choice([4.0, 40.0]), 0.2 if sorts else 0.0)
-        costs = Costs(0, backward_ps, Stages(encode, ring, Cost(1e7, 4.0)))
-
-        least = step_ps(LayerFusion(costs=costs), layers, costs)
-
-        assert all(least <= step_ps(rule, layers, costs) * (1 + EXACT) for rule in others(costs))
-        busiest = max(backward_ps, ring.ps(sum(drawn.sizes(layers))))
-        assert least >= busiest
-
-
-def test_without_starts_every_layer_goes_alone() -> None:
-    """a_x = a_c = 0: nothing is gained by waiting."""
-    draw = random.Random(1)
-    for _ in range(50):
-        layers = drawn.layers(draw, draw.randint(1, 11))
-        costs = Costs(0, 10**5, Stages(Cost(0, draw.choice([0, 3.0])), Cost(0, draw.choice([1.0, 50.0]))))
-
-        alone = step_ps(NoFusion(), layers, costs)
-
-        assert step_ps(LayerFusion(costs=costs), layers, costs) == pytest.approx(alone, rel=EXACT)
-        assert len(MgWfbp(costs=costs).partition(layers)) >= 1
-
-
-def test_where_a_message_costs_more_than_all_else_there_is_one() -> None:
-    draw = random.Random(2)
-    for _ in range(50):
-        layers = drawn.layers(draw, draw.randint(2, 11))
-        costs = Costs(0, 10**5, Stages(Cost(10, 1.0), Cost(1e12, 1.0)))
-
-        for rule in (LayerFusion(costs=costs), MgWfbp(costs=costs), Omgs(costs=costs)):
-            assert rule.partition(layers) == ONE_BUCKET.partition(layers)
-
-
 @pytest.mark.parametrize("sorts", [False, True])
 def test_the_greedy_rules_are_the_published_ones(sorts: bool) -> None:
     draw = random.Random(3)
     merged = 0
-    for _ in range(300):
+    for _ in range(scaled(100)):
         layers, costs = drawn.layers(draw, draw.randint(1, 40)), drawn.costs(draw, sorts=sorts)
         backward, sizes, stages = drawn.backward(layers, costs), drawn.sizes(layers), costs.stages
         encode, network, _ = drawn.plain_stages(costs)
@@ -160,7 +119,7 @@ def test_the_greedy_rules_are_the_published_ones(sorts: bool) -> None:
         assert waiting == reference.mg_wfbp(backward, sizes, start, per_element)
         assert saving == reference.omgs(backward, sizes, encode, network)
         merged += (1 < len(waiting) < len(layers)) + (1 < len(saving) < len(layers))
-    assert merged > 100  # most instances are neither layer-wise nor one bucket
+    assert merged > 35  # most instances are neither layer-wise nor one bucket
 
 
 def test_a_greedy_rule_can_lose_and_the_optimum_cannot() -> None:
@@ -179,16 +138,6 @@ def test_a_greedy_rule_can_lose_and_the_optimum_cannot() -> None:
     assert step_ps(best, layers, costs) == pytest.approx((4 + 0.52 + 3.44) * MS, rel=1e-4)
 
 
-def test_what_encoding_costs_decides_too() -> None:
-    """A start of encoding as long as all else: LayerFusion encodes once; MG-WFBP does not know of it."""
-    layers = [Layer(f"l{index}", 1000, (index + 1) / 8) for index in range(8)]
-    costs = Costs(0, 800 * 10**6, Stages(Cost(2000 * 10**6, 1.0), Cost(1.0, 1.0)))
-
-    assert len(LayerFusion(costs=costs).partition(layers)) == 1
-    assert len(MgWfbp(costs=costs).partition(layers)) == 8
-    assert len(LayerFusion(costs=replace(costs, stages=Stages(Cost(), Cost(1.0, 1e5)))).partition(layers)) > 1
-
-
 def test_the_authors_code_never_asks_about_the_first_two_layers() -> None:
     """What is different here: a first layer that is ready long before the second goes alone."""
     backward, sizes = [1.0, 1000.0], [10, 10]
@@ -196,9 +145,3 @@ def test_the_authors_code_never_asks_about_the_first_two_layers() -> None:
 
     assert reference.omgs(backward, sizes, free, network, asks_about_the_first=False) == [2]
     assert reference.omgs(backward, sizes, free, network) == [1, 2]
-
-
-def test_a_single_layer_is_one_bucket() -> None:
-    costs = drawn.costs(random.Random(4))
-    for rule in (LayerFusion(costs=costs), MgWfbp(costs=costs), Omgs(costs=costs)):
-        assert rule.partition([Layer("only", 10, 1.0)]) == ((0,),)

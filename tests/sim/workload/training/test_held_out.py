@@ -24,6 +24,7 @@ from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
+from tests.sim.workload.training.loop.given import totals, train
 
 SAMPLES, WORKERS, BATCH, STEPS = 60, 3, 20, 40
 
@@ -58,22 +59,44 @@ def held_out_digits(workers: int, seed: int) -> set[int]:
     return {int(number) for (images,) in spy.asked for number in images[:, 0]}
 
 
+Seen = Callable[[int, int], list[int]]  # the samples of a step and worker
+
+
+def digits_seen(holds_out: bool = False) -> Seen:
+    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1, holds_out))
+    return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
+
+
+def ratings_seen() -> Seen:
+    """Every user has rated one item, that of its own number."""
+    numbers = np.arange(SAMPLES)
+    task = RecommenderTask(Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
+    return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
+
+
+@pytest.mark.parametrize("seen", [digits_seen, ratings_seen])
+def test_workers_share_the_samples_without_overlap(seen: Callable[[], Seen]) -> None:
+    """Every step and worker has a batch of its own."""
+    samples = seen()
+    batches = [[tuple(samples(step, worker)) for step in range(STEPS)] for worker in range(WORKERS)]
+    own = [{one for batch in found for one in batch} for found in batches]
+
+    # A sample of 20 that is never among STEPS · 4 draws or more has odds of 0.95^160, 0.03 %.
+    assert [len(one) for one in own] == [SAMPLES // WORKERS] * WORKERS
+    assert set.union(*own) == set(range(SAMPLES))
+    assert len({batch for found in batches for batch in found}) == STEPS * WORKERS
+
+
 def test_no_worker_draws_a_digit_that_is_tested() -> None:
-    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1))
-    # An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21.
-    own = [
-        {int(one) for step in range(STEPS) for one in task.samples(step, worker)[0][0][:, 0]}
-        for worker in range(WORKERS)
-    ]
+    """An image of 16 that is never among 800 drawn ones: less than once in 10 to the 21."""
+    samples = digits_seen(holds_out=True)
+    own = [{one for step in range(STEPS) for one in samples(step, worker)} for worker in range(WORKERS)]
     tested = held_out_digits(WORKERS, 1)
 
     assert len(tested) == SAMPLES // 5
+    assert tested == held_out_digits(8, 1) == held_out_digits(3, 2)  # for all seeds and workers
     assert sum(map(len, own)) + len(tested) == SAMPLES
     assert set().union(*own) | tested == set(range(SAMPLES))
-
-
-def test_the_same_digits_are_tested_for_all_seeds_and_workers() -> None:
-    assert held_out_digits(3, 1) == held_out_digits(8, 1) == held_out_digits(3, 2)
 
 
 def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
@@ -89,8 +112,7 @@ def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
 def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digits) -> None:
     spec = TrainingSpec("mlp_784", batch=16, learning_rate=0.1, data=data, test_every=20)
     workload = training_workload(spec, workers=2, seed=3)
-    for step in range(20):
-        workload.apply(step, totals(workload, step))
+    train(workload, range(20))
     score = workload.score(19, is_last=False)
     assert isinstance(workload, TrainingWorkload)
     weights = {name: one.detach().numpy().astype(float) for name, one in workload.model.named_parameters()}
@@ -180,26 +202,19 @@ def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
 
 
 def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
-    task = RecommenderTask(movielens, (1, 1), batch=20_000, workers=4, seed=5, holds_out=True)
+    task = RecommenderTask(movielens, (1, 1), batch=20_000, workers=2, seed=5, holds_out=True)
     last = last_ratings(movielens)
     held_out = {(user, int(movielens.items[index])) for user, index in last.items()}
     drawn: set[tuple[int, int]] = set()
-    for worker in range(4):
-        for step in range(20):
+    for worker in range(2):
+        for step in range(10):
             (users, items), _ = task.samples(step, worker)
             drawn |= set(zip(users[::5].tolist(), items[::5].tolist(), strict=True))
 
     assert len(held_out) == 943
     assert not drawn & held_out
-    # 4 · 20 · 4000 draws with replacement of 99 057 ratings leave e^-3.23 of them out
-    assert len(drawn) == pytest.approx(99_057 * (1 - np.exp(-320_000 / 99_057)), rel=0.01)
-
-
-@pytest.mark.parametrize("logit", [0.0, float("nan")])
-def test_a_model_that_cannot_tell_films_apart_has_no_hits(movielens: Ratings, logit: float) -> None:
-    task = RecommenderTask(movielens, (1, 1), batch=4, workers=1, seed=5, holds_out=True)
-
-    assert task.score(Spy(lambda users, _: torch.full((len(users),), logit))) == ("HR@10", 0.0)
+    # 2 · 10 · 4000 draws with replacement of 99 057 ratings leave e^-0.81 of them out
+    assert len(drawn) == pytest.approx(99_057 * (1 - np.exp(-80_000 / 99_057)), rel=0.01)
 
 
 def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
@@ -213,11 +228,12 @@ def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
 
     assert score is not None
     assert score.value == pytest.approx(0.1, abs=5 * np.sqrt(0.09 / 943))
+    for logit in (0.0, float("nan")):  # of a model that cannot tell films apart
+        assert task.score(Spy(lambda users, _, logit=logit: torch.full((len(users),), logit))) == (
+            "HR@10",
+            0.0,
+        )
     assert knowing == ("HR@10", 1.0)
-
-
-def totals(workload: Any, step: int) -> list[NDArray[np.float32]]:
-    return [np.sum(parts, axis=0) for parts in zip(*workload.gradients(step), strict=True)]
 
 
 def scores(every: int | None, steps: int) -> list[Any]:
@@ -235,58 +251,3 @@ def test_tests_come_after_every_few_steps_and_the_last_and_change_nothing() -> N
     assert [step for step, (_, score) in enumerate(found) if score] == [2, 5, 6]
     assert [loss for loss, _ in found] == [loss for loss, _ in scores(every=100, steps=7)]
     assert [score for _, score in scores(every=None, steps=7)] == [None] * 7
-
-
-def test_a_restored_model_scores_the_same() -> None:
-    spec = TrainingSpec("mlp", 16, 0.5, test_every=1)
-    first, second = (training_workload(spec, workers=2, seed=1) for _ in range(2))
-    for step in range(10):
-        first.apply(step, totals(first, step))
-    second.restore(first.state())
-    first.apply(10, totals(first, 10))
-    second.apply(10, totals(second, 10))
-
-    assert first.score(10, is_last=True) == second.score(10, is_last=True) is not None
-
-
-def test_the_classifier_learns_mnist() -> None:
-    spec = TrainingSpec("mlp_784", batch=64, learning_rate=0.5, data="mnist-5k", test_every=150)
-    workload = training_workload(spec, workers=2, seed=1)
-    for step in range(150):
-        workload.apply(step, totals(workload, step))
-    score = workload.score(149, is_last=True)
-
-    assert score is not None
-    assert score.value > 0.9
-
-
-def test_statistics_of_norms_begin_again_and_tests_do_not_move_them() -> None:
-    """Another variant of the same run sees what the first saw: losses, gradients and scores."""
-
-    class Normed(Mlp):
-        def module(self) -> nn.Module:
-            first, relu, last = super().module()
-            return nn.Sequential(first, nn.BatchNorm1d(128), relu, last)
-
-    workload = training_workload(TrainingSpec(Normed(), 16, 0.5, test_every=1), 2, 1)
-    assert isinstance(workload, TrainingWorkload)
-    norm = workload.model[1]
-    assert norm.running_mean.tolist() == [0] * 128  # the pass that was looked at has left no trace
-
-    def trained(steps: int) -> list[object]:
-        found: list[object] = []
-        for step in range(steps):
-            totals = [np.sum(parts, axis=0) for parts in zip(*workload.gradients(step), strict=True)]
-            workload.apply(step, totals)
-            before = norm.running_mean.clone()
-            found += [workload.loss, workload.score(step, is_last=False), totals[0].tolist()]
-            assert torch.equal(norm.running_mean, before)
-            assert norm.training
-        return found
-
-    first = trained(3)
-    for steps in (3, 1, 1):
-        workload.restart()
-
-        assert norm.running_mean.tolist() == [0] * 128
-        assert trained(steps) == first[: 3 * steps]

@@ -7,22 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.none import NoFusion
+from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
-from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.probe import probe
-
-
-def layers(model: nn.Module, inputs: Tensor) -> dict[str, str]:
-    """The layer of each parameter."""
-
-    def loss() -> Tensor:
-        output: Tensor = model(inputs)
-        return output.square().sum()
-
-    return probe(model, loss).layers
 
 
 class Residual(nn.Module):
@@ -84,6 +73,18 @@ class OwnParameters(nn.Module):
         return torch.as_tensor(self.scale(self.attention(inputs, inputs, inputs)[0]))
 
 
+class Attention(nn.Module):
+    """Scaled dot products between learned rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Linear(16, 48)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        query, key, value = self.rows(inputs).reshape(2, 4, 8, 3, 16).unbind(3)
+        return nn.functional.scaled_dot_product_attention(query, key, value)
+
+
 def nested() -> nn.Module:
     block = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU())
     return nn.Sequential(block, nn.Sequential(nn.GroupNorm(2, 4), nn.Flatten()), nn.Linear(64, 2))
@@ -134,15 +135,29 @@ def nested() -> nn.Module:
                 "attention.out_proj": ["attention.out_proj.weight", "attention.out_proj.bias"],
             },
         ),
+        (Attention, torch.ones(2, 4, 8, 16), {"rows": ["rows.weight", "rows.bias"]}),
         (lambda: nn.Linear(3, 2), torch.ones(1, 3), {"Linear": ["weight", "bias"]}),
     ],
 )
-def test_layers_are_those_of_the_table(
+def test_layers_are_those_of_the_table_and_flops_those_that_pytorch_counts(
     build: Callable[[], nn.Module], inputs: Tensor, table: dict[str, list[str]]
 ) -> None:
-    expected = {name: layer for layer, names in table.items() for name in names}
+    model = build()
 
-    assert layers(build(), inputs) == expected
+    def loss() -> Tensor:
+        output: Tensor = model(inputs)
+        return output.square().sum()
+
+    found = probe(model, loss)
+    with FlopCounterMode(display=False) as forward:
+        value = loss()
+    with FlopCounterMode(display=False) as backward:
+        value.backward()  # type: ignore[no-untyped-call]
+
+    assert found.layers == {name: layer for layer, names in table.items() for name in names}
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())  # none is left
+    assert found.cost.forward_flops == forward.get_total_flops() > 0
+    assert found.cost.backward_flops == backward.get_total_flops() > 0
 
 
 def test_a_tied_layer_is_ready_with_its_last_use() -> None:
@@ -155,41 +170,6 @@ def test_a_tied_layer_is_ready_with_its_last_use() -> None:
     assert found.order[0] == "decoder.bias"
     assert found.order[-1] == "words.weight"
     assert [layer.name for layer in layers_of(placed(tensors))] == ["middle", "words"]
-
-
-def test_watching_leaves_no_hooks() -> None:
-    model = nested()
-    layers(model, torch.ones(2, 3, 6, 6))
-
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-
-
-def test_operations_of_the_backward_pass_by_layer() -> None:
-    """2·batch·inputs·outputs for the weights of a layer, and as many for its inputs, except the first."""
-    model = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
-    found = probe(model, lambda: model(torch.ones(4, 7)).square().sum())
-    tensors = placed(
-        tensor_of(name, tuple(model.get_parameter(name).shape))._replace(layer=found.layers[name])
-        for name in found.order
-    )
-
-    assert [(layer.name, layer.backward_flops) for layer in layers_of(tensors, found.flops)] == [
-        ("2", 2 * 2 * 4 * 5 * 3),
-        ("0", 2 * 4 * 7 * 5),
-    ]
-
-
-@pytest.mark.parametrize(
-    "spec", [TrainingSpec("mlp", 4), TrainingSpec("ncf", 4), TrainingSpec(Ncf(expand=(2, 1)), 4)]
-)
-def test_models_have_the_tensors_that_are_listed_for_them(spec: TrainingSpec) -> None:
-    """The resolver checks fusion by this list, without building the model."""
-    buckets = training_workload(TrainingSpec(spec.model, 4, 0.1, NoFusion()), 1, 1).buckets
-
-    assert placed(tensor for bucket in buckets for tensor in bucket.tensors) == spec.tensors
-    assert [bucket.tensors[0].layer for bucket in buckets] == [
-        layer.name for layer in layers_of(spec.tensors)
-    ]
 
 
 def test_layers_of_the_models_by_hand() -> None:

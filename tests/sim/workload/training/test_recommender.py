@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.workload.draws import shards
 from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from tests.examples import examples
@@ -66,15 +65,6 @@ def test_is_rated_is_the_kronecker_product(ratings: Ratings, copies: tuple[int, 
     assert np.array_equal(table, task.is_rated(indices[0], indices[1]))
 
 
-def test_workers_stay_in_their_shards(movielens: Ratings) -> None:
-    task = RecommenderTask(movielens, (147, 16), batch=1000, workers=8, seed=5)
-    for worker, shard in enumerate(shards(100_000, 8, seed=5)):
-        (users, items), _ = task.samples(step=0, worker=worker)
-        own = set(zip(movielens.users[shard].tolist(), movielens.items[shard].tolist(), strict=True))
-
-        assert own.issuperset(zip((users[::5] % 943).tolist(), (items[::5] % 1682).tolist(), strict=True))
-
-
 def test_copies_keep_popularity_uneven(movielens: Ratings) -> None:
     """Blocks of a fractal expansion are as uneven as the ratings, in the frequencies of the small copy."""
     task = RecommenderTask(movielens, (1, 4), batch=100_000, workers=1, seed=2)
@@ -83,14 +73,3 @@ def test_copies_keep_popularity_uneven(movielens: Ratings) -> None:
     drawn = np.bincount(items[::5] // 1682) / 20_000
 
     np.testing.assert_allclose(drawn, small, atol=5 * np.sqrt(0.25 / 20_000))
-
-
-def test_samples_are_keyed(movielens: Ratings) -> None:
-    def items(seed: int, step: int, worker: int) -> list[int]:
-        (_, drawn), _ = RecommenderTask(movielens, (3, 2), 20, 2, seed).samples(step, worker)
-        return drawn.tolist()
-
-    keys = [(1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1)]
-
-    assert len({tuple(items(*key)) for key in keys}) == len(keys)
-    assert items(*keys[0]) == items(*keys[0])

@@ -29,12 +29,13 @@ class Given:
     make: Callable[[], nn.Module]
     ids: int = 0
     metric: str = "loss"
+    seed: int = SEED  # of the batches
 
     def build(self) -> nn.Module:
         return self.make()
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        generator = keyed(SEED, "given", step, worker)
+        generator = keyed(self.seed, "given", step, worker)
         if self.ids:
             inputs = torch.from_numpy(generator.integers(self.ids, size=BATCH))
         else:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everywhere
 
 from netfold.sim.workload.training.models.cnn import CnnModel
 from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
+from netfold.sim.workload.training.networks.neumf import NeuMF
 from tests.examples import nightly
 
 Weights = dict[str, Tensor]
@@ -24,6 +27,10 @@ def weights_of(model: nn.Module) -> Weights:
         if one.dtype == torch.float32 and one.dim() == 1:
             one.add_(torch.rand_like(one) * 0.1)
     return {name: one.clone() for name, one in model.state_dict().items()}
+
+
+def floats(model: nn.Module, name: str) -> NDArray[np.float64]:
+    return model.get_parameter(name).detach().numpy().astype(np.float64)
 
 
 def conv(of: Weights, name: str, x: Tensor, stride: int = 1) -> Tensor:
@@ -40,6 +47,19 @@ def norm(of: Weights, name: str, x: Tensor) -> Tensor:
 
 def linear(of: Weights, name: str, x: Tensor) -> Tensor:
     return x @ of[f"{name}.weight"].T + of[f"{name}.bias"]
+
+
+def test_neumf_forward() -> None:
+    model = NeuMF(users=5, items=7)
+    users, items = torch.tensor([0, 4, 4]), torch.tensor([6, 0, 3])
+    factors = floats(model, "factors_user.weight")[users] * floats(model, "factors_item.weight")[items]
+    hidden = np.hstack((floats(model, "mlp_user.weight")[users], floats(model, "mlp_item.weight")[items]))
+    for layer in range(3):
+        matrix, bias = floats(model, f"mlp.{layer}.0.weight"), floats(model, f"mlp.{layer}.0.bias")
+        hidden = np.maximum(hidden @ matrix.T + bias, 0)
+    logits = np.hstack((factors, hidden)) @ floats(model, "output.weight")[0] + floats(model, "output.bias")
+
+    np.testing.assert_allclose(model(users, items).detach().numpy(), logits, rtol=1e-5, atol=1e-7)
 
 
 def test_cnn() -> None:
@@ -134,9 +154,10 @@ def test_vgg19() -> None:
     torch.testing.assert_close(model(x), linear(of, "classifier.6", hidden), rtol=1e-3, atol=1e-4)
 
 
-def test_convolutions_start_as_he_et_al_say() -> None:
+def test_embeddings_start_small_and_convolutions_as_he_et_al_say() -> None:
     """Normal with the variance 2 / (outputs · kernel²), here of 512 · 9: a third convolution of a stage."""
     torch.manual_seed(1)
+    assert floats(NeuMF(500, 1), "mlp_user.weight").std() == pytest.approx(0.01, rel=0.02)
     for model in (ResNet18(), Vgg19Small()):
         for name, weight in model.module().named_parameters():
             if weight.shape == (512, 512, 3, 3):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
@@ -14,6 +13,7 @@ from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.model import UserModel
+from tests.sim.workload.training.loop.given import train
 from tests.sim.workload.training.user.mine import HEADER, located
 
 MISTAKES: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_name("mistakes.yaml"))
@@ -38,14 +38,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         "cannot read ./other.py: there is no such file\n"
         "  give a file and a function in it, such as ./mine.py:make, relative to the scenario file"
     )
-
-
-def test_a_file_without_functions(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("WIDTH = 3\n", "utf-8")
+    (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
     with pytest.raises(UserModelError) as caught:
-        UserModel(make="./mine.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
-
-    assert str(caught.value) == "./mine.py has no function 'make'\n  it has no functions at all"
+        UserModel(make="./other.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+    assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
 
 
 @pytest.mark.parametrize("make", ["./mine.py", "mine.py:", "mine:make", "./mine.py:a-b", ":make"])
@@ -101,9 +97,7 @@ def test_mistakes_are_told_with_step_and_worker(tmp_path: Path, happens: str, er
     make = "def make():\n    return Later(4, 2), DATA, LOSS\n"
     body = f"{LATER}    def happen(self):\n        {happens}\n\n{make}"
     workload = training_workload(TrainingSpec(located(tmp_path, body), 4, 0.1), 2, 1)
-    for step in range(2):
-        totals = [np.sum(parts, axis=0) for parts in zip(*workload.gradients(step), strict=True)]
-        workload.apply(step, totals)
+    train(workload, range(2))
     with pytest.raises(UserModelError) as caught:
         workload.gradients(2)
 

@@ -1,4 +1,4 @@
-"""A user's model trains as PyTorch trains it, and as a built-in model does."""
+"""A user's model trains as PyTorch trains it, and is made of all files that it imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.training.models.registry import model_named
 from netfold.sim.workload.training.user.errors import UserModelError
+from netfold.sim.workload.training.user.imported import imported
 from netfold.sim.workload.training.workload import TrainingWorkload
+from tests.sim.workload.training.loop.given import train
 from tests.sim.workload.training.user.mine import BATCH, SEED, WORKERS, located
 
 SCENARIO = """name: mine
@@ -29,7 +31,6 @@ workload: {kind: training, model: "./mine.py:make", batch: 4, steps: 2, evaluate
 codec: {kind: fixed_point}
 collective: {kind: in_network, program: switchml}
 """
-SCORED = "def make():\n    return MODULE(), DATA, LOSS, lambda module: 0.25\n"
 
 
 def test_gradients_are_those_of_pytorch(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_frozen_parameters_are_neither_trained_nor_sent(tmp_path: Path) -> None:
     workload = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED)
     assert isinstance(workload, TrainingWorkload)
     before = workload.model.get_parameter("bias").detach().clone()
-    workload.apply(0, [np.sum(parts, axis=0) for parts in zip(*workload.gradients(0), strict=True)])
+    train(workload, range(1))
 
     assert [tensor.name for tensor in model.tensors] == ["weight"]
     assert torch.equal(workload.model.get_parameter("bias"), before)
@@ -127,53 +128,28 @@ def test_random_numbers_of_the_user_repeat_and_leave_no_trace(tmp_path: Path) ->
     assert torch.equal(torch.get_rng_state(), states[2])
 
 
-def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "layers_of_mine.py").write_text("WIDTH = 2\n", "utf-8")
-    body = "from layers_of_mine import WIDTH\ndef make():\n    return nn.Linear(4, WIDTH), DATA, LOSS\n"
-
-    assert located(tmp_path, body).elements == 10
-
-
-def test_a_run_keeps_the_file_and_can_be_repeated_from_its_folder(tmp_path: Path) -> None:
-    located(tmp_path, SCORED)
-    (tmp_path / "mine.yaml").write_text(SCENARIO, "utf-8")
-    first = netfold.run(tmp_path / "mine.yaml", out=tmp_path / "runs")
-    folder = first.path
-    copy = tmp_path / "elsewhere"
-    copy.mkdir()
-    for name in ("scenario.yaml", "mine.py"):
-        shutil.copy(folder / name, copy)
-    second = netfold.run(copy / "scenario.yaml", out=copy / "runs")
-
-    assert (folder / "mine.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
-    assert first.steps.select("loss", "test_score", "test_metric").equals(
-        second.steps.select("loss", "test_score", "test_metric")
-    )
-    assert first.steps["test_score"].to_list() == [0.25, 0.25]
-    assert first.summary["inputs"][0]["path"] == "mine.py"
-    assert first.summary["variants"][0]["setup"]["workload"]["model"] == "./mine.py:make"
-
-
-@pytest.mark.parametrize("value", ["float('nan')", "float('inf')"])
-def test_a_score_that_is_no_number(tmp_path: Path, value: str) -> None:
-    body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
-    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
-    workload = training_workload(spec, WORKERS, SEED)
-    with pytest.raises(Exception, match="the score is"):
-        workload.score(0, is_last=True)
-
-
 @pytest.mark.parametrize(
     ("value", "found"),
-    [("'good'", "a str"), ("None", "nothing"), ("torch.ones(3, 2)", "a tensor of 3 x 2"), ("[1]", "a list")],
+    [
+        *(("float('nan')", ""), ("float('inf')", "")),
+        *(
+            ("'good'", "a str"),
+            ("None", "nothing"),
+            ("torch.ones(3, 2)", "a tensor of 3 x 2"),
+            ("[1]", "a list"),
+        ),
+    ],
 )
-def test_a_score_of_another_kind(tmp_path: Path, value: str, found: str) -> None:
+def test_a_score_that_is_no_number(tmp_path: Path, value: str, found: str) -> None:
     body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
     spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
     workload = training_workload(spec, WORKERS, SEED)
     with pytest.raises(UserModelError) as caught:
         workload.score(0, is_last=True)
 
+    if not found:
+        assert "the score is" in str(caught.value)
+        return
     assert str(caught.value) == (
         f"mine.py:make: the score must be a number, found {found}\n"
         "  return one that is larger for better models"
@@ -210,52 +186,81 @@ def test_what_a_model_prints_is_no_output(tmp_path: Path, capsys: pytest.Capture
     assert set(written.err.split()) == {"file", "make", "forward", "loss", "score"}
 
 
-def test_kept_weights_are_watched_too(tmp_path: Path) -> None:
-    """Gradients of a copy of the module: at the same weights they are the same."""
-    body = "def make():\n    return MODULE(), DATA, LOSS\n"
-    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
-    workload.keep_weights(1)
-    kept = workload.kept_gradients(3, 1)
-
-    assert all(map(np.array_equal, kept, workload.gradients(3)[1]))
-    workload.apply(3, [np.ones_like(one) for one in kept])
-    assert not all(map(np.array_equal, kept, workload.gradients(4)[1]))
-    assert all(map(np.array_equal, kept, workload.kept_gradients(3, 1)))
+BODY = """from parts import sizes
+def make():
+    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0.25
+"""
 
 
-def test_a_file_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
-    located(tmp_path, SCORED)
-    (tmp_path / "mine.yaml").write_text(SCENARIO, "utf-8")
-    files = read_named(resolve(load(tmp_path / "mine.yaml")))
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch, os.path", set()),
+        ("import one", {"one.py"}),
+        ("def make():\n    import one as own", {"one.py"}),
+        ("from one import anything", {"one.py"}),
+        ("import parts.sizes", {"parts/__init__.py", "parts/sizes.py", "parts/below.py"}),
+        ("from parts import sizes", {"parts/__init__.py", "parts/sizes.py", "parts/below.py"}),
+        ("from parts import WIDTH", {"parts/__init__.py"}),
+        ("import chain", {"chain.py", "one.py"}),
+        ("import circle", {"circle.py"}),
+        ("import broken", {"broken.py"}),
+        ("import one.absent", {"one.py"}),
+        ("this is no Python", set()),
+    ],
+)
+def test_import_statements_are_followed(tmp_path: Path, text: str, expected: set[str]) -> None:
+    (tmp_path / "parts").mkdir()
+    for name, content in {
+        "mine.py": text,
+        "one.py": "",
+        "two.py": "",
+        "chain.py": "import one",
+        "circle.py": "import mine, circle",
+        "broken.py": "import (",
+        "parts/__init__.py": "WIDTH = 2",
+        "parts/sizes.py": "from .below import WIDTH\nfrom . import below",
+        "parts/below.py": "WIDTH = 2",
+    }.items():
+        (tmp_path / name).write_text(content, "utf-8")
+
+    found = imported(tmp_path / "mine.py")
+
+    assert {one.relative_to(tmp_path).as_posix() for one in found} == expected
+
+
+def written(folder: Path) -> Path:
+    """A scenario whose model imports a package."""
+    located_parts = folder / "parts"
+    located_parts.mkdir()
+    (located_parts / "sizes.py").write_text("WIDTH = 2\n", "utf-8")
+    located(folder, BODY)
+    (folder / "mine.yaml").write_text(SCENARIO, "utf-8")
+    return folder / "mine.yaml"
+
+
+def test_a_run_folder_has_them_so_that_it_can_be_run_again(tmp_path: Path) -> None:
+    run = netfold.run(written(tmp_path), out=tmp_path / "runs")
+    inputs = [one["path"] for one in run.summary["inputs"]]
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    again = netfold.run(copy / "scenario.yaml", out=tmp_path / "runs")
+    columns = ("loss", "test_score", "test_metric")
+
+    assert inputs == ["mine.py", "parts/sizes.py"]
+    assert [(run.path / name).read_bytes() for name in inputs] == [
+        (tmp_path / name).read_bytes() for name in inputs
+    ]
+    assert run.verdict == again.verdict == "pass"
+    assert run.steps.select(*columns).equals(again.steps.select(*columns))
+    assert run.steps["test_score"].to_list() == [0.25, 0.25]
+    assert run.summary["variants"][0]["setup"]["workload"]["model"] == "./mine.py:make"
+
+
+def test_one_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
+    files = read_named(resolve(load(written(tmp_path))))
     files.require_unchanged()
-    (tmp_path / "mine.py").write_text("# another\n", "utf-8")
+    (tmp_path / "parts" / "sizes.py").write_text("WIDTH = 2  # still\n", "utf-8")
 
-    with pytest.raises(DataError, match="was changed while the run was using it"):
+    with pytest.raises(DataError, match=r"sizes\.py: was changed while the run was using it"):
         files.require_unchanged()
-
-
-def test_tables_that_give_rows_train_as_whole_ones_do(tmp_path: Path) -> None:
-    found = []
-    for sparse in (True, False):
-        folder = tmp_path / str(sparse)
-        folder.mkdir()
-        table = f"nn.Embedding(9, 2, sparse={sparse})"
-        body = f"def make():\n    return {table}, (torch.arange(9), torch.ones(9, 2)), LOSS\n"
-        workload = training_workload(TrainingSpec(located(folder, body), BATCH, 0.5), WORKERS, SEED)
-        for step in range(3):
-            own = workload.gradients(step)
-            workload.apply(step, [np.sum(parts, axis=0) for parts in zip(*own, strict=True)])
-        found.append((workload.loss, np.concatenate(workload.gradients(3)[0])))
-
-    assert found[0][0] == found[1][0]
-    assert np.array_equal(found[0][1], found[1][1])
-    assert 0 < np.count_nonzero(found[0][1]) <= 2 * BATCH
-
-
-def test_a_row_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    body = (
-        "def make():\n    table = nn.Embedding(9, 2, sparse=True)\n"
-        "    return table, (torch.arange(9), torch.ones(9, 2)), lambda rows, _: (rows * float('inf')).sum()\n"
-    )
-    with pytest.raises(UserModelError, match="elements of the gradient of 'weight' are not finite"):
-        located(tmp_path, body)
