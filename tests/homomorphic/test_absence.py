@@ -199,10 +199,3 @@ def test_an_absent_worker_is_in_lock_step_if_its_message_would_be() -> None:
 def test_contradictions_are_refused(words: int, merge: Merge, absent_words: int) -> None:
     with pytest.raises(ValueError, match=r"message 'x': absent_words=-?1 says that its worker contributes"):
         Message(np.zeros(words, np.int32), merge, "x", absent_words=absent_words)
-
-
-def test_a_message_that_nobody_has_words_for_is_no_absence() -> None:
-    """Of length 0 at all workers, it is complete at once, by all."""
-    _, (merged,) = folded([Message(np.empty(0, np.int32), Merge.ADD, "none")] * 3)
-
-    assert (merged.words.size, merged.workers, merged.present) == (0, 3, None)

@@ -14,7 +14,7 @@ from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.contract import ContractError, checked
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, HostMerge, Merge, Merged, Message, Scaling
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.round import Round
 
 GRADIENT = np.zeros(6, np.float32)
@@ -173,14 +173,6 @@ def test_merges_that_are_not_named() -> None:
         run((integers(),), merges=frozenset({Merge.SIGN, Merge.MAX}))
     with pytest.raises(ContractError, match=r"it names none$"):
         run((integers(),), merges=frozenset())
-
-
-def test_a_host_merge_passes() -> None:
-    class Union(HostMerge):
-        pass
-
-    message = replace(integers(merge=Merge.HOST, dtype=np.uint32), host_merge=Union())  # type: ignore[abstract]
-    assert run((message,)) == Decoded(GRADIENT, GRADIENT)
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,6 @@ def test_all_contributions_and_the_residual_are_all_gradients(
         assert paid.tolist() == gradients[:, rank].sum(axis=0).tolist()
 
 
-def test_without_feedback_nothing_is_kept() -> None:
-    encoder = EveryThird()
-
-    assert with_feedback(encoder, False) is encoder
-    assert encoder.residual(0) is None
-
-
 def test_buckets_have_residuals_of_their_own() -> None:
     encoder = FeedbackEncoder(EveryThird())
     for bucket, value in enumerate((1.0, 2.0)):

@@ -37,13 +37,6 @@ def run(script: Callable[[int, Gradient, Round], Script], workers: int, seed: in
     return fold([Scripted(script, rank) for rank in range(workers)], gradients, Round(0, 0, workers, seed))
 
 
-def test_order_decides_the_bits_of_a_float_sum() -> None:
-    gradients = [np.array([x], np.float32) for x in (1e8, 1, -1e8)]
-
-    assert folded(Uncompressed(), gradients, [0, 1, 2]).decoded[2].tolist() == [0]
-    assert folded(Uncompressed(), gradients, [0, 2, 1]).decoded[2].tolist() == [1]
-
-
 def test_scaled_messages_are_staged_as_exponents_and_integers() -> None:
     gradients = [np.array([0.5, 3, 1000], np.float32), np.array([0.25, 9, 0], np.float32)]
     (exponents, values) = folded(FixedPoint(2), gradients).messages

@@ -141,26 +141,6 @@ def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
     assert bound_of(codec, gradients).size == 0
 
 
-@pytest.mark.parametrize("kind", sorted(codec_kinds()))
-def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
-    gradients = [np.ones(100, np.float32)] * 2
-
-    result = folded(codec_kinds()[kind](), gradients)
-    first, second = result.decoded
-    before = first.tolist()
-    if first.flags.writeable:
-        first /= 2
-
-        assert first.tolist() == [value / 2 for value in before]
-    else:
-        with pytest.raises(ValueError, match="read-only"):
-            first /= 2
-
-        assert first.tolist() == before
-    assert second.tolist() == before
-    assert 2 in before or result.results[0].is_update
-
-
 def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     text = Path(netfold.homomorphic.__file__).with_name("README.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)

@@ -198,13 +198,6 @@ def test_a_jump_in_density_makes_one_round_wrong_at_most(values: Values, is_stre
     assert len(set(chosen(notes))) >= 2
 
 
-def test_a_choice_does_not_change_while_gradients_stay_alike() -> None:
-    for density in (0.001, 0.03, 1.0):
-        gradients = [[drawn(density, 9 * step + rank) for rank in range(3)] for step in range(8)]
-        _, notes = rounds(Auto().carried_by(NETWORK), gradients)
-        assert len(set(chosen(notes)[1:])) == 1, density
-
-
 def cancelling(density: float, step: int) -> list[Gradient]:
     """Two pairs of workers whose sums are zero everywhere."""
     one, other = (drawn(density, 9 * step + pair) for pair in range(2))
@@ -293,14 +286,6 @@ def test_a_sketch_whose_forecasts_fail_is_left() -> None:
     assert names[1][1:] == [Choice.CONCURRENT, *[Choice.PACKED] * 4]  # the first of them shows it
 
 
-def test_its_sketch_needs_no_first_round_of_its_own() -> None:
-    gradients = [[drawn(0.02, 9 * step + rank) for rank in range(3)] for step in range(2)]
-    results, notes = rounds(Auto().carried_by(NETWORK), gradients)
-
-    assert chosen(notes) == [Choice.PACKED, Choice.CONCURRENT]
-    assert len(results[1].messages) == 1
-
-
 def test_figures_that_are_left_out_are_the_network_s() -> None:
     network = OneByOne(unit_elements=512, latency_ps=20 * US, rate_bps=25 * GBPS, memory_bps=900 * GBPS)
     given = Auto(latency_us=3, memory_gbps=7).carried_by(network)
@@ -317,9 +302,3 @@ def test_figures_must_be_finite_and_positive(name: str, value: float) -> None:
     text = f"{name} is {value}: must be finite and more than 0, or left out"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         Auto(**{name: value})
-
-
-def test_a_unit_needs_elements() -> None:
-    with pytest.raises(ValueError) as caught:
-        Auto(unit_elements=0)
-    assert "unit_elements" in str(caught.value) or "block_elements" in str(caught.value)

@@ -11,7 +11,7 @@ from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.message import Gradient, Message
-from netfold.homomorphic.round import Note, NoteKind
+from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
@@ -139,12 +139,6 @@ def test_a_steady_bucket_takes_one_operation_after_its_first_round(
         assert len(result.operations) == 1 + len(result.notes_of(NoteKind.REDO))
 
 
-def test_a_bucket_that_drifts_is_within_the_margin() -> None:
-    results = rounds_of(concurrent(), [Kind(0.1 * 1.03**step) for step in range(10)])
-
-    assert [result.notes_of(NoteKind.FORECAST) for result in results] == 10 * [[]]
-
-
 def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
     results = rounds_of(concurrent(), [Kind(0.03), Kind(0.03), Kind(0.3), Kind(0.3)])
     jumped = results[2]
@@ -175,16 +169,6 @@ def test_values_that_grow_beyond_the_forecast_are_sent_again(
     assert not one.notes
     assert bool(result.notes_of(NoteKind.FORECAST)) == is_missed
     assert (["redo"] in result.labels) == (is_missed or bool(result.notes_of(NoteKind.REDO)))
-
-
-def test_members_where_there_were_none_are_sent_again() -> None:
-    """Tiles of the second half had no table; those of the first keep theirs."""
-    results = rounds_of(concurrent(), [Kind(0.1, end=0.5), Kind(0.1, begin=0.5)])
-
-    (note,) = results[1].notes_of(NoteKind.FORECAST)
-    assert note.count == note.total > 1
-    union = np.any(drawn(Kind(0.1, begin=0.5), 2, ELEMENTS, 1), axis=0)
-    assert np.count_nonzero(union) == redone(results[1])
 
 
 def test_tiles_that_were_crowded_are_sent_whole() -> None:
@@ -276,23 +260,3 @@ def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
     assert (note.count, note.elements.tolist()) == (1, [0])
     assert note.text == "1 sums are beyond the range of float32 and became infinite"
     assert np.isinf(result.decoded).sum() == 1
-
-
-def test_infinite_sums_are_reported_once() -> None:
-    codec = concurrent(values="exact")
-    encoders = encoders_of(codec, 2)
-    gradients = drawn(Kind(0.05, 100), 2, ELEMENTS, 0)
-    for gradient in gradients:
-        gradient[[7, 4000]] = np.finfo(np.float32).max
-    notes: list[Note] = []
-    for step in range(3):
-        notes = play(encoders, gradients, step).notes_of(NoteKind.INFINITE)
-        assert [(note.count, note.elements.tolist()) for note in notes] == [(2, [7, 4000])]
-
-
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("index", ["flat", "two_level", "bloom"])
-def test_an_empty_bucket_stays_legal(setting: str, index: str) -> None:
-    results = rounds_of(concurrent(setting=setting, index=index), 3 * [Kind(1.0)], elements=0)
-
-    assert [result.decoded.size for result in results] == [0, 0, 0]

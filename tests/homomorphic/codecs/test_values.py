@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
@@ -19,7 +18,6 @@ from netfold.homomorphic.message import Gradient
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.homomorphic.index.indexes import sparse
-from tests.reference.codecs import digits
 
 VALUES = ["block_exponent", "float32", "exact"]
 INDEXES = ["flat", "two_level", "bloom"]
@@ -78,19 +76,6 @@ def test_sums_are_those_of_dense_words(name: str, values: str, sample: Sample) -
     else:
         assert dense.tolist() == decoded.tolist()
         assert values == "float32" or dense.tobytes() == decoded.tobytes()
-
-
-@given(sample=samples(), size=st.integers(1, 60), block_elements=st.sampled_from([64, 4096]))
-def test_dense_exact_sums_are_the_nearest_floats_to_the_true_ones(
-    sample: Sample, size: int, block_elements: int
-) -> None:
-    gradients = [gradient[:size].copy() for gradient in sample.gradients]
-    expected = [digits.exact_sum(column) for column in zip(*[g.tolist() for g in gradients], strict=True)]
-
-    decoded = folded(DenseExact(block_elements), gradients, sample.order).decoded
-
-    assert all(expected == one.tolist() for one in decoded)
-    assert not any(np.signbit(one[one == 0]).any() for one in decoded)
 
 
 @every_encoding

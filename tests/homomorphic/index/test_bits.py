@@ -16,8 +16,6 @@ from netfold.homomorphic.index.bits import (
 from netfold.testing import support
 from tests.reference.codecs import codecs as plain
 
-GUARD = 77  # in front of and behind what a kernel may write
-
 
 @st.composite
 def sparse_values(draw: st.DrawFn) -> list[float]:
@@ -31,10 +29,6 @@ def sparse_values(draw: st.DrawFn) -> list[float]:
 
 def wide_index(wanted: list[bool]) -> np.ndarray:
     return np.array(plain.index_words(wanted, 64), np.uint64)
-
-
-def guarded(size: int, dtype: type[np.generic]) -> np.ndarray:
-    return np.full(size + 2, GUARD, dtype)
 
 
 @given(values=sparse_values())

@@ -94,15 +94,6 @@ def test_half_the_bits_are_set_and_false_positives_as_frequent_as_designed(
     assert abs(np.mean(filled) - 0.5) < 0.01
 
 
-def test_too_small_a_filter_names_everything_in_the_end() -> None:
-    own = index_of(np.random.default_rng(2).random(64_000) < 0.5)
-    words, answered = np.zeros(10, np.uint64), np.zeros_like(own)
-    insert(own, 0, 11, np.uint64(1), words)
-    query(words, 11, np.uint64(1), 0, answered)
-
-    assert set(words.tolist()) == {2**64 - 1} == set(answered.tolist())
-
-
 @pytest.mark.parametrize(
     ("elements", "members", "expected"),
     [

@@ -156,11 +156,6 @@ def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
     assert list(range(elements)) == plain.members(full_support(elements).tolist(), 64)
 
 
-def test_the_full_support_of_no_elements_has_no_blocks() -> None:
-    assert full_support(0).size == 0
-    assert members_of(full_support(0), 4096).starts.tolist() == [0]
-
-
 @pytest.mark.parametrize("name", FORMATS)
 @given(case=cases(), chunk_elements=st.sampled_from([64, 512, 1 << 19]), threads=st.sampled_from(["1", "2"]))
 def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
@@ -255,11 +250,3 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     assert note.text == "3 sums are beyond the range of float32 and became infinite"
     assert decoded[[5, 70, 130]].tolist() == [np.inf, -np.inf, np.inf]
     assert (np.delete(decoded, [5, 70, 130]) == 2).all()
-
-
-def test_nothing_infinite_is_not_worth_a_note() -> None:
-    notes: list[Note] = []
-
-    report_infinite(0, np.zeros(3, np.float32), Round(0, 0, 2, 0, report=notes.append))
-
-    assert notes == []

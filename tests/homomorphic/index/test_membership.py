@@ -106,28 +106,12 @@ def test_words_are_those_of_the_reference(rounds: Rounds) -> None:
     assert (second if any(first) else []) == sent
 
 
-@pytest.mark.parametrize(("density", "bits_per_element"), [(0.01, 0.49), (0.001, 0.08)])
-def test_two_levels_take_half_a_bit_and_less(density: float, bits_per_element: float) -> None:
-    result = exchange("two_level", sparse(1_000_000, density, 1))
-
-    assert 8 * result.index_bytes / 1_000_000 == pytest.approx(bits_per_element, abs=0.01)
-    assert result.labels == [["index blocks"], ["index"]]
-
-
 def test_without_members_there_is_no_second_level() -> None:
     result = exchange("two_level", [np.full(1000, -0.0, np.float32)] * 2)
 
     assert result.labels == [["index blocks"]]
     assert result.memberships[0].members == 0
     assert not result.memberships[0].union.any()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_gradient_sends_no_words(kind: IndexKind) -> None:
-    result = exchange(kind, [np.empty(0, np.float32)] * 2)
-
-    assert result.index_bytes == 0
-    assert [(one.own.size, one.union.size, one.members) for one in result.memberships] == [(0, 0, 0)] * 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

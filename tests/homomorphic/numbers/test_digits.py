@@ -115,19 +115,6 @@ def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
         assert int(np.isinf(decoded).sum()) == infinite == count
 
 
-@pytest.mark.parametrize("workers", [255, 256, 1000, 4096])
-@pytest.mark.parametrize("spread", [0, 6, 30])
-def test_many_workers(workers: int, spread: int) -> None:
-    random = np.random.default_rng(workers)
-    drawn = random.standard_normal((workers, 6)) * 2.0 ** random.uniform(-spread, spread, (workers, 6))
-    gradients = list(drawn.astype(np.float32))
-    gradients[-1][5] = 0
-    decoded, infinite = summed(agreed(Exact(4), gradients), gradients, starts_of(6, 4), 2)
-
-    assert same(decoded, expected(gradients))
-    assert infinite == 0
-
-
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 257, 1000, 4096, 4097])
 def test_digits_of_all_ones_fill_int32_and_never_leave_it(workers: int) -> None:
     """The worst case: every worker sends the largest float, cut into digits that are all ones."""
@@ -194,26 +181,6 @@ def test_blocks_longer_than_a_buffer_and_of_many_digits() -> None:
 
     assert agreement.digits.min() > 3
     assert same(decoded, expected(gradients))
-
-
-def test_a_part_that_begins_with_a_group_is_coded_by_itself() -> None:
-    random = np.random.default_rng(3)
-    gradient = random.standard_normal(64).astype(np.float32)
-    gradient[::24] *= np.float32(2.0**-60)
-    agreement, starts = agreed(Exact(8), [gradient] * 2), starts_of(64, 8)
-    offsets = word_starts(agreement, starts, 2)
-    whole, parts = np.empty((2, offsets[-1]), np.int32)
-    agreement.encode(gradient, starts, 2, whole)
-    decoded = np.empty(64, np.float32)
-    for first, last in ((0, 4), (4, 8)):
-        part, of_part = agreement.part(first, last), starts[first : last + 1]
-        values, words = slice(starts[first], starts[last]), slice(offsets[first // 2], offsets[last // 2])
-        part.encode(gradient[values], of_part, 2, parts[words])
-        part.decode(parts[words], of_part, 2, decoded[values])
-
-    assert len(set(agreement.digits.tolist())) > 1
-    assert whole.tolist() == parts.tolist()
-    assert gradient.tolist() == decoded.tolist()
 
 
 def test_bfloat16_needs_few_digits() -> None:

@@ -44,14 +44,6 @@ def test_integers_are_the_exact_product_rounded_half_to_even(value: float, log2_
     assert quantise_exactly(value, int(exponent), workers) == words[0]
 
 
-def test_ties_round_to_even() -> None:
-    exponent = 31  # with one worker: one unit of value is one integer
-    words = np.empty(4, np.int32)
-    quantize_block(np.array([0.5, 1.5, 2.5, -0.5], np.float32), exponent, 1, words)
-
-    assert words.tolist() == [0, 2, 2, 0]
-
-
 def test_a_product_beyond_int32_is_the_least_integer() -> None:
     """As CVTPS2DQ has it; 2^31 is the first that is beyond, and -2^31 the last that is not."""
     below = float(np.nextafter(np.float32(2**31), np.float32(0)))

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import FloatAddBound
-from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
+from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
@@ -20,7 +19,7 @@ from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent, smallest_exponent
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
 from netfold.homomorphic.round import Round
-from tests.homomorphic.gradients import Sample, bound_of, folded, samples
+from tests.homomorphic.gradients import Sample, bound_of, samples
 from tests.reference.codecs.quantise import quantise, scale_of
 
 NAMES = ["block_exponent", "float32", "exact"]
@@ -80,14 +79,6 @@ def test_covered_blocks_decode_within_the_bound_of_forecasts(
     bound = bound_of(form, sample.gradients, is_forecast=True)
 
     assert (np.abs(decoded - total) <= bound)[covered].all()
-
-
-@given(sample=samples())
-def test_block_exponents_give_the_bits_of_fixed_point(sample: Sample) -> None:
-    form = number_format("block_exponent", 256)
-    dense = folded(FixedPoint(256), sample.gradients).decoded[0]
-
-    assert dense.tobytes() == summed(form, agreed(form, sample.gradients), sample.gradients).tobytes()
 
 
 @given(
@@ -247,12 +238,3 @@ def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) 
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         form.agree(128, sent, [Merged(np.array(merged, np.int32), 2)], round)
-
-
-def test_what_block_exponents_cannot_carry() -> None:
-    gradient = np.array([0, np.nan], np.float32)
-    text = (
-        "gradient[1] is nan: only finite values can be carried; lower the learning rate, or skip such steps"
-    )
-    with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
-        number_format("block_exponent", 64).announce(all_of(gradient, 64), Round(0, 0, 2, 0))

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.sketch.counts import LANES, count, estimate, make_rows
 from tests.examples import examples
 from tests.reference.systems.count_sketch import Hashes, estimates_of, sketch_of
@@ -113,12 +112,6 @@ def test_two_elements_meet_as_often_as_theory_says() -> None:
     assert np.abs(together).max() < 5 / np.sqrt(keys)
 
 
-def test_rows_and_keys_hash_differently() -> None:
-    starts = {(key, row): Hashes(2, 10**6, 32, key).of(row, 0)[0] for key in range(50) for row in range(2)}
-
-    assert len(set(starts.values())) == 100
-
-
 @pytest.mark.parametrize("rows", [1, 3, 5])
 def test_unbiased_over_keys(rows: int) -> None:
     values, keys = normal(3000), 400
@@ -127,21 +120,6 @@ def test_unbiased_over_keys(rows: int) -> None:
 
     assert np.abs(mean / deviation).max() < 5
     assert abs((mean * np.sign(values)).mean()) < 5 * deviation.mean() / np.sqrt(values.size / LANES)
-
-
-def test_the_lower_median_of_even_rows_is_biased() -> None:
-    """What csvec does with an even number of rows: torch.median takes the lower of two middle values."""
-    values, keys = normal(3000), 100
-    lower, right = [], []
-    for key in range(keys):
-        own = [make_rows(1, 100, 4 * key + row) for row in range(4)]
-        four = np.sort([estimate(one, count(one, values), values.size) for one in own], axis=0)
-        lower.append((four[1] - values).mean())
-        right.append(((four[1] + four[2]) / 2 - values).mean())
-    error = np.std(right) / np.sqrt(keys)
-
-    assert np.mean(lower) < -20 * error
-    assert abs(np.mean(right)) < 5 * error
 
 
 @pytest.mark.parametrize("columns", [20, 256])  # a hash for each element; for each block
@@ -194,34 +172,3 @@ def test_failures_of_the_bound() -> None:
     most = sum(comb(rows, k) * chance**k for k in range(6, 12))
     assert most * values.size < 0.01
     assert (np.abs(errors(rows, 10 * columns, values, 5)) <= limit).all()
-
-
-@pytest.mark.parametrize("is_adjacent", [False, True])
-def test_few_values_are_recovered_exactly(is_adjacent: bool) -> None:
-    """k values in far more than k² columns: a median is off if three of five rows have a collision."""
-    k, elements = 8, 20_000
-    places = np.arange(k) + 1000 if is_adjacent else np.arange(k) * 2311
-    values = np.zeros(elements, np.float32)
-    values[places] = 1 + np.abs(normal(k))
-    for key in range(100):
-        found = estimates(5, 64 * k * k, key, values)
-
-        assert found[places].tolist() == values[places].tolist()
-        assert largest(found, k).tolist() == places.tolist()
-
-
-def test_heavy_neighbours_are_found_as_well_as_heavy_strangers() -> None:
-    """64 large values among small ones, in a run or spread: lanes that share a hash change no recall."""
-    recalls = []
-    for is_run in (False, True):
-        found = []
-        for key in range(20):
-            values = normal(50_000, key)
-            places = np.arange(64) + 12_345 if is_run else np.arange(64) * 700
-            values[places] += 20
-            chosen = largest(estimates(5, 2_000, key, values), 64)
-            found.append(np.isin(places, chosen).mean())
-        recalls.append(np.mean(found))
-
-    assert min(recalls) > 0.6
-    assert abs(recalls[0] - recalls[1]) < 0.1

@@ -19,14 +19,9 @@ from netfold.homomorphic.sketch.hashing import (
 )
 from netfold.homomorphic.sketch.hypergraph import Hypergraph, add, estimate, hypergraph, peeling_order, replay
 from tests.examples import examples
+from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs
 from tests.reference.codecs import sketch as plain
-
-
-def index_of(wanted: np.ndarray) -> np.ndarray:
-    padded = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
-    padded[: wanted.size] = wanted
-    return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
 def drawn(text: str) -> Hypergraph:

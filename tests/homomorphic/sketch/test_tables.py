@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED
-from netfold.homomorphic.sketch.hypergraph import hypergraph, peeling_order, replay
 from netfold.homomorphic.sketch.tables import (
     MEMBERS_MAX,
     Tables,
     TileWords,
     add,
-    hashing_of,
     peel,
     rows_needed,
     scratch_for,
@@ -152,24 +150,6 @@ def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
             assert totals == expected.values == {one: sum_of[one] for one in choices}
 
 
-@given(bucket=buckets())
-@examples(40)
-def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
-    tables = bucket.tables
-    merged = merged_of(bucket)
-    sums, is_failed = peeled(bucket, merged)
-    starts = starts_of(bucket.union, tables.tile_elements)
-    for tile in np.flatnonzero(tables.rows):
-        tile_union = bucket.union[tile * tables.tile_elements :][: tables.tile_elements]
-        graph = hypergraph(hashing_of(tables, int(tile)), members_of(tile_union, sums[:0], 64).elements)
-        tile_sums = np.empty(graph.negative.size, np.int32)
-        table = merged[tables.word_starts[tile] : tables.word_starts[tile + 1]]
-
-        assert replay(graph, peeling_order(graph), table, tile_sums) != is_failed[tile]
-        if not is_failed[tile]:
-            assert tile_sums.tolist() == sums[starts[tile] : starts[tile + 1]].tolist()
-
-
 @given(bucket=buckets(), counter=st.integers(0, 10**6), fault=st.integers(1, 2**32 - 1))
 @examples(60)
 def test_a_fault_in_any_counter_fails_its_tile_and_no_other(bucket: Bucket, counter: int, fault: int) -> None:
@@ -187,23 +167,6 @@ def test_a_fault_in_any_counter_fails_its_tile_and_no_other(bucket: Bucket, coun
     assert (is_failed == is_failed_after)[elsewhere].all()
     tile_of_member = np.flatnonzero(bucket.union) // bucket.tables.tile_elements
     assert (sums == sums_after)[tile_of_member != struck].all()
-
-
-@pytest.mark.parametrize("workers", [2, 5])
-def test_every_lost_contribution_of_a_worker_is_found(workers: int) -> None:
-    random = np.random.default_rng(workers)
-    union = random.random(640) < 0.2
-    values = random.integers(-(2**31), 2**31, (workers, 640)).astype(np.int32) * union
-    bucket = Bucket(tables_for(union, 640, key=workers), union, values)
-    contributions = [added(bucket, worker) for worker in range(workers)]
-    merged = merged_of(bucket)
-
-    assert not peeled(bucket, merged)[1].any()
-    for words in contributions:
-        for counter in np.flatnonzero(words):
-            damaged = merged.copy()
-            damaged[counter : counter + 1] -= words[counter]  # an array of one wraps silently
-            assert peeled(bucket, damaged)[1].all()
 
 
 def test_only_the_tiles_asked_for_are_touched() -> None:

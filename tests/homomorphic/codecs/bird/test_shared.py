@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, EncodeError, Promise, advance
+from netfold.homomorphic.codec import DecodeError, EncodeError, advance
 from netfold.homomorphic.codecs.bird import shared
 from netfold.homomorphic.codecs.bird.lanes import Digits, sign_fields, workers_max
 from netfold.homomorphic.codecs.bird.shared import BirdShared
@@ -17,16 +17,19 @@ from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.message import Merge, Merged
 from netfold.testing import check_round
 from tests.examples import examples
-from tests.homomorphic.codecs.bird.expectation import SMALL, expected_norms, farthest, uneven
 from tests.homomorphic.codecs.bird.layers import (
+    SMALL,
     Shapes,
     buckets,
     drawn,
+    expected_norms,
+    farthest,
     folded,
     layers_of,
     places_of,
     round_of,
     tensors_of,
+    uneven,
 )
 from tests.reference.systems import bird as twin
 
@@ -131,17 +134,6 @@ def test_all_workers_keep_the_same_rows_and_send_no_index() -> None:
         assert three[0].words.size == math.ceil(rows * 13 / 7)  # 7 signs of 4 bits in a word
 
 
-def test_another_step_or_seed_keeps_other_rows() -> None:
-    gradients = [drawn([(60, 4, 0)], worker) for worker in range(2)]
-
-    def support(step: int, seed: int) -> tuple[int, ...]:
-        found = folded(BirdShared(0.3), gradients, round_of([(60, 4, 0)], 2, step, seed))
-        return tuple(np.flatnonzero(found.decoded[0]))
-
-    assert support(0, 1) == support(0, 1)
-    assert len({support(step, seed) for step in range(3) for seed in range(3)}) == 9
-
-
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_the_mean_norm_of_the_workers_is_kept_in_expectation(share: float) -> None:
     """Of rows without zeros; each worker's row gets the mean over the workers, and not its own norm."""
@@ -154,22 +146,6 @@ def test_the_mean_norm_of_the_workers_is_kept_in_expectation(share: float) -> No
 
     assert farthest(np.array(found), np.mean(norms, axis=0)) < 5
     assert farthest(np.array(found), norms[1]) > 5
-
-
-def test_rows_of_zeros_at_one_worker_say_nothing() -> None:
-    """An embedding: every worker has its own few rows."""
-    shapes: Shapes = [(30, 6, 0)]
-    gradients = [np.zeros(180, np.float32) for _ in range(3)]
-    for worker in range(3):
-        gradients[worker].reshape(30, 6)[worker * 5 : worker * 5 + 5] = worker + 1.0
-
-    found = folded(BirdShared(1.0), gradients, round_of(shapes, 3))
-
-    for worker, own in enumerate(found.contributions):
-        rows = np.flatnonzero(own.reshape(30, 6).any(axis=1))
-        assert set(rows) <= set(range(worker * 5, worker * 5 + 5))
-    assert found.decoded[0].any()
-    assert not folded(BirdShared(), [np.zeros(180, np.float32)] * 3, round_of(shapes, 3)).decoded[0].any()
 
 
 @pytest.mark.parametrize(("lanes", "most"), [(4, 7), (8, 127), (16, 32767), (32, 2**30 - 1)])
@@ -270,16 +246,6 @@ def test_workers_that_chose_other_rows_are_not_added(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shared, "sampled", sampled)
     with pytest.raises(LockStepError, match="digest"):
         folded(BirdShared(1.0), [np.ones(40, np.float32)] * 2, round_of([(10, 4, 0)], 2))
-
-
-def test_what_it_declares() -> None:
-    codec = BirdShared()
-
-    assert codec.merges == {Merge.MAX, Merge.ADD}
-    assert codec.promise is Promise.EXACT
-    assert codec.origin.status == "ours"
-    assert codec.is_order_free
-    assert codec.state_bytes == 0
 
 
 def test_elements_that_are_not_finite_or_too_large() -> None:

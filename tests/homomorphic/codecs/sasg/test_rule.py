@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,42 +73,6 @@ def test_without_changes_that_count_uploads_are_as_rare_as_staleness_allows() ->
     assert [np.flatnonzero(own).tolist() for own in np.array(run.uploads).T] == [steps, steps]
     assert len(steps) == 145
     assert run.upload_share == 145 / 1500 == pytest.approx(0.0967, abs=5e-5)
-
-
-@pytest.mark.parametrize("staleness", [1, 2, 7])
-@pytest.mark.parametrize("alpha", [None, 1.0, NEVER])
-def test_gaps_are_bounded(staleness: int, alpha: float | None) -> None:
-    codec = Sasg(share=0.2, alpha=alpha, staleness=staleness)
-    training = Training(codec, Tiny(), 3, RATE)
-    for step in range(50):
-        training.step()
-        for encoder in training.encoders:
-            assert isinstance(encoder, SasgEncoder)
-            _, waited = encoder.rule.state()["steps"]
-            assert 1 <= waited <= staleness + 1
-        assert step >= staleness or all(training.done.uploads[step])
-    for own in np.array(training.done.uploads).T:
-        gaps = [late - early for early, late in pairwise(np.flatnonzero(own))]
-        assert max(gaps) <= staleness + 1
-        assert alpha != NEVER or staleness == 1 or max(gaps) == staleness + 1
-
-
-def test_a_larger_alpha_uploads_less_on_average() -> None:
-    shares = [
-        np.mean([Training(Sasg(0.2, alpha), Tiny(seed), 4, RATE).run(60).upload_share for seed in (1, 2, 3)])
-        for alpha in (1e-9, 0.3, 3.0, 30.0, NEVER)
-    ]
-
-    assert shares[0] == 1
-    assert all(later <= earlier for earlier, later in pairwise(shares))
-    assert shares[-1] < 0.7 * shares[1]
-
-
-def test_the_default_alpha_is_one_over_the_rate_of_a_worker() -> None:
-    one, other = (Training(Sasg(0.2, alpha), Tiny(), 4, RATE).run(40) for alpha in (None, 4 / RATE))
-
-    assert one.uploads == other.uploads
-    assert 0 < one.upload_share < 1
 
 
 def test_gradients_are_compared_only_where_it_matters() -> None:

@@ -119,13 +119,6 @@ def test_whole_uploads_by_all_are_sgd(rate: float) -> None:
     assert all(are_equal) == (rate == 0.25)
 
 
-def test_one_worker_s_whole_uploads_are_sgd_at_any_rate() -> None:
-    one = Training(Sasg(share=1.0, alpha=0.0), Tiny(), 1, 0.01).run(30)
-    other = Training(Uncompressed(), Tiny(), 1, 0.01).run(30)
-
-    assert [own.tobytes() for own in one.weights] == [own.tobytes() for own in other.weights]
-
-
 @pytest.mark.parametrize(
     "codec",
     [
@@ -169,12 +162,6 @@ def test_an_upload_takes_8_bytes_an_element_and_a_skip_none() -> None:
         assert [folded.announced_bytes(rank) for rank in range(4)] == [8 * count * own for own in uploads]
     total = sum(folded.announced_bytes(rank) for folded in run.rounds for rank in range(4))
     assert total == 8 * count * int(np.sum(run.uploads))
-
-
-def test_whole_uploads_need_no_elements() -> None:
-    run = Training(Sasg(share=1.0), Tiny(), 2, 0.5).run(3)
-
-    assert run.rounds[0].announced_bytes(0) == 4 * ELEMENTS
 
 
 def test_bits_per_element_are_those_sent() -> None:

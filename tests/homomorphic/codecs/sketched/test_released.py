@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.round import NoteKind
 from tests.examples import examples
-from tests.homomorphic.gradients import bound_of, folded
+from tests.homomorphic.gradients import bound_of
 from tests.homomorphic.index.indexes import sparse
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference.codecs import released as plain
@@ -189,20 +188,6 @@ def test_sixteen_workers_would_overflow_them() -> None:
     assert played(published(index_bits=1, ratio=1), gradients).decoded.size == LANES
 
 
-@pytest.mark.parametrize("elements", [1, 31, 64, 960, 961, 1023])
-@pytest.mark.parametrize("values", ["float32", "block_exponent"])
-def test_less_than_a_block_is_all_tail(elements: int, values: str) -> None:
-    gradients = sparse(elements, 0.5, 3)
-
-    result = played(published(values=values), gradients)
-
-    dense = added([one.tolist() for one in gradients])
-    if values == "block_exponent":
-        dense = folded(FixedPoint(BLOCK_ELEMENTS), gradients).decoded[0].tolist()
-    assert result.labels[1] == ["tail"]
-    assert dense == result.decoded.tolist()
-
-
 @pytest.mark.parametrize("elements", [1, 1023, 1024, 10_239, 10_240, 12_000])
 @pytest.mark.parametrize("ratio", [None, 1.0, 2.5])
 @pytest.mark.parametrize("index_bits", [None, 1])
@@ -276,19 +261,3 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
 def test_what_the_release_cannot_do_is_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         published(**options)
-
-
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize(("name", "value"), [("ratio", 10.0), ("index_bits", 1)])
-def test_its_own_options_are_refused_elsewhere(setting: str, name: str, value: float) -> None:
-    text = f"{name} belongs to setting published, found setting {setting}; remove it"
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        Lossless(setting, **{name: value})
-
-
-def test_the_merges_are_those_it_uses() -> None:
-    sample = sparse(2 * LANES + 5, 0.1, 2)
-    for options in ({}, {"index_bits": 1}, {"values": "block_exponent"}):
-        codec = published(**options)
-        sent = {m.merge for operation in played(codec, sample).operations for m in operation[0]}
-        assert codec.merges == sent

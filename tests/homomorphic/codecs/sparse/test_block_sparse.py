@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -61,18 +60,6 @@ def test_blocks_advance_as_look_ahead_says(sample: list[Gradient], columns: int)
             assert elements_of(operation.blocks, sample[rank]) == values.words.tolist()
             assert operation.following[rank] == (-following.words).tolist()
     assert np.allclose(np.sum(sample, axis=0), result.decoded[0], atol=1e-5)
-
-
-@given(sample=gradients(), columns=st.integers(1, 45))
-def test_a_column_s_first_block_and_its_live_ones_take_an_operation_each(
-    sample: list[Gradient], columns: int
-) -> None:
-    columns = min(columns, -(-sample[0].size // BLOCK_ELEMENTS))
-    later = Counter(block % columns for block in live_of(sample) if block >= columns)
-
-    result = folded(BlockSparse("float32", columns=columns), sample)
-
-    assert len(result.messages) == 1 + max(later.values(), default=0)
 
 
 @given(sample=gradients(), columns=st.integers(1, 45))
@@ -140,33 +127,6 @@ def test_next_blocks_that_cannot_be_are_refused(next_block: int) -> None:
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         play(encoders_of(BlockSparse("float32", columns=2), 1), [gradient], damage=damage)
-
-
-def test_a_next_block_that_may_be_another_worker_s_is_not() -> None:
-    gradient = np.zeros(12 * BLOCK_ELEMENTS, np.float32)
-    gradient[[2 * BLOCK_ELEMENTS, 6 * BLOCK_ELEMENTS]] = 1
-
-    def damage(number: int, message: Message, words: np.ndarray) -> None:
-        if number == 1 and message.label == "next blocks":
-            words[0] = -4
-
-    result = play(encoders_of(BlockSparse("float32", columns=2), 1), [gradient], damage=damage)
-
-    assert gradient.tolist() == result.decoded.tolist()
-    assert len(result.operations) == 4
-
-
-def test_a_lost_block_is_refused() -> None:
-    def damage(number: int, message: Message, words: np.ndarray) -> None:
-        if message.label == "block index":
-            words[0] = 0
-
-    text = (
-        "the merged index lacks elements this worker sent, first in word 0: "
-        "a worker's index was lost or damaged on the way"
-    )
-    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
-        play(encoders_of(BlockSparse(blocks="bitmap"), 1), [np.ones(300, np.float32)], damage=damage)
 
 
 @pytest.mark.parametrize("columns", [0, -1])

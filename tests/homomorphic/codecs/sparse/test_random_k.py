@@ -52,18 +52,6 @@ def test_the_elements_are_those_of_the_smallest_hashes(share: float, elements: i
     assert found.messages[0][0][0].merge is Merge.FLOAT_ADD
 
 
-def test_every_element_is_sent_equally_often() -> None:
-    """In 400 rounds of 10 %: 40 times each, give or take."""
-    ones = [np.ones(ELEMENTS, np.float32)]
-    counts = sum(once(RandomK(0.1), ones, step=step).decoded[0] for step in range(400))
-
-    assert isinstance(counts, np.ndarray)
-    assert counts.sum() == 400 * 100
-    deviation = math.sqrt(400 * 0.1 * 0.9)
-    assert np.abs(counts - 40).max() < 6 * deviation
-    assert 0.85 < counts.std() / deviation < 1.15
-
-
 def test_it_keeps_what_it_does_not_send() -> None:
     codec = RandomK(0.1)
     encoder = codec.worker(0, 1, 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import BitsPerElement, DecodeError, EncodeError
+from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.codecs.sparse.topk import TopK, TopKEncoder, count_of
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Merged
@@ -120,9 +120,3 @@ def test_a_worker_that_sends_nothing_counts_as_zero() -> None:
         exchange.send((Merged(np.empty(0), 2, parts=(message.words, empty)),))
 
     assert stop.value.value.total.tolist() == [1, 2]
-
-
-def test_what_it_declares() -> None:
-    assert TopK(0.01).bits_per_element(8) == BitsPerElement(0.64, 7 * 0.64)
-    assert (TopK().state_bytes, TopK(feedback=False).state_bytes) == (4, 0)
-    assert TopK().is_order_free
