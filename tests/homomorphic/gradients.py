@@ -24,7 +24,7 @@ class Sample(NamedTuple):
 
 @st.composite
 def samples(draw: st.DrawFn) -> Sample:
-    workers = draw(st.one_of(st.integers(1, 8), st.sampled_from([32, 64])))
+    workers = draw(st.sampled_from([*range(1, 9), 32, 64]))
     elements = draw(st.one_of(st.integers(1, 100), st.integers(1000, 6000)))
     density = draw(st.sampled_from([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0]))
     pattern = draw(st.sampled_from(PATTERNS))

@@ -188,15 +188,6 @@ def test_the_measured_bound_grows_with_what_the_workers_round_alike(
     assert not notes
 
 
-@pytest.mark.parametrize(("workers", "seed"), [(64, 1), (64, 2), (128, 2)])
-def test_what_many_workers_round_alike_is_no_fault(workers: int, seed: int) -> None:
-    """At the highest load: no tile is sent again, as nothing was damaged."""
-    over, notes = of_equal_values(workers, 0.81, seed, None)
-
-    assert over <= 1
-    assert not notes
-
-
 def sums(magnitude: float, total: float = 0.0) -> Sums:
     return Sums(0, np.array([total]), np.array([magnitude]))
 
@@ -252,11 +243,3 @@ def test_workers_that_a_result_does_not_hold_do_not_count() -> None:
     (part,) = sums_of_parts(gradients, bitmaps, unit_elements=2)
 
     assert part.total.tolist() == part.magnitude.tolist() == [101, 101, 10, 10, 0]
-
-
-@pytest.mark.parametrize("workers", [2, 3, 9])
-def test_every_float_addition_may_lose_a_denormal(workers: int) -> None:
-    """Of the smallest magnitudes: adders that take denormals for zero are off by one of them each."""
-    (bound,) = FloatAddBound(workers).of(sums(2.0**-149))
-
-    assert (workers - 1) * 2.0**-149 <= bound < workers * 2.0**-149

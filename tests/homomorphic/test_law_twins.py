@@ -53,6 +53,8 @@ class Twin(Codec):
             "silent": lambda: Changed(nothing),
             "leak": lambda: Leaking(Half()),
             "honest": lambda: FeedbackEncoder(Half()),
+            "twice": lambda: Twice(Half()),
+            "unsaved": lambda: Unsaved(Half()),
             "last": lambda: Hosts(Last()),
             "sum": lambda: Hosts(Sum()),
             "announces": Announcing,
@@ -123,6 +125,20 @@ class Leaking(FeedbackEncoder):
         return None
 
 
+class Twice(FeedbackEncoder):
+    """Keeps twice what it holds back."""
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from super().exchange(gradient, round)
+        self._residuals[round.bucket] *= np.float32(2)
+        return decoded
+
+
+class Unsaved(FeedbackEncoder):
+    def state(self) -> State:
+        return {}
+
+
 class Hosts(Encoder):
     def __init__(self, merge: Any) -> None:
         self.merge = merge
@@ -180,10 +196,9 @@ def test_honest_twins_pass(right: str) -> None:
     [
         ("zero", r"totals have nothing to do with the contributions in 24 rounds: .*; decode the merged"),
         ("unrelated", r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec"),
-        (
-            "silent",
-            r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec",
-        ),
+        ("silent", r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec"),
+        ("twice", r"contribution \+ residual is not gradient \+ residual before"),
+        ("unsaved", r"worker 0, resumed before round 1"),
         ("leak", r"worker 0 holds something back unsaid: in round 1 .*; return what it holds back in `resid"),
         ("last", r"the host merge depends on who arrives first: .*; make `merge` of A and B the same as of"),
         ("announces", r"a round without elements announces 4 bytes: .* return Decoded\(gradient\.copy\(\),"),

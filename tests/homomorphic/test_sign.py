@@ -107,12 +107,6 @@ def unfair(keep: Weights, all_trees: Iterator[tuple[object, int]], allowed: Frac
     return wrong
 
 
-def test_the_operator_s_truth_table() -> None:
-    for received, local, drawn in itertools.product((0, 1), repeat=3):
-        expected = received if received == local else drawn
-        assert twin.merged_bit(received, local, drawn) == expected
-
-
 def test_the_published_bits_are_the_general_weights() -> None:
     """In a chain, w is "the output where they differ": r = 1 and l = 0, or the reverse."""
     for worker in range(2, 33):
@@ -124,36 +118,6 @@ def test_the_published_bits_are_the_general_weights() -> None:
 def test_the_kernel_s_probabilities_are_within_their_rounding() -> None:
     """32 bits: at most 16 merges, each off by half of 2⁻³²."""
     assert unfair(kernel_weights, trees(), Fraction(16, 2**33)) == 0
-
-
-def test_every_order_of_a_chain_is_fair() -> None:
-    chains = (
-        (twin.chain(order), workers)
-        for workers in range(2, 6)
-        for order in itertools.permutations(range(workers))
-    )
-    assert unfair(twin.by_weight, chains, Fraction(0)) == 0
-
-
-def test_controls_without_weights_are_found() -> None:
-    """Always one half; and in a torus the number of the hop, which is right only if all rows are equal."""
-    total = sum(1 for _ in trees())
-    assert unfair(twin.one_half, trees(), Fraction(1, 1000)) > total / 2
-
-    def by_hop(received: int, local: int) -> Fraction:
-        return Fraction(received, received + 1)
-
-    even = ((twin.chain([(0, 1), 2]), 3) for _ in range(1))
-    assert unfair(by_hop, even, Fraction(0)) == 0
-    uneven = ((twin.torus_tree((3, 2), 0, segment), 5) for segment in (0, 1))
-    assert unfair(by_hop, uneven, Fraction(1, 1000)) > 0
-
-
-def test_the_control_a_packet_that_is_merged_twice() -> None:
-    """Its worker has two lots of four, and the others lose by it."""
-    bits = [0, 1, 0]
-    assert twin.probability(twin.chain([0, 1, 2]), bits)[0] == Fraction(1, 3)
-    assert twin.probability(twin.chain([0, 1, 1, 2]), bits) == (Fraction(1, 2), 4)
 
 
 def merged_of(tree: object, own: list[np.ndarray], numbers: Iterator[int], key: int = 5) -> Merged:

@@ -73,10 +73,6 @@ def test_it_obeys_the_law() -> None:
     check_codec(Steps(per_unit=3))
 
 
-def test_it_is_known_by_its_kind() -> None:
-    assert netfold.codecs()["steps"] is Steps
-
-
 def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
     run = netfold.run(SCENARIO, out=tmp_path)
 
@@ -131,15 +127,6 @@ def broken(change: Callable[[Gradient, int], Gradient]) -> Steps:
 def test_violations_of_the_law_are_reported(change: Callable[[Gradient, int], Gradient], words: str) -> None:
     with pytest.raises(AssertionError, match=words):
         check_round(broken(change), [np.array([1, 2], np.float32)] * 2)
-
-
-def test_messages_with_unnamed_merges_are_reported() -> None:
-    class Silent(Steps):
-        __doc__ = Steps.__doc__
-        merges = frozenset({Merge.OR})
-
-    with pytest.raises(AssertionError, match="message 'steps': `merges` does not name its ADD"):
-        check_codec(Silent())
 
 
 def test_writes_to_a_gradient_are_reported() -> None:

@@ -15,14 +15,12 @@ from netfold.homomorphic.codecs.auto.codec import Auto
 from netfold.homomorphic.codecs.auto.costs import RoundCost, round_ps
 from netfold.homomorphic.codecs.auto.experience import Choice, Experience
 from netfold.homomorphic.codecs.dense.kinds import Dense
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.formats import Values, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.forecast import History
 from netfold.testing import support
-from tests.homomorphic.gradients import bound_of
 
 NS, US, GBPS = 10**3, 10**6, 10**9
 
@@ -144,37 +142,6 @@ def test_the_note_of_a_choice() -> None:
     ]
 
 
-@pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-def test_all_workers_choose_alike(values: Values) -> None:
-    """For any gradients: fold rejects encoders that are not in lock-step."""
-    reported: list[Note] = []
-    codec = Auto(values)
-    encoders = [codec.worker(rank, 4, 0) for rank in range(4)]
-    for step in range(6):
-        gradients = [drawn(0.02 * rank * (step % 3), 10 * step + rank, 20_000) for rank in range(4)]
-        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=reported.append))
-        assert len({decoded.tobytes() for decoded in result.decoded}) == 1
-        off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
-        assert (off_by <= bound_of(codec, gradients)).all()
-
-    choices = [note.text for note in reported if note.kind is NoteKind.CHOICE]
-    assert choices == [text for text in choices[::4] for _ in range(4)]
-
-
-def test_buckets_are_chosen_for_one_by_one() -> None:
-    codec, reported = Auto(), list[Note]()
-    encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
-    for step in range(2):
-        for bucket, density in enumerate((1.0, 0.01)):
-            gradients = [drawn(density, rank) for rank in range(2)]
-            fold(encoders, gradients, Round(step, bucket, 2, 7, report=reported.append))
-
-    texts = [note.text for note in reported if note.kind is NoteKind.CHOICE][::2]
-    assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
-    members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
-    assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
-
-
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("values", ["block_exponent", "exact"])
 def test_a_jump_in_density_makes_one_round_wrong_at_most(values: Values, is_streamed: bool) -> None:
@@ -255,24 +222,6 @@ def test_rounds_are_forgotten_after_eight_steps() -> None:
 
     assert [note.name for note in reported] == [Choice.PACKED, *[Choice.DENSE] * 9]
     assert [Choice.CONCURRENT in note.text for note in reported] == [False, *[True] * 7, False, False]
-
-
-@pytest.mark.parametrize("density", [0.01, 1.0])
-@pytest.mark.parametrize("codec", [Auto(), Lossless(schedule="concurrent")], ids=lambda codec: codec.kind)
-def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
-    """What was seen of another length is not gone by; back at the first, what is remembered serves again."""
-    gradients = [
-        [drawn(density, 9 * step + rank, elements) for rank in range(3)]
-        for step, elements in enumerate([50_000, 50_000, 9_000, 9_000, 50_000])
-    ]
-    results, notes = rounds(codec, gradients)
-
-    for own, result in zip(gradients, results, strict=True):
-        off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
-        assert (off_by <= bound_of(codec, own)).all()
-    if isinstance(codec, Auto):
-        are_new = [own[0].text == "packed: nothing has been measured yet" for own in notes]
-        assert are_new == [True, False, True, False, True]
 
 
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:

@@ -72,7 +72,7 @@ kinds_of_rounds = st.lists(
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-@examples(40)
+@examples(20)
 @given(
     rounds=kinds_of_rounds,
     setting=st.sampled_from(["repaired", "repaired", "rotated"]),
@@ -98,7 +98,7 @@ def test_any_rounds_are_right_and_take_one_operation_where_the_forecast_holds(
         assert (["redo"] in result.labels) == bool(again)
 
 
-@examples(60)
+@examples(30)
 @given(
     rounds=kinds_of_rounds,
     load=st.sampled_from([0.3, 0.77]),
@@ -124,21 +124,6 @@ def test_the_tiles_that_outgrow_their_forecast_are_those_of_the_plain_one(
         history.append(actual)
 
 
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-@pytest.mark.parametrize("index", ["flat", "bloom"])
-def test_a_steady_bucket_takes_one_operation_after_its_first_round(
-    setting: str, values: str, index: str
-) -> None:
-    codec = concurrent(setting=setting, values=values, index=index, load=0.3)
-    first, *others = rounds_of(codec, 8 * [Kind(0.05)])
-
-    assert len(first.operations) == (3 if index == "bloom" else 2)
-    for result in others:
-        assert not result.notes_of(NoteKind.FORECAST)
-        assert len(result.operations) == 1 + len(result.notes_of(NoteKind.REDO))
-
-
 def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
     results = rounds_of(concurrent(), [Kind(0.03), Kind(0.03), Kind(0.3), Kind(0.3)])
     jumped = results[2]
@@ -153,8 +138,8 @@ def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
 @pytest.mark.parametrize(
     ("values", "growth"),
     [
-        *(("block_exponent", growth) for growth in (-60, -3, -2, -1, 0, 1, 2, 60)),
-        *(("exact", growth) for growth in (-60, -2, -1, 0, 1, 2, 60)),
+        *(("block_exponent", growth) for growth in (-60, -3, -2, 1, 2, 60)),
+        *(("exact", growth) for growth in (-60, -2, 1, 2, 60)),
     ],
 )
 @pytest.mark.parametrize("dense_to", [0.0, 1.0])

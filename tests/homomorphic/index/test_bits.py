@@ -27,6 +27,9 @@ def sparse_values(draw: st.DrawFn) -> list[float]:
     return (random.integers(-3, 4, elements) * chosen).tolist()
 
 
+GUARD = 77  # in front of and behind what a kernel may write
+
+
 def wide_index(wanted: list[bool]) -> np.ndarray:
     return np.array(plain.index_words(wanted, 64), np.uint64)
 
@@ -46,7 +49,7 @@ def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -
     narrow = np.empty(-(-whole.size // 32), np.uint32)
     write_index(whole, narrow)
     chosen = wide_index([word != 0 for word in words])
-    gathered = guarded(sum(word != 0 for word in words), np.uint64)
+    gathered = np.full(sum(word != 0 for word in words) + 2, GUARD, np.uint64)
     back = np.full_like(whole, GUARD)
 
     gather_words(chosen, whole, gathered[1:-1])

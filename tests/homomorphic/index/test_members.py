@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.index import members
 from netfold.homomorphic.index.members import (
-    WorkerBucket,
     decode,
     encode,
-    exchange_members,
     full_support,
     gather,
     members_message,
@@ -142,15 +140,6 @@ def test_values_of_members_are_gathered_in_order_and_scattered_where_they_were(c
         assert is_unhurt(buffer)
 
 
-@given(case=cases())
-def test_members_are_counted_block_by_block(case: Case) -> None:
-    found = members_of(case.index, case.block_elements)
-
-    expected = [sum(map(len, case.blocks[:block])) for block in range(len(case.blocks) + 1)]
-    assert expected == found.starts.tolist()
-    assert len(case.positions) == found.count
-
-
 @pytest.mark.parametrize("elements", [1, 63, 64, 65, 128, 1000])
 def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
     assert list(range(elements)) == plain.members(full_support(elements).tolist(), 64)
@@ -197,33 +186,6 @@ def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     errors = np.abs(cleared.astype(np.float64) - case.gradient)[wanted]
     bound = bound_of(form, [case.gradient], is_forecast=False)[wanted]
     assert (errors <= (bound if name == "block_exponent" else 0)).all()
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@given(case=cases(), workers=st.integers(1, 5))
-def test_an_exchange_decodes_the_sum_of_the_members(name: str, case: Case, workers: int) -> None:
-    random = np.random.default_rng(workers)
-    gradients = [random.permutation(case.gradient) for _ in range(workers)]
-    form = number_format(name, case.block_elements)
-    place = word_layout(
-        members_of(case.index, case.block_elements), agreed(form, gradients), case.group_blocks
-    )
-    bucket = WorkerBucket(gradients[0], Round(0, 0, workers, 0))
-    decoded = bucket.decoded
-    decoded[:] = 99
-    exchange = exchange_members(bucket, place, form, "some")
-    (message,) = next(exchange)
-    others = [members_message(gradient, place, form, "some").words for gradient in gradients[1:]]
-
-    with pytest.raises(StopIteration) as stop:
-        exchange.send((Merged(merge_all(form.merge, [message.words, *others]), workers),))
-
-    assert stop.value.value == 0
-    assert (message.label, message.merge, message.words.dtype.type) == ("some", form.merge, form.dtype)
-    total = np.zeros(decoded.size)
-    for position in case.positions:
-        total[position] = sum(float(gradient[position]) for gradient in gradients)
-    assert (np.abs(decoded - total) <= bound_of(form, gradients, is_forecast=False)).all()
 
 
 @pytest.mark.parametrize("chunk_elements", [64, 1 << 19])

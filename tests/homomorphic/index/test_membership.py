@@ -106,14 +106,6 @@ def test_words_are_those_of_the_reference(rounds: Rounds) -> None:
     assert (second if any(first) else []) == sent
 
 
-def test_without_members_there_is_no_second_level() -> None:
-    result = exchange("two_level", [np.full(1000, -0.0, np.float32)] * 2)
-
-    assert result.labels == [["index blocks"]]
-    assert result.memberships[0].members == 0
-    assert not result.memberships[0].union.any()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_beside_travel_in_the_first_operation_only(kind: IndexKind) -> None:
     """In bloom's first round that is the count's, later the filter's."""

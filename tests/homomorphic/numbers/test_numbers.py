@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import FloatAddBound
-from netfold.homomorphic.codec import DecodeError
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent, smallest_exponent
+from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
 from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import Sample, bound_of, samples
@@ -117,28 +113,6 @@ def test_floats_pass_as_they_are() -> None:
     assert form.error_bound([gradients[0][3:]] * 2, False) == FloatAddBound(2)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_empty_bucket_has_no_words(name: str) -> None:
-    form, gradients = number_format(name, 64), [np.empty(0, np.float32)] * 2
-    agreement = agreed(form, gradients)
-
-    assert all(
-        message.words.size == 0 for message in form.announce(all_of(gradients[0], 64), Round(0, 0, 2, 0))
-    )
-    assert word_starts(agreement, np.zeros(1, np.int64), 3).tolist() == [0]
-    assert summed(form, agreement, gradients).size == 0
-    assert form.forecast([agreement]).covers(agreement).size == 0
-
-
-def test_words_of_groups() -> None:
-    """Blocks of 3, 5, 2, 0 and 4 values with 2, 0, 1, 3 and 1 digits, in groups of two."""
-    agreement = agreed(number_format("exact", 1), [np.zeros(5, np.float32)])
-    agreement = AgreedRanges(agreement.ranges._replace(digits=np.array([2, 0, 1, 3, 1])))
-    starts = np.array([10, 13, 18, 20, 20, 24])
-
-    assert word_starts(agreement, starts, 2).tolist() == [0, 16, 22, 26]
-
-
 def test_parts_are_slices() -> None:
     gradients = [np.arange(1, 257, dtype=np.float32)] * 2
     for name in NAMES:
@@ -183,15 +157,6 @@ def test_blocks_empty_so_far_expect_what_their_neighbours_have() -> None:
     assert not form.forecast([nothing]).covers(history[0])[[1, 4]].any()
 
 
-def test_zeros_and_tiny_values_announce_different_exponents() -> None:
-    """Both quantise with the same scale, but only zeros are covered by any forecast."""
-    gradient = np.array([0, -0.0, 1e-45, 0, 1, 0], np.float32)
-    agreement = agreed(number_format("block_exponent", 2), [gradient])
-
-    assert agreement.exponents.tolist() == [empty_exponent(1), smallest_exponent(1), 1]
-    assert agreement.scales[0] == agreement.scales[1]
-
-
 def test_range_forecasts_contain_earlier_ranges_with_room() -> None:
     form = number_format("exact", 64)
     gradients = [np.repeat(np.array([0, 1, 0, 1024, 0], np.float32), 64)] * 8
@@ -216,25 +181,3 @@ def test_range_forecasts_keep_the_digits_of_their_workers(workers: int, bits: in
 
     assert (forecast.ranges.digit_bits, forecast.ranges.sum_bits) == (bits, 31 - bits)
     assert forecast.ranges.tops.tolist() == [128]
-
-
-def test_the_bound_of_exact_numbers_is_half_a_step() -> None:
-    gradients = [np.array([1, 1.5, 2.0**-126, 2.0**127, 3e38, 0], np.float32)] * 2
-    gradients[1] = np.array([2.0**-24, 0, 0, 2.0**127, 2e38, 0], np.float32)
-    bound = bound_of(number_format("exact", 64), gradients, is_forecast=False)
-
-    assert bound[:3] == pytest.approx([2.0**-24, 2.0**-24, 2.0**-150], rel=1e-6)
-    assert bound[3:5] == pytest.approx([2.0**103, 2.0**103], rel=1e-6)  # of the largest finite number
-    assert bound[5] == 2.0**-150
-
-
-@pytest.mark.parametrize(("merged", "least"), [([0, 2], 1), ([1, 127], 2)])
-def test_impossible_merged_exponents_are_refused(merged: list[int], least: int) -> None:
-    form, round = number_format("block_exponent", 64), Round(0, 0, 2, 0)
-    sent = form.announce(all_of(np.repeat(np.array([1, 2], np.float32), 64), 64), round)
-    text = (
-        f"the merged exponent of block {least - 1} is {merged[least - 1]}: must be between {least}, "
-        "which this worker sent, and 126"
-    )
-    with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
-        form.agree(128, sent, [Merged(np.array(merged, np.int32), 2)], round)

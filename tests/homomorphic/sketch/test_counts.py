@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import comb
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,7 +26,7 @@ def errors(rows: int, columns: int, values: np.ndarray, keys: int) -> np.ndarray
     return np.array([estimates(rows, columns, key, values) - values.astype(float) for key in range(keys)])
 
 
-@examples(60)
+@examples(30)
 @given(
     values=st.lists(st.integers(-1000, 1000), min_size=1, max_size=150),
     rows=st.sampled_from([1, 3, 5, 7]),
@@ -68,16 +66,6 @@ def test_large_ones_by_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(own, values[:50000]).reshape(3, -1)[2].tolist() == by_counter.tolist()
 
 
-def test_linear_in_integers_exactly_and_in_floats_nearly() -> None:
-    own = make_rows(5, 200, 3)
-    integers = [np.round(1000 * normal(5000, seed)).astype(np.float32) for seed in (1, 2)]
-    floats = [normal(5000, seed) for seed in (1, 2)]
-
-    assert (count(own, integers[0]) + count(own, integers[1])).tolist() == count(own, sum(integers)).tolist()
-    apart, at_once = count(own, floats[0]) + count(own, floats[1]), count(own, sum(floats))
-    assert np.abs(apart - at_once).max() <= 1e-5 * np.abs(at_once).max()
-
-
 def counter_and_sign(elements: int, columns: int, key: int) -> tuple[np.ndarray, np.ndarray]:
     """Of every element, found by sketching one value at a time."""
     own = make_rows(1, columns, key)
@@ -94,7 +82,7 @@ def counter_and_sign(elements: int, columns: int, key: int) -> tuple[np.ndarray,
 
 def test_two_elements_meet_as_often_as_theory_says() -> None:
     """Of different blocks with a probability of 1 / columns, whatever their lanes; of the same never."""
-    columns, keys = 40, 1500
+    columns, keys = 40, 600
     found = [counter_and_sign(2 * LANES, columns, key) for key in range(keys)]
     counters, signs = (np.array([one[part] for one in found]) for part in (0, 1))
     for lane, other in ((0, 0), (0, 31), (31, 0), (7, 20)):
@@ -153,22 +141,3 @@ def test_mean_squared_error(rows: int, constant: float) -> None:
     assert abs(found - of_independent_hashes(rows, 2.0)) < 0.01
     crowded = (errors(rows, 2_000, values, 20) ** 2).mean() * 2_000 / (values.astype(float) ** 2).sum()
     assert abs(crowded - of_independent_hashes(rows, 20.0)) < 0.02
-
-
-def test_failures_of_the_bound() -> None:
-    """|estimate − v_i| > ε‖v‖ needs half of the rows to fail, each at most with 1 / (columns · ε²)."""
-    values, epsilon, columns, keys = normal(4000), 0.1, 400, 60
-    limit = epsilon * np.linalg.norm(values)
-    failures = {rows: (np.abs(errors(rows, columns, values, keys)) > limit).mean() for rows in (1, 3, 5)}
-    chance = 1 / (columns * epsilon**2)
-    for rows, failed in failures.items():
-        need = rows // 2 + 1
-        most = sum(comb(rows, k) * chance**k * (1 - chance) ** (rows - k) for k in range(need, rows + 1))
-
-        assert failed <= most
-    assert 0 < failures[5] < failures[3] < failures[1]
-    # And for all elements of a bucket at once, with rows as log(n / δ): here n · most < 0.01.
-    rows, chance = 11, 1 / (10 * columns * epsilon**2)
-    most = sum(comb(rows, k) * chance**k for k in range(6, 12))
-    assert most * values.size < 0.01
-    assert (np.abs(errors(rows, 10 * columns, values, 5)) <= limit).all()

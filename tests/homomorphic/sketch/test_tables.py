@@ -20,7 +20,7 @@ from netfold.homomorphic.sketch.tables import (
     rows_needed,
     scratch_for,
 )
-from tests.examples import examples
+from tests.examples import examples, nightly
 from tests.reference.codecs import codecs
 from tests.reference.codecs import sketch as plain
 
@@ -206,11 +206,11 @@ def test_a_crowded_counter_fails_its_tile() -> None:
         assert peeled(bucket, merged_of(bucket))[1].all()
 
 
-@pytest.mark.parametrize("name", ["iid", "rows of 64", "rows of 256", "rows of 4096", "columns"])
-@pytest.mark.parametrize("members", [1000, 8192])
+@pytest.mark.parametrize("name", ["iid", "rows of 256", "columns"])
+@pytest.mark.parametrize("members", [1000, pytest.param(8192, marks=nightly)])
 def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members: int) -> None:
     """Two members of m share all counters with a probability of about 6 / m, for any structure."""
-    elements, tables_count = 2**18, 100
+    elements, tables_count = 2**16, 50
     random = np.random.default_rng(members)
     failures = 0
     for key in range(tables_count):
@@ -221,16 +221,16 @@ def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members:
         assert is_failed[0] or (sums == values[0][union]).all()
         failures += int(is_failed[0])
 
-    assert failures <= 1 + 4 * tables_count * 6 / members  # 3.4 and 1.3 for 0.6 and 0.07 expected
+    assert failures <= 1 + 4 * tables_count * 6 / members  # 2.2 and 1.1 for 0.3 and 0.04 expected
 
 
-@pytest.mark.parametrize(("load", "expected"), [(0.80, 6), (0.83, 0)])
+@pytest.mark.parametrize(("load", "expected"), [(0.80, 3), (0.83, 0)])
 def test_peeling_ends_at_the_threshold(load: float, expected: int) -> None:
     """Three-uniform hypergraphs lose their 2-core below 0.818 members per counter (Molloy, 2005)."""
     union = np.ones(2**17, np.bool_)
     values = np.arange(1, 2**17 + 1, dtype=np.int32)[np.newaxis]
     sound = 0
-    for key in range(6):
+    for key in range(3):
         bucket = Bucket(tables_for(union, 2**17, key, load), union, values)
         sound += int(not peeled(bucket, merged_of(bucket))[1][0])
 

@@ -16,7 +16,6 @@ from netfold.homomorphic.codecs.bird.published import Bird
 from netfold.homomorphic.codecs.bird.rows import Group, Rider, groups_of
 from netfold.homomorphic.message import Merged
 from netfold.homomorphic.round import Round, Tensor
-from netfold.testing import check_round
 from tests.examples import examples
 from tests.homomorphic.codecs.bird.layers import (
     SMALL,
@@ -39,7 +38,7 @@ from tests.reference.systems import bird as twin
 SHAPES: Shapes = [(12, 40, 1), (5, 27, 2), (30, 8, 0)]
 
 
-@examples(40)
+@examples(15)
 @given(bucket=buckets(), share=st.sampled_from([0.01, 0.1, 0.34, 1.0]), norm=st.sampled_from(["l1", "l2"]))
 def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], share: float, norm: str) -> None:
     shapes, seed = bucket
@@ -66,16 +65,7 @@ def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], share: float, nor
     assert found.decoded[0] == pytest.approx(total, rel=1e-6, abs=1e-6 * np.abs(total).max())
 
 
-@examples(40)
-@given(bucket=buckets(), down=st.sampled_from(["sum", "rows"]), share=st.sampled_from([0.1, 1.0]))
-def test_the_law_for_layers(bucket: tuple[Shapes, int], down: str, share: float) -> None:
-    shapes, seed = bucket
-    gradients = [drawn(shapes, seed + worker) for worker in range(4)]
-
-    check_round(Bird(share, down=down), gradients, round_of(shapes, 4))
-
-
-DRAWS = 4000
+DRAWS = 1500
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])
@@ -85,23 +75,6 @@ def test_every_row_keeps_its_l1_norm_in_expectation(share: float) -> None:
     found = row_norms(Bird(share), gradient, SMALL, DRAWS)
 
     assert farthest(found, expected_norms(SMALL, gradient)) < 5
-
-
-def test_the_prototype_s_norm_makes_rows_larger() -> None:
-    """By sqrt(n) · L2 / L1: it is no control that passes, it fails the test above."""
-    gradient = uneven(SMALL)
-    norms = expected_norms(SMALL, gradient)
-    ratios = np.array(
-        [
-            math.sqrt(len(row)) * twin.l2(row) / twin.l1(row)
-            for layer in layers_of(gradient, SMALL)
-            for row in layer.rows
-        ]
-    )
-    found = row_norms(Bird(1.0, "l2"), gradient, SMALL, 2000)
-
-    assert farthest(found, norms * ratios) < 5
-    assert farthest(found, norms) > 5
 
 
 @pytest.mark.parametrize(("share", "rows", "most"), [(0.1, 1, 1), (0.1, 10, 1), (0.1, 11, 2), (0.34, 50, 17)])
@@ -162,30 +135,6 @@ def test_which_tensors_are_rows_and_which_ride() -> None:
         Group("scale", 7, 137, 1, 1),
         Group("alone", 8, 138, 1, 6),
     )
-
-
-def test_tensors_that_have_no_elements() -> None:
-    tensors = (
-        Tensor("a", (0, 5), "a", 0),
-        Tensor("b", (4, 0), "b", 0),
-        Tensor("c", (0,), "c", 0),
-        Tensor("d", (2, 2), "d", 0),
-    )
-    found = folded(Bird(1.0), [np.ones(4, np.float32)], Round(0, 0, 1, 1, tensors=tensors))
-
-    assert found.decoded[0].tolist() == [1.0] * 4
-
-
-def test_the_same_seed_gives_the_same_bits_and_others_differ() -> None:
-    gradient = drawn([(64, 16, 1)], 5)
-
-    def rows(rank: int = 0, step: int = 0, seed: int = 7, bucket: int = 0) -> bytes:
-        encoder = Bird(0.5).worker(rank, 4, 0)
-        (message,) = next(encoder.exchange(gradient, round_of([(64, 16, 1)], 4, step, seed, bucket)))
-        return message.words.tobytes()
-
-    assert rows() == rows()
-    assert len({rows(), rows(rank=1), rows(step=1), rows(seed=8), rows(bucket=1)}) == 5
 
 
 def test_nothing_is_kept_between_rounds_and_little_is_needed_in_one() -> None:

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codecs.bird.plus import BirdPlus
 from netfold.homomorphic.codecs.bird.rows import groups_of, norms_of
 from netfold.homomorphic.codecs.bird.sampling import corrected, gamma_for, relative
-from netfold.testing import check_round
 from tests.examples import examples
 from tests.homomorphic.codecs.bird.layers import (
-    SMALL,
     Shapes,
     buckets,
     drawn,
@@ -35,7 +33,7 @@ from tests.reference.systems import bird as twin
 WIDE: Shapes = [(200, 5, 1)]
 
 
-@examples(40)
+@examples(15)
 @given(bucket=buckets(), gamma=st.sampled_from([0.0, 0.5, 1.0, 3.0]), by_row=st.booleans())
 def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], gamma: float, by_row: bool) -> None:
     shapes, seed = bucket
@@ -64,47 +62,12 @@ def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], gamma: float, by_
             assert words[len(tensors_of(shapes)) :].tolist() == expected[len(tensors_of(shapes)) :].tolist()
 
 
-@examples(30)
-@given(
-    bucket=buckets(),
-    options=st.sampled_from(
-        [
-            {"scales": "row"},
-            {"share": 0.2, "gamma": 0.5},
-            {"of": "values", "gamma": 2.0, "scales": "row", "share": 0.5},
-            {"of": "values", "gamma": 0.5, "down": "rows"},
-            {"ratio": 1.0},
-        ]
-    ),
-)
-def test_the_law_for_layers_and_options(bucket: tuple[Shapes, int], options: dict[str, object]) -> None:
-    shapes, seed = bucket
-    gradients = [drawn(shapes, seed + worker) for worker in range(3)]
-
-    check_round(BirdPlus(**options), gradients, round_of(shapes, 3))  # type: ignore[arg-type]
-
-
 def chances_of(gradient: np.ndarray, codec: BirdPlus) -> np.ndarray:
     (group,) = groups_of(tensors_of(WIDE))
     return codec.probabilities(gradient, group, norms_of(gradient, group, "l1"))
 
 
-@pytest.mark.parametrize(
-    "codec", [BirdPlus(gamma=0.5), BirdPlus(gamma=2.0), BirdPlus(), BirdPlus(gamma=2.0, of="values")]
-)
-def test_the_expected_number_of_rows(codec: BirdPlus) -> None:
-    gradient = drawn(WIDE, 4)
-    chances = chances_of(gradient, codec)
-    counts = [
-        np.count_nonzero(folded(codec, [gradient], round_of(WIDE, step=step)).contributions[0][200:]) / 5
-        for step in range(400)
-    ]
-    deviation = math.sqrt((chances * (1 - chances)).sum() / 400)
-
-    assert abs(np.mean(counts) - chances.sum()) < 5 * deviation
-
-
-@examples(60)
+@examples(30)
 @given(seed=st.integers(0, 2**32), ratio=st.floats(0.01, 1.0))
 def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     """Inside what is possible: from the rows of the largest norm to all that are not zeros."""
@@ -124,23 +87,10 @@ def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float) -> None:
     shapes: Shapes = [(60, 9, 0)]
     gradient = uneven(shapes)
     norms = expected_norms(shapes, gradient)
-    found = row_norms(BirdPlus(gamma=gamma), gradient, shapes, 3000)  # type: ignore[arg-type]
+    found = row_norms(BirdPlus(gamma=gamma), gradient, shapes, 1500)  # type: ignore[arg-type]
 
     assert found.sum(axis=1).mean() / norms.sum() == pytest.approx(1, abs=0.02)
     assert farthest(found, norms) > 5  # single rows do not
-
-
-@pytest.mark.parametrize(
-    "codec", [BirdPlus(gamma=2.0, scales="row"), BirdPlus(gamma=0.5, scales="row", of="values")]
-)
-def test_with_scales_of_rows_every_row_keeps_its_norm(codec: BirdPlus) -> None:
-    """Up to what float16 rounds away."""
-    gradient = uneven(SMALL)
-    norms = expected_norms(SMALL, gradient)
-    found = row_norms(codec, gradient, SMALL, 4000)  # type: ignore[arg-type]
-    off = np.abs(found.mean(axis=0) - norms)
-
-    assert (off < 5 * found.std(axis=0) / math.sqrt(4000) + 2.0**-10.9 * norms).all()
 
 
 def test_how_values_are_corrected() -> None:

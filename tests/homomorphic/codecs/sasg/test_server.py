@@ -71,14 +71,6 @@ def test_buckets_are_apart() -> None:
     assert other.view(np.float32).tolist() == [0, 2]
 
 
-def test_a_running_sum_adds_differences() -> None:
-    server = server_of(share=0.1, aggregation="incremental")
-    server.merge([words_of([0, 2], [5, 7], np.int32), NOTHING], REQUEST)
-    answer = server.merge([NOTHING, words_of([0, 1], [-5, 3], np.int32)], REQUEST)
-
-    assert answer.view(np.int32).tolist() == [0, 3, 7]
-
-
 @pytest.mark.parametrize("aggregation", ["last", "incremental"])
 def test_a_union_has_the_elements_of_some_last_upload(aggregation: str) -> None:
     dtype = np.float32 if aggregation == "last" else np.int32

@@ -12,28 +12,24 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, EncodeError
-from netfold.homomorphic.codecs.dense.kinds import Uncompressed
 from netfold.homomorphic.codecs.sasg.lists import Sasg
 from netfold.homomorphic.codecs.sasg.summed import SasgSummed
 from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of
 from netfold.homomorphic.message import WORD_MAX
 from netfold.homomorphic.round import Tensor
 from netfold.testing import check_codec
-from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, TENSORS, Tiny, Training, cut, flat
+from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, TENSORS, Tiny, Training, flat
 from tests.reference.systems.sasg import sparse_sgd
 
 FC = [(512, 784), (512,), (10, 512), (10,)]
 SELDOM = {"staleness": 2, "alpha": 1e30}  # so that all skip in the third of the law's rounds
 VARIANTS = [
-    Sasg(**SELDOM),
     Sasg(share=0.3, down="union", **SELDOM),
     Sasg(share=1.0, **SELDOM),
     Sasg(share=0.3, aggregation="incremental", **SELDOM),
     Sasg(share=0.3, aggregation="incremental", down="union", staleness=1, alpha=0.0),
-    Sasg(share=1.0, aggregation="incremental", staleness=2, alpha=1e30),
     SasgSummed(staleness=2, alpha=1e30),
     SasgSummed(share=0.3, index="none", staleness=2, alpha=1e30),
-    SasgSummed(share=1.0, index="none", alpha=0.0),
 ]
 
 
@@ -79,11 +75,10 @@ def test_counts_are_rounded_down_to_at_least_one() -> None:
 @pytest.mark.parametrize("codec", VARIANTS, ids=repr)
 def test_the_law(codec: Codec) -> None:
     """With rounds in which workers skip, for all kinds of values; large ones are refused on a grid."""
-    check_codec(codec, cases=15)
+    check_codec(codec, cases=5)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1e-300])
-@pytest.mark.parametrize("rate", [0.01, 0.1])
+@pytest.mark.parametrize(("alpha", "rate"), [(0.0, 0.01), (1e-300, 0.1)])
 def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: float, rate: float) -> None:
     """10 workers; the rates are those of the mean, and those of a worker are 0.001 and 0.01."""
     workers, model = 10, Tiny()
@@ -97,26 +92,6 @@ def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: floa
         weights = [own - more for own, more in zip(weights, update, strict=True)]
         assert found.tobytes() == flat(weights).tobytes()
     assert run.upload_share == 1
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.25])
-def test_whole_uploads_by_all_are_sgd(rate: float) -> None:
-    """Σ γ g of the workers, in the order of ranks; where γ is a power of two, as γ Σ g bit for bit."""
-    workers, model, codec = 8, Tiny(), Sasg(share=1.0, alpha=0.0)
-    run = Training(codec, model, workers, rate).run(30)
-
-    weights = flat(model.start)
-    for step, found in enumerate(run.weights):
-        total = np.zeros(ELEMENTS, np.float32)
-        for rank in range(workers):
-            total += np.float32(rate / workers) * flat(model.gradient(cut(weights), step, rank))
-        weights = weights - total
-        assert found.tobytes() == weights.tobytes()
-    mean = Training(Uncompressed(), model, workers, rate).run(30)
-    are_equal = [
-        own.tobytes() == other.tobytes() for own, other in zip(run.weights, mean.weights, strict=True)
-    ]
-    assert all(are_equal) == (rate == 0.25)
 
 
 @pytest.mark.parametrize(

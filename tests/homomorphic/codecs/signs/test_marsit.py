@@ -22,7 +22,6 @@ from netfold.homomorphic.round import Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.codecs.signs.steps import RATE, stepped, team
-from tests.reference.systems.marsit import MarsitTwin
 
 # -- Kernels
 
@@ -69,7 +68,7 @@ def test_signs_of_sums_at_any_place_and_of_any_value() -> None:
         assert not words.view(np.uint8)[right.size :].any()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 11, 24, 31, 32, 64])
+@pytest.mark.parametrize("workers", [1, 3, 8, 31, 64])
 @pytest.mark.parametrize("size", [1e-3, 0.1, 7.7, 3e-44, 1e29])
 def test_a_step_is_exactly_the_workers_shares(workers: int, size: float) -> None:
     step, share = step_of(size, workers)
@@ -83,8 +82,8 @@ def test_a_step_is_exactly_the_workers_shares(workers: int, size: float) -> None
 # -- Rounds of signs
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 8])
-@pytest.mark.parametrize("elements", [1, 31, 33, 1000])
+@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize("elements", [1, 33, 1000])
 def test_a_round_of_signs(workers: int, elements: int) -> None:
     """One bit up for each element, ±u for all, what each owed less u stays; all workers decode the same."""
     random = np.random.default_rng(elements)
@@ -149,18 +148,14 @@ def test_signs_are_unbiased_and_a_biased_merge_is_found(options: dict[str, bool]
 
 LAW = [
     Marsit(every=3),
-    Marsit(every=2, eta_s=0.01),
     Marsit(every=0, eta_s=0.3, compensation=False),
-    Marsit(every=0),
     Marsit(every=2, values="exact", block_elements=64),
-    Marsit(every=2, values="block_exponent", block_elements=100),
-    Marsit(every=1),
 ]
 
 
 @pytest.mark.parametrize("codec", LAW, ids=repr)
 def test_the_law(codec: Marsit) -> None:
-    check_codec(codec, cases=8)
+    check_codec(codec, cases=4)
 
 
 # -- Rounds in full precision
@@ -315,25 +310,6 @@ def noisy(step: int, weights: np.ndarray, target: np.ndarray, workers: int) -> l
     return list((weights - target + 0.5 * noise).astype(np.float32))
 
 
-def quadratic_twin(workers: int, **control: bool) -> float:
-    """Largest distance of the twin's virtual iterate from uncompressed SGD, in 1,000 steps."""
-    target = np.random.default_rng(5).standard_normal(40)
-    model = MarsitTwin(np.zeros(40), workers, RATE, 0.02, every=100, seed=1, **control)
-    sgd, worst = np.zeros(40), 0.0
-    for step in range(1000):
-        gradients = np.array(noisy(step, model.x, target, workers), np.float64)
-        sgd -= RATE * gradients.mean(axis=0)
-        model.step(gradients)
-        worst = max(worst, float(np.abs(model.virtual - sgd).max()))
-    return worst
-
-
-def test_the_virtual_iterate_of_the_reference_is_uncompressed_sgd() -> None:
-    assert quadratic_twin(5) < 1e-12
-    assert quadratic_twin(5, flushes_residuals=False) > 1e-3  # the control
-    assert quadratic_twin(5, compensates=False) > 1e-3
-
-
 class Forgetful(MarsitEncoder):
     """The control: full precision does not include what is held back."""
 
@@ -353,11 +329,11 @@ class Forgetful(MarsitEncoder):
     ids=str,
 )
 def test_the_virtual_iterate_in_float32(codec: Marsit, kind: type[MarsitEncoder], is_kept: bool) -> None:
-    """x − η · mean c follows SGD on the same gradients to 1e-5 · max|x|, over 1,000 steps with flushes."""
+    """x − η · mean c follows SGD on the same gradients to 1e-5 · max|x|, over 300 steps with flushes."""
     workers, target = 5, np.random.default_rng(5).standard_normal(40)
     encoders = [kind(codec) for _ in range(workers)]
     weights, sgd, worst, largest = np.zeros(40, np.float32), np.zeros(40), 0.0, 0.0
-    for step in range(1000):
+    for step in range(300):
         gradients = noisy(step, weights, target, workers)
         result = stepped(encoders, gradients, step).results[0]
         rate = np.float32(1) if result.is_update else np.float32(RATE / workers)

@@ -19,8 +19,7 @@ from tests.homomorphic.gradients import bound_of, folded, labels, sparse
 from tests.homomorphic.played import encoders_of, play
 
 
-@pytest.mark.parametrize("pattern", ["iid", "rows", "columns"])
-@pytest.mark.parametrize("density", [0.001, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize(("density", "pattern"), [(0.001, "iid"), (0.1, "rows"), (0.5, "columns")])
 def test_a_million_elements_of_any_pattern(density: float, pattern: str) -> None:
     gradients = sparse(1_000_000, density, 2, pattern)
     result = folded(Lossless(), gradients)
@@ -29,26 +28,6 @@ def test_a_million_elements_of_any_pattern(density: float, pattern: str) -> None
     assert folded(FixedPoint(4096), gradients).decoded[0].tobytes() == result.decoded[0].tobytes()
     overhead = result.announced_bytes(0) - 125_000 - 4 * union / 0.77
     assert overhead <= 4 * 245 + 4 * 34 * len(result.messages) * (1 + union // sketch.TILE_MEMBERS)
-
-
-def test_where_members_crowd_some_tiles_go_dense_and_some_are_empty() -> None:
-    gradient = np.zeros(1_000_000, np.float32)
-    gradient[:400_000] = 1
-    gradient[700_000::100] = 2
-    result = folded(Lossless(), [gradient, gradient])
-
-    assert (2 * gradient).tolist() == result.decoded[0].tolist()
-    sketched, whole = result.messages[1][0]
-    assert (sketched.label, whole.label) == ("values", "dense tiles")
-    assert 400_000 < sketched.words.size + whole.words.size < 450_000
-
-
-def test_an_all_zero_gradient_sends_its_index_only() -> None:
-    result = folded(Lossless(), [np.full(10_000, -0.0, np.float32)] * 3)
-
-    assert labels(result) == ["index", "exponents"]
-    assert not result.decoded[0].any()
-    assert not np.signbit(result.decoded[0]).any()
 
 
 def test_hashes_change_with_every_round() -> None:
@@ -78,7 +57,7 @@ def test_tables_that_are_too_small_fail_and_are_redone_exactly(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("members_max", [0, 400, 800])
+@pytest.mark.parametrize("members_max", [0, 800])
 def test_fast_and_general_kernels_make_the_same_messages(
     monkeypatch: pytest.MonkeyPatch, setting: str, members_max: int
 ) -> None:
@@ -121,7 +100,7 @@ def test_a_table_of_more_members_than_fast_kernels_number_goes_the_general_way(
 
 
 @pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("fault", [7.0, -1e-2, 1e30, np.inf, np.nan])
+@pytest.mark.parametrize("fault", [-1e-2, 1e30, np.nan])
 def test_a_damaged_float_counter_shows_too(setting: str, fault: float) -> None:
     gradients = sparse(20_000, 0.05, 3)
     codec = Lossless(setting, values="float32")

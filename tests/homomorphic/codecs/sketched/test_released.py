@@ -62,7 +62,7 @@ def added(parts: list[list[np.float32]]) -> list[np.float32]:
     return total
 
 
-@examples(25)
+@examples(8)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     sample: list[Gradient], ratio: float
@@ -95,7 +95,7 @@ def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     assert added([one[tail:] for one in sample]) == result.decoded[tail:].tolist()
 
 
-@examples(25)
+@examples(8)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_integers_are_added_peeled_and_estimated_to_the_bit(sample: list[Gradient], ratio: float) -> None:
     workers, elements = len(sample), sample[0].size
@@ -145,7 +145,7 @@ def assert_estimates_are_reported(result: Played, expected: integers.Peeled, mem
     assert sorted(expected.estimates) == notes[0].elements.tolist()
 
 
-@examples(20)
+@examples(8)
 @given(sample=gradients())
 def test_the_index_is_counted_in_cells_of_four_bits(sample: list[Gradient]) -> None:
     result = played(published(), sample)
@@ -155,7 +155,7 @@ def test_the_index_is_counted_in_cells_of_four_bits(sample: list[Gradient]) -> N
     assert [plain.cells(one.tolist()) for one in sample] == [one.words.tolist() for one in messages]
 
 
-@examples(20)
+@examples(8)
 @given(sample=gradients())
 def test_or_in_cells_of_one_bit(sample: list[Gradient]) -> None:
     wide, narrow = played(published(), sample), played(published(index_bits=1), sample)
@@ -188,8 +188,8 @@ def test_sixteen_workers_would_overflow_them() -> None:
     assert played(published(index_bits=1, ratio=1), gradients).decoded.size == LANES
 
 
-@pytest.mark.parametrize("elements", [1, 1023, 1024, 10_239, 10_240, 12_000])
-@pytest.mark.parametrize("ratio", [None, 1.0, 2.5])
+@pytest.mark.parametrize("elements", [1, 1023, 1024, 12_000])
+@pytest.mark.parametrize("ratio", [None, 2.5])
 @pytest.mark.parametrize("index_bits", [None, 1])
 @pytest.mark.parametrize("values", [None, "block_exponent"])
 def test_bytes_do_not_depend_on_the_density(
@@ -236,10 +236,6 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
             "index is 'bloom': setting published can only be 'flat'; remove it, or use setting repaired",
         ),
         (
-            {"index": "two_level"},
-            "index is 'two_level': setting published can only be 'flat'; remove it, or use setting repaired",
-        ),
-        (
             {"values": "exact"},
             "values is 'exact': setting published has counters of one word; use float32 or block_exponent, "
             "or setting repaired",
@@ -247,10 +243,6 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
         (
             {"ratio": 0.5},
             "ratio is 0.5: elements per counter must be 1 or more, 10 is usual",
-        ),
-        (
-            {"ratio": float("inf")},
-            "ratio is inf: elements per counter must be 1 or more, 10 is usual",
         ),
         (
             {"ratio": float("nan")},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.codecs.sparse.topk import TopK, TopKEncoder, count_of
+from netfold.homomorphic.codecs.sparse.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.round import Round, Tensor
@@ -72,14 +72,6 @@ def test_every_tensor_sends_its_share() -> None:
 
     assert sent(TopK(0.5)) == [0, 1, 5, 6]  # two of four, two of three
     assert sent(TopK(0.5, of="bucket")) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("share", "elements", "count"),
-    [(0.01, 0, 0), (0.01, 1, 1), (0.01, 100, 1), (0.01, 101, 2), (1.0, 7, 7), (0.5, 3, 2)],
-)
-def test_at_least_one_of_any(share: float, elements: int, count: int) -> None:
-    assert count_of(share, elements) == count
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.0001, math.nan, math.inf])
