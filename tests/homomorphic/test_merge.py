@@ -88,11 +88,6 @@ def test_combine_changes_neither_side() -> None:
             "add merges equal lengths, found 2 and 3 words",
         ),
         (
-            Merge.OR,
-            [np.zeros(2, np.int32)],
-            "or merges 1-D arrays of uint32, found int32 of shape (2,)",
-        ),
-        (
             Merge.TABLE_ADD,
             [np.zeros((2, 1), np.float32)],
             "table_add merges 1-D arrays of uint32 or int32, found float32 of shape (2, 1)",

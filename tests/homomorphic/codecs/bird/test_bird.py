@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import DecodeError, EncodeError, Request
+from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Request
 from netfold.homomorphic.codecs.bird.gathered import RowsEncoder, RowsServer
+from netfold.homomorphic.codecs.bird.plus import BirdPlus
 from netfold.homomorphic.codecs.bird.published import Bird
 from netfold.homomorphic.codecs.bird.rows import Group, Rider, groups_of
+from netfold.homomorphic.codecs.bird.shared import BirdShared
 from netfold.homomorphic.message import Merged
 from netfold.homomorphic.round import Round, Tensor
+from netfold.testing import check_round
 from tests.examples import examples
 from tests.homomorphic.codecs.bird.layers import (
     SMALL,
@@ -63,6 +66,31 @@ def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], share: float, nor
         assert found.contributions[rank] == pytest.approx(own, rel=2e-7)
         total += own
     assert found.decoded[0] == pytest.approx(total, rel=1e-6, abs=1e-6 * np.abs(total).max())
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Bird(0.1),
+        Bird(1.0, down="rows"),
+        BirdPlus(of="values", gamma=2.0, scales="row", share=0.5),
+        BirdPlus(ratio=1.0, down="rows"),
+        BirdShared(0.3, 4),
+        BirdShared(0.3, 16),
+    ],
+    ids=repr,
+)
+@examples(8)
+@given(bucket=buckets(), workers=st.integers(1, 7))
+def test_the_law_for_layers(codec: Codec, bucket: tuple[Shapes, int], workers: int) -> None:
+    shapes, seed = bucket
+    gradients = [drawn(shapes, seed + worker) for worker in range(workers)]
+
+    found = check_round(codec, gradients, round_of(shapes, workers))
+
+    if isinstance(codec, BirdShared):
+        together = np.sum([one.astype(np.float64) for one in found.contributions], axis=0)
+        assert found.decoded[0].tolist() == together.astype(np.float32).tolist()
 
 
 DRAWS = 1500

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -16,12 +17,27 @@ from netfold.homomorphic.codec import EncodeError, Exchange, Promise
 from netfold.homomorphic.codecs.dense.kinds import Dense, Uncompressed
 from netfold.homomorphic.codecs.signs.bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.codecs.signs.marsit import Marsit, MarsitEncoder, step_of
-from netfold.homomorphic.fold import fold
+from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.round import Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
-from tests.homomorphic.codecs.signs.steps import RATE, stepped, team
+
+RATE = 0.01
+
+
+def team(codec: Marsit, workers: int) -> list[MarsitEncoder]:
+    return [MarsitEncoder(codec) for _ in range(workers)]
+
+
+def stepped(
+    encoders: Sequence[MarsitEncoder], gradients: list[Gradient], step: int, rate: float = RATE
+) -> Folded:
+    """One step of a training with one bucket."""
+    for encoder in encoders:
+        encoder.begin(Step(step, rate))
+    return fold(encoders, gradients, Round(step, 0, len(encoders), seed=3))
+
 
 # -- Kernels
 

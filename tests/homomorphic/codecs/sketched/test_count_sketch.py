@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder
+from netfold.homomorphic.codec import DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
-from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout, Selected
+from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout
 from netfold.homomorphic.codecs.sketched.count_sketch.momentum import MomentumEncoder
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
@@ -113,7 +113,6 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
         ({"ratio": 0.0}, "ratio is 0.0: must be above 0 and at most 1"),
         ({"rows": 2}, "rows is 2: must be an odd number"),
         ({"ratio": math.nan}, "ratio is nan"),
-        ({"share": 0.0}, "share is 0.0"),
         ({"candidates": -1}, "candidates is -1: must be at least 1"),
         ({"momentum": 1.0}, "momentum is 1.0: must be at least 0 and below 1"),
         ({"block_elements": 0}, "block_elements is 0: a block needs at least 1 word"),
@@ -132,7 +131,6 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], text: str) ->
         ({"rows": 3}, 10_001, Layout(3, 334, 404, 101)),
         ({"candidates": 0}, 10_000, Layout(5, 200, 0, 100)),
         ({"ratio": 1.0}, 10_000, Layout(0, 0, 10_000, 100)),  # as large as the bucket: sent whole
-        ({"ratio": 0.95, "candidates": 5}, 10_000, Layout(0, 0, 10_000, 100)),
         ({"ratio": 0.95, "candidates": 4}, 10_000, Layout(5, 1900, 400, 100)),
         ({}, 8, Layout(5, 1, 4, 1)._replace(rows=0, columns=0, candidates=8)),
         ({}, 10, Layout(5, 1, 4, 1)),
@@ -256,12 +254,4 @@ def test_what_it_declares() -> None:
     assert CountSketch().carried_by(Carrier(unit_elements=64)).block_elements == 64
     assert CountSketch(block_elements=32).carried_by(Carrier()).block_elements == 32
     assert CountSketch(values="float32").carried_by(Carrier()).block_elements is None
-    remembered = [
-        CountSketch(feedback=kept, momentum=momentum).state_bytes
-        for kept in (False, True)
-        for momentum in (0.0, 0.9)
-    ]
-    assert remembered == [0, 4, 4, 8]
-    assert CountSketch(ratio=1.0).bits_per_element(4).up == 32 + 8 / 256
-    assert CountSketch.origin.status == "reconstructed"
-    assert issubclass(Selected, Decoded)
+    assert [CountSketch(momentum=momentum).state_bytes for momentum in (0.0, 0.9)] == [4, 8]
