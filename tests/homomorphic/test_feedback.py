@@ -85,21 +85,6 @@ def test_buckets_have_residuals_of_their_own() -> None:
     assert [None if one is None else one.tolist() for one in residuals] == [[0, 1], [0, 2]]
 
 
-def test_a_resumed_worker_owes_the_same() -> None:
-    gradients = [[np.array([1, 2, 3], np.float32)], [np.array([4, 5, 6], np.float32)]]
-    whole, first, resumed = (FeedbackEncoder(EveryThird()) for _ in range(3))
-    expected = rounds([whole], gradients)[1]
-    rounds([first], gradients[:1])
-    state = first.state()
-    resumed.restore(state)
-    rounds([first], gradients[:1], first=1)  # the state is a copy
-
-    found = rounds([resumed], gradients[1:], first=1)[0]
-
-    assert found.contributions[0].tolist() == expected.contributions[0].tolist() == [0, 7, 0]
-    assert {name: array.tolist() for name, array in state.items()} == {"residual/0": [0, 2, 3]}
-
-
 def test_a_bucket_that_changes_its_length_is_refused() -> None:
     encoder = FeedbackEncoder(EveryThird())
     fold([encoder], [np.zeros(3, np.float32)], Round(0, 4, 1, 1))

@@ -50,7 +50,6 @@ class Twin(Codec):
             "": Floats,
             "zero": lambda: Changed(lambda decoded, gradient: replace(decoded, total=0 * decoded.total)),
             "unrelated": Unrelated,
-            "silent": lambda: Changed(nothing),
             "leak": lambda: Leaking(Half()),
             "honest": lambda: FeedbackEncoder(Half()),
             "twice": lambda: Twice(Half()),
@@ -97,10 +96,6 @@ class Unrelated(Encoder):
         yield (Message(gradient, Merge.FLOAT_ADD, "values"),)
         constant = np.full(gradient.size, 0.5, np.float32)
         return Decoded(constant * np.float32(round.workers), constant)
-
-
-def nothing(decoded: Decoded, gradient: Gradient) -> Decoded:
-    return Decoded(np.zeros_like(gradient), np.zeros_like(gradient))
 
 
 class Half(Encoder):
@@ -196,7 +191,6 @@ def test_honest_twins_pass(right: str) -> None:
     [
         ("zero", r"totals have nothing to do with the contributions in 24 rounds: .*; decode the merged"),
         ("unrelated", r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec"),
-        ("silent", r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec"),
         ("twice", r"contribution \+ residual is not gradient \+ residual before"),
         ("unsaved", r"worker 0, resumed before round 1"),
         ("leak", r"worker 0 holds something back unsaid: in round 1 .*; return what it holds back in `resid"),

@@ -69,15 +69,6 @@ def test_codes_are_lifted_through_the_table_lowest_bits_first() -> None:
     assert np.int32 == lanes.dtype
 
 
-def test_combine_changes_neither_side() -> None:
-    left, right = Merged(np.array([1, 2], np.int32), 2), Merged(np.array([3, -4], np.int32), 3)
-
-    merged = combine(Merge.ADD, left, right)
-
-    assert merged.words.tolist() == [4, -2]
-    assert (merged.workers, left.words.tolist(), right.words.tolist()) == (5, [1, 2], [3, -4])
-
-
 @pytest.mark.parametrize(
     ("merge", "parts", "text"),
     [

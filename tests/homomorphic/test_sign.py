@@ -49,21 +49,6 @@ def test_unanimous_bits_are_certain_and_one_worker_is_the_identity() -> None:
     assert words.tolist() == merge_all(Merge.SIGN, [words], key=1).tolist()
 
 
-def test_the_same_key_gives_the_same_bits_and_another_key_others() -> None:
-    parts = [np.full(8, 2**32 - 1, np.uint32), np.zeros(8, np.uint32)]
-    once, again, other = (merge_all(Merge.SIGN, parts, key).tolist() for key in (1, 1, 2))
-
-    assert once == again != other
-
-
-def test_an_empty_accumulator_takes_the_words() -> None:
-    assert keep_threshold(0, 1) == 0
-    words = np.array([7], np.uint32)
-    merged = combine(Merge.SIGN, Merged(np.array([2**32 - 1], np.uint32), 0), Merged(words, 1))
-
-    assert merged.words.tolist() == [7]
-
-
 def test_a_merge_needs_someone_to_arrive() -> None:
     text = "sign merge of 3 and 0 workers: accumulated must be 0 or more, arriving at least 1"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
@@ -105,14 +90,6 @@ def unfair(keep: Weights, all_trees: Iterator[tuple[object, int]], allowed: Frac
             for bits in [*draws, *first, [0] * workers, [1] * workers]
         )
     return wrong
-
-
-def test_the_published_bits_are_the_general_weights() -> None:
-    """In a chain, w is "the output where they differ": r = 1 and l = 0, or the reverse."""
-    for worker in range(2, 33):
-        keep = twin.by_weight(worker - 1, 1)
-        assert twin.drawn_is_one(0, worker) == keep
-        assert 1 - twin.drawn_is_one(1, worker) == keep
 
 
 def test_the_kernel_s_probabilities_are_within_their_rounding() -> None:

@@ -204,16 +204,6 @@ def test_what_a_sum_hides_is_known(
     assert round_ps(announced_cost(results[2]), network) <= 1.05 * min(times_ps)
 
 
-def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
-    """All elements cancel, dense round after dense round; then there are few, and they do not."""
-    gradients = [cancelling(1.0, step) for step in range(3)]
-    gradients += [[drawn(0.01, 9 * step + rank) for rank in range(4)] for step in range(3, 6)]
-
-    _, notes = rounds(Auto().carried_by(RING), gradients)
-
-    assert chosen(notes) == [Choice.PACKED, *[Choice.DENSE] * 3, *[Choice.PACKED] * 2]
-
-
 def test_rounds_are_forgotten_after_eight_steps() -> None:
     """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
     encoder, reported = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()

@@ -3,69 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
-from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.message import Gradient
 from tests.examples import examples
-from tests.homomorphic.gradients import Sample, bound_of, folded, samples
-from tests.homomorphic.index.indexes import sparse
+from tests.homomorphic.codecs.test_bit_exact import CONCURRENT, STAGED
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples, sparse
 
 VALUES = ["block_exponent", "float32", "exact"]
 INDEXES = ["flat", "two_level", "bloom"]
 BLOCK_ELEMENTS = 256
 
-Make = Callable[[str], Codec]  # of the values
 
-ENCODINGS: dict[str, Make] = {
-    **{
-        f"packed {index}": lambda values, index=index: Packed(values, index, BLOCK_ELEMENTS)
-        for index in INDEXES
-    },
-    **{
-        f"{setting} {schedule} {index}": lambda values, options=(setting, schedule), index=index: Lossless(
-            *options, values, index, block_elements=BLOCK_ELEMENTS
-        )
-        for setting, schedule, index in [
-            ("repaired", "staged", "flat"),
-            ("repaired", "staged", "two_level"),
-            ("repaired", "concurrent", "bloom"),
-            ("rotated", "staged", "bloom"),
-            ("rotated", "concurrent", "two_level"),
-        ]
-    },
-    "block_sparse bitmap": lambda values: BlockSparse(values, "bitmap", block_elements=BLOCK_ELEMENTS),
-    "block_sparse lookahead": lambda values: BlockSparse(values, columns=3, block_elements=BLOCK_ELEMENTS),
-}
 DENSE: dict[str, Codec] = {
     "block_exponent": FixedPoint(BLOCK_ELEMENTS),
     "float32": Uncompressed(),
     "exact": DenseExact(BLOCK_ELEMENTS),
 }
 SAMPLE = sparse(6000, 0.02, 3)  # enough for every message there is: filters, tables, blocks
-every_encoding = pytest.mark.parametrize("name", ENCODINGS)
+ENCODINGS = [
+    *((kind, options) for kind, options in STAGED if kind != "dense"),
+    *(("lossless", {"schedule": "concurrent", **options}) for options in CONCURRENT),
+]
+every_encoding = pytest.mark.parametrize(
+    ("kind", "options"), ENCODINGS, ids=[" ".join(map(str, (kind, *o.values()))) for kind, o in ENCODINGS]
+)
 every_value = pytest.mark.parametrize("values", VALUES)
 
 
 @every_encoding
 @examples(5)
 @given(sample=samples())
-def test_float_sums_are_those_of_dense_words(name: str, sample: Sample) -> None:
+def test_float_sums_are_those_of_dense_words(kind: str, options: dict[str, Any], sample: Sample) -> None:
     """Within the bound in a sketch, else to the bit; but dense words keep −0.0, which is no member."""
-    codec = ENCODINGS[name]("float32")
+    codec = codec_kinds()[kind](values="float32", **options)
     dense = folded(Uncompressed(), sample.gradients, sample.order).decoded[0]
 
     decoded = folded(codec, sample.gradients, sample.order).decoded[0]
 
-    if name.startswith(("repaired", "rotated")):
+    if kind == "lossless":
         total = np.sum(sample.gradients, axis=0, dtype=np.float64)
         assert (np.abs(decoded - total) <= bound_of(codec, sample.gradients)).all()
     else:
@@ -74,8 +59,10 @@ def test_float_sums_are_those_of_dense_words(name: str, sample: Sample) -> None:
 
 @every_encoding
 @every_value
-def test_it_names_its_merges_and_whether_their_order_shows(name: str, values: str) -> None:
-    codec = ENCODINGS[name](values)
+def test_it_names_its_merges_and_whether_their_order_shows(
+    kind: str, options: dict[str, Any], values: str
+) -> None:
+    codec = codec_kinds()[kind](values=values, **options)
     drawn = np.random.default_rng(0).standard_normal((3, 6000), np.float32)
     gradients = list(np.where(SAMPLE[0] != 0, drawn, np.float32(0)))
 
@@ -141,18 +128,6 @@ def test_a_filter_costs_zeros_of_the_few_elements_it_names_too_much(values: str)
     assert of_filter.size_bytes < flat.messages[0][0][0].size_bytes / 2
     assert union < bloom.messages[-1][0][-1].words.size < 1.1 * union
     assert flat.decoded[0].tobytes() == bloom.decoded[0].tobytes()
-
-
-@every_value
-def test_bytes_of_dense_words(values: str) -> None:
-    gradients = sparse(6000, 0.3, 3)
-    expected = {
-        "block_exponent": 4 * 6000 + 4 * 24,  # `stage` sends exponents in words
-        "float32": 4 * 6000,
-        "exact": value_bytes("exact", gradients, np.ones(6000, np.bool_)),
-    }
-
-    assert expected[values] == folded(DENSE[values], gradients).announced_bytes(0)
 
 
 @every_value

@@ -12,21 +12,6 @@ from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Members
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.round import Round
-from netfold.testing import support, values
-
-
-def sparse(
-    elements: int, density: float, workers: int, pattern: str = "iid", seed: int = 1
-) -> list[Gradient]:
-    random = np.random.default_rng([seed, workers])
-    return [
-        np.where(
-            support(pattern, elements, density, random=random),
-            values("normal", elements, random),
-            np.float32(0),
-        )
-        for _ in range(workers)
-    ]
 
 
 def index_of(wanted: np.ndarray) -> np.ndarray:

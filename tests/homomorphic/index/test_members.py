@@ -10,6 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.index import members
+from netfold.homomorphic.index.bits import (
+    count_members,
+    first_missing,
+    gather_words,
+    scatter_words,
+    write_index,
+)
 from netfold.homomorphic.index.members import (
     decode,
     encode,
@@ -22,15 +29,14 @@ from netfold.homomorphic.index.members import (
     word_layout,
 )
 from netfold.homomorphic.kernels.threads import VARIABLE
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format
+from netfold.homomorphic.numbers.formats import Agreed, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.testing import values
-from tests.homomorphic.gradients import bound_of
+from netfold.testing import support, values
+from tests.homomorphic.gradients import agreed, bound_of
 from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs as plain
 from tests.reference.codecs import digits
@@ -80,16 +86,6 @@ def _by_block(elements: int, random: np.random.Generator) -> Gradient:
     """Blocks of 64 that need one digit, and some that need many."""
     exponents = np.repeat(random.integers(-30, 30, -(-elements // 64)), 64)[:elements]
     return np.ldexp(random.integers(-4, 5, elements), exponents).astype(np.float32)
-
-
-def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
-    round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
-    merged = [
-        Merged(merge_all(Merge.MAX, [one.words for one in part]), len(gradients))
-        for part in zip(*sent, strict=True)
-    ]
-    return form.agree(gradients[0].size, sent[0], merged, round)
 
 
 def guarded(size: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:
@@ -212,3 +208,61 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     assert note.text == "3 sums are beyond the range of float32 and became infinite"
     assert decoded[[5, 70, 130]].tolist() == [np.inf, -np.inf, np.inf]
     assert (np.delete(decoded, [5, 70, 130]) == 2).all()
+
+
+# Kernels over indexes against plain loops, at every density and on every edge of a word.
+
+
+@st.composite
+def sparse_values(draw: st.DrawFn) -> list[float]:
+    elements = draw(st.one_of(st.integers(1, 300), st.sampled_from([63, 64, 65, 127, 128, 129, 4096, 4097])))
+    density = draw(st.sampled_from([0.0, 0.01, 0.05, 0.3, 0.7, 0.99, 1.0]))
+    pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    chosen = support(pattern, elements, density, random=random)
+    return (random.integers(-3, 4, elements) * chosen).tolist()
+
+
+UNTOUCHED = 77  # in front of and behind what a kernel may write
+
+
+def wide_index(wanted: list[bool]) -> np.ndarray:
+    return np.array(plain.index_words(wanted, 64), np.uint64)
+
+
+@given(values=sparse_values())
+def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
+    narrow = np.empty(-(-len(values) // 32), np.uint32)
+    write_index(np.array(values, np.float32), narrow)
+
+    assert plain.index_words(values, 32) == narrow.tolist()
+    assert np.count_nonzero(values) == count_members(wide_index([value != 0 for value in values]))
+
+
+@given(words=st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=200))
+def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -> None:
+    whole = np.array(words, np.uint64)
+    narrow = np.empty(-(-whole.size // 32), np.uint32)
+    write_index(whole, narrow)
+    chosen = wide_index([word != 0 for word in words])
+    gathered = np.full(sum(word != 0 for word in words) + 2, UNTOUCHED, np.uint64)
+    back = np.full_like(whole, UNTOUCHED)
+
+    gather_words(chosen, whole, gathered[1:-1])
+    scatter_words(chosen, gathered[1:-1], back)
+
+    assert plain.index_words(words, 32) == narrow.tolist()
+    assert [UNTOUCHED, *(word for word in words if word), UNTOUCHED] == gathered.tolist()
+    assert [word or UNTOUCHED for word in words] == back.tolist()
+    assert sum(word.bit_count() for word in words) == count_members(whole)
+
+
+@given(
+    part=st.lists(st.integers(0, 3), max_size=50),
+    whole=st.lists(st.integers(0, 3), min_size=50, max_size=50),
+)
+def test_the_first_word_with_a_bit_too_many(part: list[int], whole: list[int]) -> None:
+    missing = first_missing(np.array(part, np.uint32), np.array(whole[: len(part)], np.uint32))
+
+    contradictions = [w for w, word in enumerate(part) if word & ~whole[w]]
+    assert min(contradictions, default=len(part)) == missing

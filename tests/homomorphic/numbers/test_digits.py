@@ -17,6 +17,7 @@ from netfold.homomorphic.numbers.exact import AgreedRanges, Exact
 from netfold.homomorphic.numbers.formats import word_starts
 from netfold.homomorphic.round import Round
 from tests.examples import examples
+from tests.homomorphic.gradients import agreed, starts_of
 from tests.reference.codecs import digits as reference
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -35,13 +36,6 @@ numbers = st.sampled_from(
 )
 
 
-def agreed(form: Exact, gradients: list[Gradient]) -> AgreedRanges:
-    round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
-    words = np.max([one[0].words for one in sent], axis=0)
-    return form.agree(gradients[0].size, sent[0], [Merged(words, len(gradients))], round)
-
-
 def summed(
     agreement: AgreedRanges, gradients: list[Gradient], starts: np.ndarray, group_blocks: int
 ) -> tuple[Gradient, int]:
@@ -54,10 +48,6 @@ def summed(
     assert total.size == 0 or np.abs(total).max() < 2**31
     decoded = np.full(gradients[0].size, np.nan, np.float32)
     return decoded, agreement.decode(total.astype(np.int32), starts, group_blocks, decoded)
-
-
-def starts_of(elements: int, block_elements: int) -> np.ndarray:
-    return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)
 
 
 def expected(gradients: list[Gradient]) -> list[float]:
@@ -86,18 +76,6 @@ def test_sums_are_the_nearest_float32_to_the_true_ones(data: st.DataObject, work
 
     assert same(decoded, expected(gradients))
     assert int(np.isinf(decoded).sum()) == infinite
-
-
-@pytest.mark.parametrize(("low", "digits"), [(-55, 2), (-80, 3), (-149, 6)])
-def test_what_decides_a_tie_may_be_far_below_float64(low: int, digits: int) -> None:
-    """Three workers: a float, half a step of it, and something tiny that float64 loses beside the two."""
-    signs = [(a, b) for a in (1, -1) for b in (1, -1)]
-    rows = [(base, a * 2.0**-24, b * 2.0**low) for base in (1, 1 + 2.0**-23, -1) for a, b in signs]
-    gradients = [np.array(one, np.float32) for one in zip(*rows, strict=True)]
-    agreement = agreed(Exact(16), gradients)
-
-    assert [digits] == agreement.digits.tolist()
-    assert same(summed(agreement, gradients, starts_of(12, 16), 1)[0], expected(gradients))
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8, 64])

@@ -9,32 +9,17 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import FloatAddBound
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
 from netfold.homomorphic.round import Round
-from tests.homomorphic.gradients import Sample, bound_of, samples
+from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs.quantise import quantise, scale_of
 
 NAMES = ["block_exponent", "float32", "exact"]
 INTEGERS = ["block_exponent", "exact"]
-
-
-def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
-    """As every worker works it out, which must be the same."""
-    round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
-    merged = [
-        Merged(merge_all(Merge.MAX, [one.words for one in part]), len(gradients))
-        for part in zip(*sent, strict=True)
-    ]
-    return form.agree(gradients[0].size, sent[-1], merged, round)
-
-
-def starts_of(elements: int, block_elements: int) -> np.ndarray:
-    return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)
 
 
 def summed(
@@ -172,12 +157,3 @@ def test_range_forecasts_contain_earlier_ranges_with_room() -> None:
     assert not actual.covers(forecast).any()
     empty = agreed(form, [np.zeros(128, np.float32)] * 8)
     assert form.forecast([empty]).digits.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(("workers", "bits"), [(1, 31), (2, 30), (3, 29), (4, 29), (1000, 21)])
-def test_range_forecasts_keep_the_digits_of_their_workers(workers: int, bits: int) -> None:
-    form = number_format("exact", 64)
-    forecast = form.forecast([agreed(form, [np.full(64, 3e38, np.float32)] * workers)])
-
-    assert (forecast.ranges.digit_bits, forecast.ranges.sum_bits) == (bits, 31 - bits)
-    assert forecast.ranges.tops.tolist() == [128]

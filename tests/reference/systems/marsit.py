@@ -18,11 +18,6 @@ Tree = "int | tuple[Tree, Tree]"
 Weights = Callable[[int, int], Fraction]  # how often the received bit of a, not the local one of b, survives
 
 
-def drawn_is_one(local: int, worker: int) -> Fraction:
-    """The probability of w = 1 at the m-th worker of a chain, by its own bit."""
-    return Fraction(1, worker) if local else Fraction(worker - 1, worker)
-
-
 def by_weight(received: int, local: int) -> Fraction:
     """a / (a + b)."""
     return Fraction(received, received + local)

@@ -82,12 +82,12 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     assert chances_of(gradient, BirdPlus(ratio=ratio)).sum() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float) -> None:
+@pytest.mark.parametrize(("gamma", "share"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.2)])
+def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float, share: float) -> None:
     shapes: Shapes = [(60, 9, 0)]
     gradient = uneven(shapes)
     norms = expected_norms(shapes, gradient)
-    found = row_norms(BirdPlus(gamma=gamma), gradient, shapes, 1500)  # type: ignore[arg-type]
+    found = row_norms(BirdPlus(gamma=gamma, share=share), gradient, shapes, 1500)  # type: ignore[arg-type]
 
     assert found.sum(axis=1).mean() / norms.sum() == pytest.approx(1, abs=0.02)
     assert farthest(found, norms) > 5  # single rows do not

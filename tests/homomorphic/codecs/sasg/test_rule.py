@@ -47,24 +47,6 @@ def test_workers_decide_and_train_as_published(codec: Sasg, rate: float, workers
     assert_as_published(run, codec, rate, workers)
 
 
-@pytest.mark.parametrize("mistake", ["batches_are_fresh", "keeps_previous"])
-def test_other_gradients_to_compare_with_are_found(mistake: str) -> None:
-    """Controls: another batch, whose noise alone forces uploads; or the weights of the step before."""
-    codec, steps = Sasg(share=0.1), 60
-    right = Training(codec, Tiny(), WORKERS, RATE).run(steps)
-    wrong = Training(codec, Tiny(), WORKERS, RATE, **{mistake: True}).run(steps)
-
-    if mistake == "batches_are_fresh":
-        assert wrong.upload_share > 0.8 > 0.4 > right.upload_share
-    else:
-        assert wrong.upload_share < right.upload_share
-    with pytest.raises(AssertionError):
-        assert_as_published(wrong, codec, RATE, WORKERS)
-    settings = Settings(GAMMA, 1 / GAMMA, h=0.1, **{mistake.replace("keeps", "compares"): True})
-    twin = train(Tiny().gradient, Tiny().start, settings, steps)
-    assert twin.uploads == wrong.uploads
-
-
 def test_without_changes_that_count_uploads_are_as_rare_as_staleness_allows() -> None:
     """10 of the warm start, and then one in 11 steps: 145 in 1,500, 9.67 %."""
     run = Training(Sasg(share=0.1, alpha=NEVER), Tiny(), 2, RATE).run(60)

@@ -15,6 +15,7 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.round import Round
 from tests.examples import nightly
+from tests.reference.systems.count_sketch import MASK, mixed, splitmix
 
 ELEMENTS = 1000
 
@@ -27,18 +28,8 @@ def once(codec: Codec, gradients: list[Gradient], step: int = 0, seed: int = 1) 
 
 def chosen_plain(elements: int, count: int, seed: int, step: int, bucket: int) -> list[int]:
     """The elements with the smallest hashes; splitmix64 in plain Python."""
-    mask = 2**64 - 1
-
-    def splitmix64(x: int) -> int:
-        z = (x + 0x9E3779B97F4A7C15) & mask
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        return z ^ (z >> 31)
-
-    key = splitmix64(seed)
-    for value in (purposes.RANDOM_K, step, bucket):
-        key = splitmix64(key ^ value)
-    return sorted(sorted(range(elements), key=lambda i: splitmix64((key + i) & mask))[:count])
+    key = mixed(seed, purposes.RANDOM_K, step, bucket)
+    return sorted(sorted(range(elements), key=lambda i: splitmix((key + i) & MASK))[:count])
 
 
 @pytest.mark.parametrize(("share", "elements"), [(0.01, 1000), (0.3, 77), (1.0, 65), (0.5, 1)])
