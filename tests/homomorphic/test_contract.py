@@ -154,32 +154,31 @@ def test_merges_that_are_not_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "found"),
+    ("sent", "returned", "found"),
     [
-        (None, "the exchange yields nothing, must be a tuple of messages"),
-        ([integers()], "the exchange yields a value of type list, must be a tuple of messages"),
-        ((GRADIENT,), "the exchange yields a tuple with float32 of shape (6,), must be messages alone"),
-    ],
-)
-def test_what_is_no_tuple_of_messages(sent: Any, found: str) -> None:
-    with pytest.raises(ContractError, match=f"^{re.escape(found)}$"):
-        run(sent)
-
-
-@pytest.mark.parametrize(
-    ("returned", "found"),
-    [
-        (GRADIENT, "the exchange returns float32 of shape (6,), must be Decoded(total, contribution)"),
-        (Decoded(GRADIENT[1:], GRADIENT), "decodes float32 of shape (5,), must be float32 of shape (6,)"),
+        (None, None, "the exchange yields nothing, must be a tuple of messages"),
+        ([integers()], None, "the exchange yields a value of type list, must be a tuple of messages"),
+        ((GRADIENT,), None, "the exchange yields a tuple with float32 of shape (6,), must be messages alone"),
         (
+            (integers(),),
+            GRADIENT,
+            "the exchange returns float32 of shape (6,), must be Decoded(total, contribution)",
+        ),
+        (
+            (integers(),),
+            Decoded(GRADIENT[1:], GRADIENT),
+            "decodes float32 of shape (5,), must be float32 of shape (6,)",
+        ),
+        (
+            (integers(),),
             Decoded(GRADIENT, GRADIENT.astype(np.float16)),
             "contributes float16 of shape (6,), must be float32 of shape (6,)",
         ),
     ],
 )
-def test_what_is_no_result(returned: Any, found: str) -> None:
+def test_what_is_no_tuple_of_messages_and_no_result(sent: Any, returned: Any, found: str) -> None:
     with pytest.raises(ContractError, match=f"^{re.escape(found)}$"):
-        run((integers(),), returned)
+        run(sent, returned)
 
 
 class Given(Encoder):

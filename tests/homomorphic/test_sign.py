@@ -106,21 +106,6 @@ def merged_of(tree: object, own: list[np.ndarray], numbers: Iterator[int], key: 
     return combine(Merge.SIGN, one, other, mix_plain(key, next(numbers)))
 
 
-@pytest.mark.parametrize("rows", TORI, ids=str)
-def test_packed_words_survive_as_often_as_their_workers_are_many(rows: tuple[int, ...]) -> None:
-    """One worker's bits are set: an n-th of 64 000 survives, within 5.5 deviations; seeds are fixed."""
-    workers, words = sum(rows), 2000
-    tree = twin.torus_tree(rows, 0, 1)
-    for rank in (0, workers - 1):
-        own = [np.full(words, 0xFFFFFFFF if one == rank else 0, np.uint32) for one in range(workers)]
-        merged = merged_of(tree, own, itertools.count())
-        p, bits = 1 / workers, 32 * words
-        share = int(np.bitwise_count(merged.words).sum()) / bits
-
-        assert merged.workers == workers
-        assert abs(share - p) < 5.5 * (p * (1 - p) / bits) ** 0.5
-
-
 def test_variance_is_that_of_one_worker_and_positions_are_independent() -> None:
     """Of 500 merges of the same bits: p (1 − p) at each position, no correlation, unanimous bits certain."""
     random_bits = np.random.default_rng(3)

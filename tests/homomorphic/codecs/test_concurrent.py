@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
-from netfold.homomorphic.message import Gradient, Message
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
 from tests.examples import examples
@@ -164,34 +164,6 @@ def test_tiles_that_were_crowded_are_sent_whole() -> None:
     whole = result.operations[0][0][3].words
     assert 3200 <= whole.size < 3800
     assert whole.size % BLOCK_ELEMENTS == 0
-
-
-@pytest.mark.parametrize("values", ["block_exponent", "exact"])
-def test_a_table_that_fails_and_one_that_outgrew_in_the_same_round(values: str) -> None:
-    """The first table is damaged, the last tile much denser than it was: both are sent again, once."""
-    encoders = encoders_of(concurrent(values=values), 2)
-    random = np.random.default_rng(5)
-    before = drawn(Kind(0.04), 2, ELEMENTS, 0)
-    play(encoders, before, 0)
-    extra = drawn(Kind(0.6, begin=0.96), 2, ELEMENTS, 1)
-    gradients = [np.where(random.random(one.size) < 0.9, one, 0) for one in before]
-    gradients = [one + two.astype(np.float32) for one, two in zip(gradients, extra, strict=True)]
-
-    def damage(number: int, message: Message, words: np.ndarray) -> None:
-        if message.label == "values":
-            words[0] += 1
-
-    result = play(encoders, [one.astype(np.float32) for one in gradients], 1, damage=damage)
-
-    notes = {note.kind: note for note in result.notes}
-    assert set(notes) == {NoteKind.FORECAST, NoteKind.REDO}
-    assert (notes[NoteKind.FORECAST].count, notes[NoteKind.REDO].count) == (1, 1)
-    assert notes[NoteKind.REDO].text == (
-        f"1 of {notes[NoteKind.REDO].total} tables did not peel: their members were sent again, packed"
-    )
-    assert len(result.operations) == 2
-    assert redone(result) > 0
-    assert_right(concurrent(values=values), [one.astype(np.float32) for one in gradients], result.decoded)
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])

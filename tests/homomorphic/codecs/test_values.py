@@ -18,6 +18,7 @@ from netfold.homomorphic.message import Gradient
 from tests.examples import examples
 from tests.homomorphic.codecs.test_bit_exact import CONCURRENT, STAGED
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples, sparse
+from tests.reference.codecs import digits
 
 VALUES = ["block_exponent", "float32", "exact"]
 INDEXES = ["flat", "two_level", "bloom"]
@@ -73,12 +74,6 @@ def test_it_names_its_merges_and_whether_their_order_shows(
     assert codec.is_order_free == (by_rank.decoded[0].tobytes() == backwards.decoded[0].tobytes())
 
 
-def lowest_bit(value: float) -> int:
-    """Exponent of the lowest bit set."""
-    numerator, denominator = value.as_integer_ratio()
-    return (numerator & -numerator).bit_length() - denominator.bit_length()
-
-
 def digits_of_blocks(gradients: list[Gradient]) -> list[int]:
     """Words per value of exact numbers, block by block, from the bits of the values."""
     digit_bits = 31 - (len(gradients) - 1).bit_length()
@@ -86,7 +81,7 @@ def digits_of_blocks(gradients: list[Gradient]) -> list[int]:
     for first in range(0, gradients[0].size, BLOCK_ELEMENTS):
         some = [x for one in gradients for x in one[first : first + BLOCK_ELEMENTS].tolist() if x != 0]
         tops = (math.frexp(x)[1] for x in some)
-        bits = max(tops) - min(map(lowest_bit, some)) if some else 0
+        bits = max(tops) - min(map(digits.lowest_bit, some)) if some else 0
         counts.append(-(-bits // digit_bits))
     return counts
 

@@ -161,14 +161,6 @@ def test_blocks_longer_than_a_buffer_and_of_many_digits() -> None:
     assert same(decoded, expected(gradients))
 
 
-def test_bfloat16_needs_few_digits() -> None:
-    gradient = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
-    coarse = (gradient.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-
-    assert agreed(Exact(4096), [gradient] * 8).digits.tolist() == [2]
-    assert agreed(Exact(4096), [coarse] * 8).digits.tolist() == [1]
-
-
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_what_exact_numbers_cannot_carry(value: float) -> None:
     gradient = np.ones(400, np.float32)

@@ -66,40 +66,6 @@ def test_large_ones_by_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(own, values[:50000]).reshape(3, -1)[2].tolist() == by_counter.tolist()
 
 
-def counter_and_sign(elements: int, columns: int, key: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of every element, found by sketching one value at a time."""
-    own = make_rows(1, columns, key)
-    one = np.zeros(elements, np.float32)
-    counters, signs = np.empty((2, elements), np.int64)
-    for element in range(elements):
-        one[:] = 0
-        one[element] = 1
-        sketch = count(own, one)
-        (counters[element],) = np.flatnonzero(sketch)
-        signs[element] = sketch[counters[element]]
-    return counters, signs
-
-
-def test_two_elements_meet_as_often_as_theory_says() -> None:
-    """Of different blocks with a probability of 1 / columns, whatever their lanes; of the same never."""
-    columns, keys = 40, 600
-    found = [counter_and_sign(2 * LANES, columns, key) for key in range(keys)]
-    counters, signs = (np.array([one[part] for one in found]) for part in (0, 1))
-    for lane, other in ((0, 0), (0, 31), (31, 0), (7, 20)):
-        meets = int((counters[:, lane] == counters[:, LANES + other]).sum())
-
-        assert abs(meets - keys / columns) < 5 * np.sqrt(keys / columns)
-    assert all(len(set(own[:LANES].tolist())) == LANES for own in counters)
-    # Every counter is used alike, the last ones and the first ones too, and every sign.
-    used = np.bincount(counters.ravel(), minlength=columns)
-    expected = counters.size / columns
-    spread = LANES * ((used - expected) ** 2 / expected).sum() / LANES**2  # a block's lanes go together
-    assert spread < 90  # chi-squared of 39 degrees of freedom: 90 once in 10⁵
-    assert np.abs(signs.mean(axis=0)).max() < 5 / np.sqrt(keys)
-    together = (signs[:, :-1] * signs[:, 1:]).mean(axis=0)
-    assert np.abs(together).max() < 5 / np.sqrt(keys)
-
-
 @pytest.mark.parametrize("rows", [1, 3, 5])
 def test_unbiased_over_keys(rows: int) -> None:
     values, keys = normal(3000), 400

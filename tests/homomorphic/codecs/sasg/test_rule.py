@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codecs.sasg.lists import Sasg, SasgEncoder
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.round import Round, Step
 from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, Tiny, Trained, Training, flat
 from tests.reference.systems.sasg import Settings, lasg, train
 
@@ -66,12 +66,6 @@ def test_gradients_are_compared_only_where_it_matters() -> None:
     training = Training(Sasg(share=0.1, alpha=0.0), Tiny(), 2, RATE)
     assert training.run(20).upload_share == 1
     assert (training.passes, training.kept) == (0, {})
-
-
-def test_what_the_rule_needs() -> None:
-    assert Sasg().needs == frozenset(StepFact)
-    assert Sasg(alpha=0.0).needs == {StepFact.LEARNING_RATE}
-    assert (Sasg().state_bytes, Sasg(alpha=0.0).state_bytes) == (8, 4)
 
 
 def test_the_distance_is_that_of_all_buckets_together() -> None:

@@ -93,39 +93,6 @@ def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: floa
     assert run.upload_share == 1
 
 
-@pytest.mark.parametrize(
-    "codec",
-    [
-        Sasg(share=0.1, staleness=3),
-        Sasg(share=0.1, staleness=3, aggregation="incremental", fraction_bits=8),
-        SasgSummed(share=0.1, staleness=3, fraction_bits=12),
-    ],
-    ids=repr,
-)
-def test_nothing_is_lost(codec: Codec) -> None:
-    """Sent + held back = γ · gradient + held back before, exactly; who skips holds back the same bits."""
-    workers, rate = 4, 0.5
-    training = Training(codec, Tiny(), workers, rate)
-    held = [np.zeros(ELEMENTS, np.float32)] * workers
-    kinds = set()
-    for step in range(40):
-        gradients = training.gradients(step)
-        training.step()
-        for rank, encoder in enumerate(training.encoders):
-            has_uploaded = training.done.uploads[step][rank]
-            kinds.add(has_uploaded)
-            now = encoder.state()["uploads/held/0"]
-            if not has_uploaded:
-                assert now.tobytes() == held[rank].tobytes()
-                continue
-            sent = training.done.rounds[step].contributions[rank]
-            owed = np.float32(rate / workers) * gradients[rank] + held[rank]
-            assert (sent.astype(np.float64) + now == owed).all()
-            assert np.count_nonzero(sent) <= upload_count(0.1, TENSORS)
-            held[rank] = now
-    assert kinds == {True, False}
-
-
 def test_an_upload_takes_8_bytes_an_element_and_a_skip_none() -> None:
     training = Training(Sasg(share=0.1), Tiny(), 4, 0.5)
     run = training.run(40)

@@ -184,19 +184,6 @@ def test_what_is_estimated_to_be_zero_stays_with_its_worker() -> None:
     assert [np.flatnonzero(one).tolist() for one in found.contributions] == [[7], []]
 
 
-def test_what_rounding_takes_is_held_back() -> None:
-    """A value far below the largest of its block is rounded to a multiple of 2^(7 + 1 − 31 + 1)."""
-    values = np.zeros(40, np.float32)
-    values[3], values[4] = 200, 1 + 2.0**-23
-    encoder = CountSketch(ratio=1.0, share=0.05).worker(0, 2, 0)
-    other = CountSketch(ratio=1.0, share=0.05).worker(1, 2, 0)
-    found = fold([encoder, other], [values, 0 * values], Round(0, 0, 2, 1))
-
-    step = 2.0 ** (8 + 1 - 31)
-    assert found.decoded[0][:5].tolist() == [0, 0, 0, 200, 1]
-    assert encoder.residual(0)[4] == values[4] - 1 == 2.0**-23 < step
-
-
 def test_the_bound_is_near_what_can_happen() -> None:
     """Totals are off by rounding alone: by a quarter of the bound or more somewhere, and nowhere by more."""
     found = once(CountSketch(ratio=1.0, share=1.0), normal(20_000, 3))

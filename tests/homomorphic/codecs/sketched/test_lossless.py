@@ -125,37 +125,22 @@ def test_a_tile_that_is_as_large_as_its_table_is_sent_whole(elements: int, is_wh
     assert (layout.is_whole.tolist(), layout.rows.tolist()) == ([is_whole], [0 if is_whole else 15])
 
 
-@pytest.mark.parametrize("load", [0.04, 0.82, float("nan")])
-def test_loads_that_cannot_work(load: float) -> None:
-    text = (
-        f"load is {load}: members per counter must be between 0.05 and 0.81; "
-        "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        Lossless(load=load)
-
-
-@pytest.mark.parametrize("block_elements", [32, 100, 1 << 17])
-def test_blocks_that_cannot_work(block_elements: int) -> None:
-    text = (
-        f"block_elements is {block_elements}: must be a power of two from 64 to 65536, 4096 is a good choice"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        Lossless(block_elements=block_elements)
-
-
-def test_work_counts_the_bytes_of_every_pass() -> None:
-    gradient = sparse(8192, 0.1, 1)[0]
-    nonzeros = np.count_nonzero(gradient)
-    (index, exponents), (values,) = (operation[0] for operation in folded(Lossless(), [gradient]).messages)
-    peeled_bytes = 2 * 3 * 8 * int(0.77 * values.words.size)
-
-    assert (gradient.nbytes, index.size_bytes) == (index.work.read_bytes, index.work.written_bytes)
-    assert (4 * nonzeros, exponents.size_bytes) == (
-        exponents.work.read_bytes,
-        exponents.work.written_bytes,
-    )
-    assert index.size_bytes + (4 + 12) * nonzeros == values.work.read_bytes
-    assert values.size_bytes + 12 * nonzeros == values.work.written_bytes
-    assert index.size_bytes + values.size_bytes + peeled_bytes == values.decode_work.read_bytes
-    assert gradient.nbytes + values.size_bytes + peeled_bytes == values.decode_work.written_bytes
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        *(
+            (
+                {"load": load},
+                f"load is {load}: members per counter must be between 0.05 and 0.81; "
+                "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice",
+            )
+            for load in (0.04, 0.82, float("nan"))
+        ),
+        ({"block_elements": 32}, "block_elements is 32: must be a power of two from 64 to 65536"),
+        ({"ratio": 10.0}, "ratio belongs to setting published, found setting repaired; remove it"),
+        ({"index_bits": 1}, "index_bits belongs to setting published, found setting repaired; remove it"),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
+        Lossless(**options)

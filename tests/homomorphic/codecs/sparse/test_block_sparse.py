@@ -62,20 +62,6 @@ def test_blocks_advance_as_look_ahead_says(sample: list[Gradient], columns: int)
     assert np.allclose(np.sum(sample, axis=0), result.decoded[0], atol=1e-5)
 
 
-@given(sample=gradients(), columns=st.integers(1, 45))
-def test_look_ahead_announces_its_blocks_and_a_word_for_each(sample: list[Gradient], columns: int) -> None:
-    elements = sample[0].size
-    blocks = -(-elements // BLOCK_ELEMENTS)
-    sent = sorted({*live_of(sample), *range(min(columns, blocks))})
-    exponent_bytes = 4 * -(-elements // 4096)
-
-    result = folded(BlockSparse(columns=columns), sample)
-
-    words = len(elements_of(sent, sample[0])) + len(sent)
-    assert exponent_bytes + 4 * words == result.announced_bytes(0)
-    assert folded(FixedPoint(4096), sample).decoded[0].tobytes() == result.decoded[0].tobytes()
-
-
 @given(sample=gradients())
 def test_a_bitmap_costs_a_bit_per_block_and_two_operations(sample: list[Gradient]) -> None:
     elements = sample[0].size
@@ -113,17 +99,19 @@ def test_next_blocks_that_cannot_be_are_refused(next_block: int) -> None:
         play(encoders_of(BlockSparse("float32", columns=2), 1), [gradient], damage=damage)
 
 
-@pytest.mark.parametrize("columns", [0, -1])
-def test_columns_that_cannot_work(columns: int) -> None:
-    text = f"columns is {columns}: must be at least 1, 512 is usual"
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"columns": 0}, "columns is 0: must be at least 1, 512 is usual"),
+        *(
+            (
+                {"block_elements": size},
+                f"block_elements is {size}: must be a power of two from 256 to 65536, 4096 is a good choice",
+            )
+            for size in (128, 300, 1 << 17)
+        ),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        BlockSparse(columns=columns)
-
-
-@pytest.mark.parametrize("block_elements", [128, 300, 1 << 17])
-def test_blocks_that_cannot_work(block_elements: int) -> None:
-    text = (
-        f"block_elements is {block_elements}: must be a power of two from 256 to 65536, 4096 is a good choice"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        BlockSparse(block_elements=block_elements)
+        BlockSparse(**options)
