@@ -169,24 +169,19 @@ def messages_of(merge: Merge, workers: int, absent: set[int]) -> list[Message]:
     ]
 
 
-class Sends(Encoder):
-    """Sends one message, and keeps what comes back."""
-
-    def __init__(self, *messages: Message) -> None:
-        self.messages, self.received = messages, []
-
-    received: list[Merged]
-
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        self.received = list((yield self.messages))
-        return Decoded(gradient, gradient)
-
-
 def merged_of(*columns: Sequence[Message], order: Sequence[int] | None = None) -> tuple[Folded, list[Merged]]:
-    encoders = [Sends(*row) for row in zip(*columns, strict=True)]
-    gradients = [np.zeros(1, np.float32)] * len(encoders)
-    done = fold(encoders, gradients, Round(0, 0, len(encoders), 0), order)
-    return done, encoders[0].received
+    """A round in which each worker sends its messages of all columns; and what comes back to worker 0."""
+    received: list[tuple[Merged, ...]] = []
+
+    def script(rank: int, gradient: Gradient, round: Round) -> Script:
+        received.append((yield tuple(column[rank] for column in columns)))
+        return gradient
+
+    workers = len(columns[0])
+    gradients = [np.zeros(1, np.float32)] * workers
+    encoders = [Scripted(script, rank) for rank in range(workers)]
+    done = fold(encoders, gradients, Round(0, 0, workers, 0), order)
+    return done, list(received[0])
 
 
 @pytest.mark.parametrize("merge", MERGES)

@@ -33,30 +33,20 @@ int32s = st.integers(-(2**31), 2**31 - 1)
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 
 
-@st.composite
-def pairs(draw: st.DrawFn, dtype: type[np.generic] = np.int32) -> tuple[np.ndarray, np.ndarray]:
-    size = draw(st.integers(0, 70))
-    elements = int32s if dtype is np.int32 else st.floats(-(2.0**100), 2.0**100, width=32)
-    return draw(arrays(dtype, size, elements=elements)), draw(arrays(dtype, size, elements=elements))
-
-
-@given(pair=pairs())
-def test_integer_kernels_are_the_numpy_expressions(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    first, second = pair
-    for kernel, expression in ((add_words, np.add), (or_words, np.bitwise_or), (max_words, np.maximum)):
+@given(data=st.data(), size=st.integers(0, 70))
+def test_kernels_are_the_numpy_expressions(data: st.DataObject, size: int) -> None:
+    floats = st.floats(-(2.0**100), 2.0**100, width=32)
+    for kernel, expression, dtype, elements in (
+        (add_words, np.add, np.int32, int32s),
+        (or_words, np.bitwise_or, np.int32, int32s),
+        (max_words, np.maximum, np.int32, int32s),
+        (float_add_words, np.add, np.float32, floats),
+    ):
+        first, second = (data.draw(arrays(dtype, size, elements=elements)) for _ in range(2))
         merged = first.copy()
         kernel(merged, second)
 
-        assert expression(first, second).tolist() == merged.tolist()
-
-
-@given(pair=pairs(np.float32))
-def test_float_kernel_is_the_numpy_expression(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    first, second = pair
-    merged = first.copy()
-    float_add_words(merged, second)
-
-    assert (first + second).tobytes() == merged.tobytes()
+        assert expression(first, second).tobytes() == merged.tobytes()
 
 
 def test_codes_are_lifted_through_the_table_lowest_bits_first() -> None:

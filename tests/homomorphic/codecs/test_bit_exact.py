@@ -214,26 +214,6 @@ def expected_of_forecast(found: Gradient, gradients: list[Gradient], codec: Code
 
 
 @EVERY_VALUES
-def test_sums_are_exact_where_tables_fail_and_forecasts_are_wrong(values: str) -> None:
-    """So that the laws above are known to have met both."""
-    codec = codec_kinds()["lossless"](schedule="concurrent", load=0.81, values=values)
-    counts = {NoteKind.REDO: 0, NoteKind.FORECAST: 0}
-    for seed in range(8):
-        random = np.random.default_rng(seed)
-        notes: list[Note] = []
-        encoders = [codec.worker(rank, 3, 0) for rank in range(3)]
-        shape = Shape(9000, 3, 0.03, "rows", "normal", is_shared=False)
-        for step, gradients in enumerate(drifting(shape, random)):
-            found = fold(encoders, gradients, Round(step, 0, 3, seed, report=notes.append)).decoded[0]
-
-            assert_same(found, expected_of_forecast(found, gradients, codec))
-        for note in notes:
-            counts[note.kind] += 1 if note.kind in counts else 0
-
-    assert min(counts.values()) >= 1  # of 48 rounds
-
-
-@EVERY_VALUES
 @pytest.mark.parametrize(
     ("elements", "pattern", "kind"),
     [

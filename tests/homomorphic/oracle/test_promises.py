@@ -19,7 +19,6 @@ from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Round
 from netfold.testing import check_round
-from tests.homomorphic.test_law_twins import Half
 
 GRADIENTS = [np.random.default_rng(rank).standard_normal(500).astype(np.float32) for rank in range(3)]
 
@@ -225,23 +224,3 @@ def test_a_run_holds_codecs_to_their_promise(tmp_path: object, wrong: str, verdi
 
     assert found == verdict
     assert words in detail
-
-
-@pytest.mark.usefixtures("registered")
-def test_the_loss_is_measured_against_all_gradients(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every other element is held back, so half of the squares are missing."""
-    monkeypatch.setattr(Rounded, "worker", lambda self, *rest: Half())
-    monkeypatch.setattr(Rounded, "promise", Promise.BOUNDED)
-    run = netfold.run({**SCENARIO, "codec": {"kind": "rounded"}}, out=tmp_path)  # type: ignore[arg-type]
-    metrics = run.summary["variants"][0]["metrics"]
-    (sums,) = [one for one in run.summary["variants"][0]["checks"] if one["name"] == "sum_is_right"]
-
-    assert sums["verdict"] == "pass"
-    assert "of the codec's bound around the sum of the contributions" in sums["detail"]
-    assert metrics["nmse"] == pytest.approx(0.5, abs=0.02)
-    assert metrics["cosine"] == pytest.approx(np.sqrt(0.5), abs=0.02)
-    assert metrics["max_abs_error"] > 1
-    assert (metrics["uploads"], metrics["skips"]) == (6, 0)
-    assert (metrics["bits_per_element_up"], metrics["bits_per_element_down"]) == (32, 32)

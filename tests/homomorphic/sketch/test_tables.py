@@ -224,19 +224,6 @@ def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members:
     assert failures <= 1 + 4 * tables_count * 6 / members  # 2.2 and 1.1 for 0.3 and 0.04 expected
 
 
-@pytest.mark.parametrize(("load", "expected"), [(0.80, 3), (0.83, 0)])
-def test_peeling_ends_at_the_threshold(load: float, expected: int) -> None:
-    """Three-uniform hypergraphs lose their 2-core below 0.818 members per counter (Molloy, 2005)."""
-    union = np.ones(2**17, np.bool_)
-    values = np.arange(1, 2**17 + 1, dtype=np.int32)[np.newaxis]
-    sound = 0
-    for key in range(3):
-        bucket = Bucket(tables_for(union, 2**17, key, load), union, values)
-        sound += int(not peeled(bucket, merged_of(bucket))[1][0])
-
-    assert expected == sound
-
-
 def test_rows_follow_from_members_and_load() -> None:
     """ceil((ceil(members / load) + 32) / (3 · lanes)); nothing for no members."""
     members = np.array([0, 1, 100, 32_768])

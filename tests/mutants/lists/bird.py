@@ -25,7 +25,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "sampling.py",
-        [BIRD + "::test_the_second_sampling_takes_all_rows_alike"],
+        [ROUND],
         [
             (
                 "the second sampling keeps the first rows",
@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "gathered.py",
-        [BIRD + "::test_workers_and_layers_draw_independently"],
+        [ROUND],
         [
             (
                 "workers draw the same",
@@ -117,7 +117,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         ROOM + "payload.py",
-        [TESTS + "test_messages.py"],
+        [BIRD],
         [
             (
                 "indices may come twice",

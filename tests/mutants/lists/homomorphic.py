@@ -213,7 +213,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/merge.py",
-        [H + "test_lanes.py"],
+        [H + "test_merge.py"],
         [
             (
                 "hosts carry from lane to lane",
@@ -229,7 +229,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/message.py",
-        [H + "test_lanes.py"],
+        [H + "test_merge.py"],
         [
             (
                 "a table may have one more than its lanes hold",
@@ -245,7 +245,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/codec.py",
-        [H + "test_lanes.py"],
+        [H + "test_merge.py"],
         [
             (
                 "a counter of 4 bits has room for 16 votes",
@@ -256,7 +256,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/contract.py",
-        [H + "test_lanes.py"],
+        [H + "test_merge.py"],
         [
             (
                 "messages may have any lanes",
@@ -443,7 +443,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/numbers/factor.py",
-        [H + "codecs/test_factor.py"],
+        [H + "codecs/test_dense.py"],
         [
             ("the largest word that fits is refused", "np.abs(scaled) <= limit", "np.abs(scaled) < limit"),
             (
@@ -518,7 +518,7 @@ HARMLESS: list[Harmless] = [
     ),
     *faults(
         "homomorphic/merge.py",
-        ["tests/homomorphic/test_absence.py"],
+        ["tests/homomorphic/test_fold.py"],
         [
             (
                 "an aggregate of nobody is merged",
@@ -539,7 +539,7 @@ HARMLESS: list[Harmless] = [
     ),
     *faults(
         "homomorphic/numbers/stage.py",
-        ["tests/homomorphic/test_absence.py"],
+        ["tests/homomorphic/test_fold.py"],
         [("exponents that nobody announced are 0", "    if merged.workers == 0:\n", "    if False:\n")],
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 SIGNS = "tests/homomorphic/codecs/signs/"
-MARSIT = [SIGNS + "test_marsit.py", SIGNS + "test_virtual_iterate.py"]
+MARSIT = [SIGNS + "test_marsit.py"]
 CASCADED = [SIGNS + "test_cascaded_sign.py"]
 COLLECTIVES = ["tests/sim/collectives/test_marsit.py"]
 DUPLICATES = ["tests/sim/engine/test_sign_duplicates.py"]

@@ -84,6 +84,13 @@ def test_how_many_workers_fit(lanes: int, most: int) -> None:
     assert fields.limit >= (most if fields.is_signed else 2 * most)
 
 
+def times(words: np.ndarray, lanes: int, workers: int) -> np.ndarray:
+    """The same words of some workers, added lane by lane."""
+    view = words.view({8: np.int8, 16: np.int16}.get(lanes, np.int32))
+    with np.errstate(over="ignore"):
+        return (view * np.array(workers).astype(view.dtype)).view(np.int32)
+
+
 @examples(40)
 @given(
     lanes=LANES,
@@ -97,13 +104,9 @@ def test_sums_at_the_limits_of_fields(lanes: int, workers: int, values: list[lis
     own = np.array(values[0], np.int32)
     shift = 0 if fields.is_signed else 1
     words = fields.packed(own + shift)
-    view = words.view({8: np.int8, 16: np.int16}.get(lanes, np.int32))
-    summed = np.zeros_like(view)
-    with np.errstate(over="ignore"):
-        for _ in range(workers):
-            summed = summed + view
+    summed = times(words, lanes, workers)
 
-    found = fields.unpacked(summed.view(np.int32), own.size) - shift * workers
+    found = fields.unpacked(summed, own.size) - shift * workers
 
     assert found.tolist() == [workers * value for value in values[0]]
 
@@ -116,13 +119,9 @@ def test_sums_of_numbers_in_digits(lanes: int, workers: int, numbers: list[int])
     workers = min(workers, workers_max(lanes))
     digits = Digits.of(16, lanes, workers)
     words = digits.packed(np.array(numbers, np.int64))
-    view = words.view({8: np.int8, 16: np.int16}.get(lanes, np.int32))
-    summed = np.zeros_like(view)
-    with np.errstate(over="ignore"):
-        for _ in range(workers):
-            summed = summed + view
+    summed = times(words, lanes, workers)
 
-    found, most = digits.unpacked(summed.view(np.int32), len(numbers))
+    found, most = digits.unpacked(summed, len(numbers))
 
     assert found.tolist() == [workers * number for number in numbers]
     assert most <= workers * (digits.base - 1) <= digits.fields.limit

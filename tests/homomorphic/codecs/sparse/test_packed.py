@@ -8,24 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.codecs.sparse.packed import Packed
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.gradients import sparse as gradients_of
 
 sparse = partial(gradients_of, seed=3)
-
-
-@pytest.mark.parametrize(("density", "pattern"), [(0.001, "iid"), (0.1, "rows"), (0.5, "columns")])
-def test_a_word_per_member_for_any_pattern(density: float, pattern: str) -> None:
-    gradients = sparse(1_000_000, density, 2, pattern)
-    union = np.count_nonzero((gradients[0] != 0) | (gradients[1] != 0))
-
-    result = folded(Packed(), gradients)
-
-    assert result.announced_bytes(0) == 125_000 + 4 * 245 + 4 * union
-    assert folded(FixedPoint(4096), gradients).decoded[0].tobytes() == result.decoded[0].tobytes()
 
 
 def test_the_first_operation_is_that_of_lossless() -> None:
