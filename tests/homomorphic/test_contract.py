@@ -13,9 +13,7 @@ import pytest
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.contract import ContractError, checked
-from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
-from netfold.homomorphic.round import Round
 
 GRADIENT = np.zeros(6, np.float32)
 TABLE = np.zeros(16, np.int32)
@@ -179,17 +177,3 @@ def test_merges_that_are_not_named() -> None:
 def test_what_is_no_tuple_of_messages_and_no_result(sent: Any, returned: Any, found: str) -> None:
     with pytest.raises(ContractError, match=f"^{re.escape(found)}$"):
         run(sent, returned)
-
-
-class Given(Encoder):
-    def __init__(self, sent: Any, returned: Any) -> None:
-        self._sent, self._returned = sent, returned
-
-    def exchange(self, gradient: Gradient, round: Round) -> Any:
-        yield self._sent
-        return self._returned
-
-
-def test_fold_refuses_them_too() -> None:
-    with pytest.raises(ContractError, match="returns float32 of shape"):
-        fold([Given((integers(),), GRADIENT)] * 2, [GRADIENT] * 2, Round(0, 0, 2, 1))

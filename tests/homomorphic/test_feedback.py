@@ -75,16 +75,6 @@ def test_all_contributions_and_the_residual_are_all_gradients(
         assert paid.tolist() == gradients[:, rank].sum(axis=0).tolist()
 
 
-def test_buckets_have_residuals_of_their_own() -> None:
-    encoder = FeedbackEncoder(EveryThird())
-    for bucket, value in enumerate((1.0, 2.0)):
-        fold([encoder], [np.full(2, value, np.float32)], Round(0, bucket, 1, 1))
-
-    residuals = [encoder.residual(bucket) for bucket in range(2)]
-
-    assert [None if one is None else one.tolist() for one in residuals] == [[0, 1], [0, 2]]
-
-
 def test_a_bucket_that_changes_its_length_is_refused() -> None:
     encoder = FeedbackEncoder(EveryThird())
     fold([encoder], [np.zeros(3, np.float32)], Round(0, 4, 1, 1))

@@ -153,7 +153,3 @@ def test_a_server_answers_gathered_messages_and_keeps_its_state() -> None:
     assert [*bits, 2] == answer.words.tolist()
     assert (answer.parts, answer.workers) == ((), 2)
     assert [Request(0, 1, 1, "gather"), Request(1, 1, 1, "gather")] == server.requests
-
-
-def test_a_servers_work_is_a_pass_over_its_words() -> None:
-    assert Work(12, 8) == Echo().work([words(1, 2), words(3)], words(4, 5))

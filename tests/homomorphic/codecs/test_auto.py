@@ -204,16 +204,6 @@ def test_what_a_sum_hides_is_known(
     assert round_ps(announced_cost(results[2]), network) <= 1.05 * min(times_ps)
 
 
-def test_rounds_are_forgotten_after_eight_steps() -> None:
-    """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
-    encoder, reported = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
-    for step in range(10):
-        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=reported.append))
-
-    assert [note.name for note in reported] == [Choice.PACKED, *[Choice.DENSE] * 9]
-    assert [Choice.CONCURRENT in note.text for note in reported] == [False, *[True] * 7, False, False]
-
-
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:
     """Values of another magnitude every time: a sketch would be sent in vain, and the members again."""
     still = [[drawn(0.01, rank) for rank in range(3)]] * 6

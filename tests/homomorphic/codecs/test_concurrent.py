@@ -180,29 +180,6 @@ def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch, values: str
     assert outcomes[0] == outcomes[1]
 
 
-def test_buckets_have_histories_of_their_own() -> None:
-    encoders = encoders_of(concurrent(), 2)
-    kinds = {0: Kind(0.02), 1: Kind(0.3, exponent=30), 2: Kind(0.0)}
-
-    for step in range(4):
-        for bucket, kind in kinds.items():
-            gradients = drawn(kind, 2, ELEMENTS - 64 * bucket, step)
-            result = play(encoders, gradients, step, bucket)
-
-            assert_right(concurrent(), gradients, result.decoded)
-            assert not result.notes_of(NoteKind.FORECAST)
-            assert step > 0 or result.labels[0] == ["index", "exponents"]
-
-
-def test_only_the_last_four_rounds_count() -> None:
-    """A dense round is forgotten after four sparse ones: the sketch is small again."""
-    sparse, dense = Kind(0.02), Kind(0.3)
-    results = rounds_of(concurrent(), [dense, *6 * [sparse]])
-    words = [result.operations[0][0][2].words.size for result in results[1:]]
-
-    assert min(words[:4]) > 3 * max(words[4:])
-
-
 def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
     """It is found in a whole tile that had outgrown its forecast, and again in what replaces it."""
     encoders = encoders_of(concurrent(values="exact"), 2)

@@ -19,7 +19,6 @@ from netfold.homomorphic.codecs.dense.kinds import Dense, DenseExact, FixedPoint
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
 from netfold.homomorphic.numbers.exponents import largest_exponent
-from netfold.homomorphic.round import Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
@@ -155,15 +154,6 @@ def test_the_law_with_floats_for_what_overflows(sample: Sample, factor: float) -
         error = np.abs(found.decoded[0] - total)
     assert (error <= bound_of(codec, sample.gradients)).all()
     assert all(found.decoded[0].tobytes() == one.tobytes() for one in found.decoded)
-
-
-@pytest.mark.parametrize("largest", [2000.0, 2500.0])
-def test_floats_replace_words_whose_sum_overflows(largest: float) -> None:
-    """2000 fits a word of factor 1e6 and twice as much does not; 2500 fits none."""
-    gradients = [np.array([largest, 1.0], np.float32), np.array([largest, 2.0], np.float32)]
-    found = run(FixedPoint(factor=1e6), Sample(gradients, Round(0, 0, 2, 1), [0, 1]), [0, 1], True)
-
-    assert found.decoded[0].tolist() == [2 * largest, 3.0]
 
 
 def test_what_a_factor_cannot_carry() -> None:

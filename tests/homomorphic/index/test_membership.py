@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -32,33 +32,27 @@ def index_bytes(kind: IndexKind, union: np.ndarray) -> int:
     return flat_bytes if kind == "flat" else two_level_bytes
 
 
-class Rounds(NamedTuple):
-    """Gradients of some workers, round after round."""
-
-    gradients: list[list[Gradient]]
-
-
 @st.composite
-def drifting(draw: st.DrawFn) -> Rounds:
-    """The density goes anywhere from one round to the next."""
-    elements = draw(st.one_of(st.integers(1, 300), st.integers(1000, 20_000), st.sampled_from([64, 10**5])))
-    workers = draw(st.sampled_from([1, 2, 3, 8, 64]))
+def drifting(draw: st.DrawFn) -> list[list[Gradient]]:
+    """Gradients of some workers, whose density goes anywhere from one round to the next."""
+    elements = draw(st.one_of(st.integers(1, 300), st.integers(1000, 20_000)))
+    workers = draw(st.sampled_from([1, 2, 3, 8, 33]))
     pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
     densities = draw(
         st.lists(st.sampled_from([0.0, 1e-4, 0.001, 0.01, 0.05, 0.3, 1.0]), min_size=1, max_size=4)
     )
     seed = draw(st.integers(0, 2**32))
-    return Rounds(
-        [sparse(elements, density, workers, pattern, seed + i) for i, density in enumerate(densities)]
-    )
+    return [sparse(elements, density, workers, pattern, seed + i) for i, density in enumerate(densities)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(rounds=drifting())
-def test_all_workers_agree_on_all_members_at_the_announced_cost(kind: IndexKind, rounds: Rounds) -> None:
-    workers = len(rounds.gradients[0])
+def test_all_workers_agree_on_all_members_at_the_announced_cost(
+    kind: IndexKind, rounds: list[list[Gradient]]
+) -> None:
+    workers = len(rounds[0])
     memories = [IndexMemory() for _ in range(workers)]
-    for step, gradients in enumerate(rounds.gradients):
+    for step, gradients in enumerate(rounds):
         union = np.any(np.array(gradients) != 0, axis=0)
         expected = memories[0].expected_members(0)
         result = exchange(kind, gradients, memories, step)
@@ -93,8 +87,8 @@ def bloom_bytes(gradients: Sequence[Gradient], expected: int | None) -> int:
 
 
 @given(rounds=drifting())
-def test_words_are_those_of_the_reference(rounds: Rounds) -> None:
-    gradients = [one[:5000] for one in rounds.gradients[0][:8]]
+def test_words_are_those_of_the_reference(rounds: list[list[Gradient]]) -> None:
+    gradients = [one[:5000] for one in rounds[0][:8]]
     plain = [one.tolist() for one in gradients]
     flat, two_level = exchange("flat", gradients), exchange("two_level", gradients)
     first, second = reference.two_level(plain)

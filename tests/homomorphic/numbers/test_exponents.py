@@ -12,16 +12,13 @@ from hypothesis.extra.numpy import arrays
 
 from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.numbers.compact import all_of, block_starts
+from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exponents import (
     announced_exponents,
     block_exponents,
-    dequantize,
     largest_exponent,
-    quantize,
     quantize_block,
     scale_of,
-    scales_of,
     smallest_exponent,
 )
 from tests.reference.codecs.codecs import quantise_exactly
@@ -92,17 +89,6 @@ def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) ->
     assert zeros == tiny - 1
     assert np.isfinite(scale_of(tiny, workers))
     assert ones == 1
-
-
-def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
-    values = np.array([0.5, 0.25, 1000, 8, 3], np.float32)
-    scales, starts = scales_of(np.array([0, 10, 2], np.int8), 1), block_starts(5, 2)
-    words, back = np.empty(5, np.int32), np.empty(5, np.float32)
-    quantize(values, starts, scales, words)
-    dequantize(words, starts, scales, back)
-
-    assert words.tolist() == [2**30, 2**29, 1000 * 2**21, 2**24, 3 * 2**29]
-    assert values.tolist() == back.tolist()
 
 
 @pytest.mark.parametrize(

@@ -94,23 +94,6 @@ def test_floats_pass_as_they_are() -> None:
     assert form.error_bound([gradients[0][3:]] * 2, False) == FloatAddBound(2)
 
 
-def test_parts_are_slices() -> None:
-    gradients = [np.arange(1, 257, dtype=np.float32)] * 2
-    for name in NAMES:
-        form = number_format(name, 64)
-        whole = agreed(form, gradients)
-        part = whole.part(1, 3)
-
-        assert part.digits.size == 2
-        assert part.covers(part).all()
-        starts = starts_of(256, 64)[1:4]
-        words, decoded = np.empty(word_starts(part, starts, 1)[-1], form.dtype), np.empty(128, np.float32)
-        part.encode(gradients[0][64:192], starts, 1, words)
-        part.decode(words, starts, 1, decoded)
-
-        assert summed(form, whole, gradients[:1])[64:192].tobytes() == decoded.tobytes()
-
-
 def test_exponent_forecasts_leave_one_bit_and_cover_three_more() -> None:
     form, two = number_format("block_exponent", 64), 2
     history = [AgreedExponents(np.array(one, np.int32), two) for one in ([3, -5, 126], [1, 2, 126])]

@@ -64,11 +64,6 @@ def test_murmur_gives_the_published_vectors(seed: int) -> None:
     assert VECTORS[seed] == [plain.murmur3(block, seed) for block in range(4)]
 
 
-@given(block=st.integers(0, 2**32 - 1), seed=st.integers(0, 2**32 - 1))
-def test_murmur_is_that_of_the_reference(block: int, seed: int) -> None:
-    assert [plain.murmur3(block, seed)] == compiled_murmurs([block], seed)
-
-
 @given(bits=st.lists(st.integers(0, 2**64 - 1).map(lambda word: word & word >> 3), max_size=6))
 @example(bits=[2**64 - 1, 0, 1, 2**63, 255, 511])
 def test_positions_are_those_of_set_bits(bits: list[int]) -> None:

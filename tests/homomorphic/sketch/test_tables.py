@@ -21,6 +21,7 @@ from netfold.homomorphic.sketch.tables import (
     scratch_for,
 )
 from tests.examples import examples, nightly
+from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs
 from tests.reference.codecs import sketch as plain
 
@@ -41,11 +42,7 @@ def starts_of(wanted: np.ndarray, tile_elements: int) -> np.ndarray:
 
 
 def members_of(wanted: np.ndarray, words: np.ndarray, tile_elements: int) -> TileWords:
-    index = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
-    index[: wanted.size] = wanted
-    return TileWords(
-        np.packbits(index, bitorder="little").view(np.uint64), starts_of(wanted, tile_elements), words
-    )
+    return TileWords(index_of(wanted), starts_of(wanted, tile_elements), words)
 
 
 def tables_for(

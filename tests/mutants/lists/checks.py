@@ -419,7 +419,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "homomorphic/kernels/comparison.py",
-        [*VERIFY, "tests/homomorphic/kernels/test_bits.py"],
+        [*VERIFY, "tests/homomorphic/kernels/test_keyed.py"],
         [
             (
                 "arrays that differ in one slice are the same",

@@ -18,7 +18,7 @@ from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of
 from netfold.homomorphic.message import WORD_MAX
 from netfold.homomorphic.round import Tensor
 from netfold.testing import check_codec
-from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, TENSORS, Tiny, Training, flat
+from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, Tiny, Training, flat
 from tests.reference.systems.sasg import sparse_sgd
 
 FC = [(512, 784), (512,), (10, 512), (10,)]
@@ -91,18 +91,6 @@ def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: floa
         weights = [own - more for own, more in zip(weights, update, strict=True)]
         assert found.tobytes() == flat(weights).tobytes()
     assert run.upload_share == 1
-
-
-def test_an_upload_takes_8_bytes_an_element_and_a_skip_none() -> None:
-    training = Training(Sasg(share=0.1), Tiny(), 4, 0.5)
-    run = training.run(40)
-    count = upload_count(0.1, TENSORS)
-
-    assert count == 4 + 1
-    for folded, uploads in zip(run.rounds, run.uploads, strict=True):
-        assert [folded.announced_bytes(rank) for rank in range(4)] == [8 * count * own for own in uploads]
-    total = sum(folded.announced_bytes(rank) for folded in run.rounds for rank in range(4))
-    assert total == 8 * count * int(np.sum(run.uploads))
 
 
 def test_bits_per_element_are_those_sent() -> None:

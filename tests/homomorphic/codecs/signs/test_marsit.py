@@ -129,17 +129,6 @@ def test_a_round_of_signs(workers: int, elements: int) -> None:
             assert np.array_equal(total, done.contributions[0])
 
 
-def test_a_gradient_may_be_every_other_element_of_an_array() -> None:
-    random = np.random.default_rng(2)
-    rows = random.standard_normal((2, 3, 400)).astype(np.float32)
-    for codec in (Marsit(every=0, eta_s=0.01), Marsit(every=0, eta_s=0.01, compensation=False)):
-        one, other = team(codec, 3), team(codec, 3)
-        for step in range(2):
-            strided = stepped(one, [row[::2] for row in rows[step]], step).decoded[0]
-            plain = stepped(other, [row[::2].copy() for row in rows[step]], step).decoded[0]
-            assert strided.tobytes() == plain.tobytes()
-
-
 def test_the_bound_is_that_of_two_values_and_zero_where_all_agree() -> None:
     codec = Marsit()
     sums = Sums(0, np.array([-3.0, -1.0, 1.0, 3.0]), np.full(4, 3.0))

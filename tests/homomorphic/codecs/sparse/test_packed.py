@@ -8,22 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.codecs.sparse.packed import Packed
 from tests.homomorphic.gradients import folded
 from tests.homomorphic.gradients import sparse as gradients_of
 
 sparse = partial(gradients_of, seed=3)
-
-
-def test_the_first_operation_is_that_of_lossless() -> None:
-    gradients = sparse(10_000, 0.1, 3)
-    packed, sketched = (folded(codec, gradients).messages[0] for codec in (Packed(), Lossless()))
-
-    for ours, theirs in zip(packed, sketched, strict=True):
-        assert [(one.words.tobytes(), one.merge, one.label, one.work) for one in theirs] == [
-            (one.words.tobytes(), one.merge, one.label, one.work) for one in ours
-        ]
 
 
 def test_words_are_the_members_integers_in_ascending_order() -> None:
