@@ -95,6 +95,8 @@ def unfair(keep: Weights, all_trees: Iterator[tuple[object, int]], allowed: Frac
 def test_the_kernel_s_probabilities_are_within_their_rounding() -> None:
     """32 bits: at most 16 merges, each off by half of 2⁻³²."""
     assert unfair(kernel_weights, trees(), Fraction(16, 2**33)) == 0
+    errors = [abs(kernel_weights(a, b) - Fraction(a, a + b)) for a in range(1, 64) for b in range(1, 65 - a)]
+    assert max(errors) <= Fraction(1, 2**33)
 
 
 def merged_of(tree: object, own: list[np.ndarray], numbers: Iterator[int], key: int = 5) -> Merged:

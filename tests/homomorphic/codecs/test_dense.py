@@ -96,12 +96,13 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
             {"values": "float32", "block_elements": 64},
             "block_elements belongs to values block_exponent and exact, found values float32; remove it",
         ),
-        *(
-            (
-                {"values": values, "block_elements": 0},
-                "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit",
-            )
-            for values in ("block_exponent", "exact")
+        (
+            {"block_elements": 0},
+            "block_elements is 0: a block needs at least 1 element; leave it out for the network's unit",
+        ),
+        (
+            {"values": "exact", "block_elements": 0},
+            "block_elements is 0: must be a power of two from 64 to 65536, 4096 is a good choice",
         ),
     ],
 )

@@ -45,6 +45,12 @@ def test_an_element_costs_one_bit_and_a_part_two_words(elements: int, parts: int
     assert CascadedSign().bits_per_element(3) == (1, 1)
 
 
+def test_equal_scales_of_opposite_signs_give_a_zero_that_is_positive() -> None:
+    done = check_round(CascadedSign(), [np.array([2, -2, 2], np.float32), np.array([-2, -2, 2], np.float32)])
+    scale = np.float32(8 / 3)  # magnitudes 0, 4 and 4
+    assert done.decoded[0].tolist() == [scale, -scale, scale]
+
+
 def test_feedback_keeps_what_was_not_sent() -> None:
     encoder = CascadedSign(feedback=True).worker(0, 1, 1)
     owed = np.zeros(4)

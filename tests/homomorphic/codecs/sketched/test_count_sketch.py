@@ -20,9 +20,9 @@ from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Merge, Merged
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
-from tests.homomorphic.gradients import labels
+from tests.homomorphic.gradients import bound_of, labels
 from tests.reference.systems.count_sketch import Hashes, Workers, mixed
 
 SEED, BUCKET = 7, 3
@@ -205,6 +205,42 @@ def test_counters_beyond_float32_are_refused() -> None:
         DecodeError, match=r"counter \d+ of the added sketches is -?inf: sums of the workers'"
     ):
         once(CountSketch(values="float32"), [one, one])
+
+
+def test_what_rounding_takes_is_held_back() -> None:
+    """A value far below the largest of its block is rounded to a multiple of 2^(7 + 1 − 31 + 1)."""
+    values = np.zeros(40, np.float32)
+    values[3], values[4] = 200, 1 + 2.0**-23
+    encoder = CountSketch(ratio=1.0, share=0.05).worker(0, 2, 0)
+    other = CountSketch(ratio=1.0, share=0.05).worker(1, 2, 0)
+    found = fold([encoder, other], [values, 0 * values], Round(0, 0, 2, 1))
+
+    step = 2.0 ** (8 + 1 - 31)
+    assert found.decoded[0][:5].tolist() == [0, 0, 0, 200, 1]
+    assert encoder.residual(0)[4] == values[4] - 1 == 2.0**-23 < step
+
+
+def test_the_bound_is_near_what_can_happen() -> None:
+    """Totals are off by rounding alone: by a quarter of the bound or more somewhere, and nowhere by more."""
+    found = once(CountSketch(ratio=1.0, share=1.0), normal(20_000, 3))
+    off_by = np.abs(found.decoded[0] - np.sum(found.contributions, axis=0, dtype=float))
+    relative = off_by / bound_of(CountSketch(), found.contributions)
+
+    assert 0.25 < relative.max() <= 1
+
+
+def test_one_round_names_its_estimates() -> None:
+    notes: list[Note] = []
+    codec = CountSketch(candidates=0)
+    round = Round(0, 0, 1, SEED, report=notes.append)
+    found = fold(encoders_of(codec, 1), normal(3000, 1), round)
+    two = fold(encoders_of(CountSketch(), 1), normal(3000, 1), replace(round, report=notes.append))
+
+    (note,) = notes
+    assert note.kind is NoteKind.ESTIMATE
+    assert (note.count, note.total) == (30, 3000)
+    assert note.elements.tolist() == np.flatnonzero(found.decoded[0]).tolist()
+    assert np.count_nonzero(two.decoded[0]) == 30
 
 
 def test_buckets_keep_their_length() -> None:

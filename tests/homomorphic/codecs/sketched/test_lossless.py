@@ -56,6 +56,21 @@ def test_tables_that_are_too_small_fail_and_are_redone_exactly(monkeypatch: pyte
     assert union == result.messages[2][0][0].words.size
 
 
+def test_fast_and_general_kernels_make_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's own members may be few enough for the fast ones where the union's are not."""
+    gradients = sparse(20_000, 0.03, 3)  # about 600 members each, 1750 together
+    monkeypatch.setattr(sketch, "TILE_MEMBERS", 900)
+    expected = folded(Lossless(), gradients)
+    monkeypatch.setattr(sketch, "MEMBERS_MAX", 400)
+
+    result = folded(Lossless(), gradients)
+
+    assert expected.decoded[0].tobytes() == result.decoded[0].tobytes()
+    assert labels(expected) == labels(result)
+    for one, other in zip(expected.messages[1], result.messages[1], strict=True):
+        assert one[0].words.tobytes() == other[0].words.tobytes()
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_table_of_more_members_than_fast_kernels_number_goes_the_general_way(
     more: int, monkeypatch: pytest.MonkeyPatch

@@ -40,6 +40,7 @@ def test_the_elements_are_those_of_the_smallest_hashes(share: float, elements: i
 
     assert np.flatnonzero(found.decoded[0]).tolist() == chosen
     assert {float(value) for value in found.decoded[2][chosen]} == {6.0}
+    assert found.contributions[2].sum() == 3 * len(chosen)
     assert found.messages[0][0][0].words.size == len(chosen)
     assert found.messages[0][0][0].merge is Merge.FLOAT_ADD
 
