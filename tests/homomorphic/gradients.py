@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.round import Round
 from netfold.testing import PATTERNS, VALUES, support, values
 from netfold.testing.steps import Steps
@@ -24,7 +27,7 @@ class Sample(NamedTuple):
 
 @st.composite
 def samples(draw: st.DrawFn) -> Sample:
-    workers = draw(st.one_of(st.integers(1, 8), st.sampled_from([32, 64])))
+    workers = draw(st.sampled_from([*range(1, 9), 32, 64]))
     elements = draw(st.one_of(st.integers(1, 100), st.integers(1000, 6000)))
     density = draw(st.sampled_from([0.0, 0.003, 0.02, 0.1, 0.3, 0.6, 1.0]))
     pattern = draw(st.sampled_from(PATTERNS))
@@ -92,3 +95,18 @@ def sparse(
 def labels(result: Folded) -> list[str]:
     """Of worker 0's messages."""
     return [message.label for operation in result.messages for message in operation[0]]
+
+
+def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
+    """What the workers agree on of a number format, block by block."""
+    round = Round(0, 0, len(gradients), 0)
+    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
+    merged = [
+        Merged(merge_all(Merge.MAX, [one.words for one in part]), len(gradients))
+        for part in zip(*sent, strict=True)
+    ]
+    return form.agree(gradients[0].size, sent[-1], merged, round)
+
+
+def starts_of(elements: int, block_elements: int) -> np.ndarray:
+    return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)

@@ -26,11 +26,12 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.released import float_error_bound
+from tests.examples import nightly
 from tests.homomorphic.gradients import bound_of
 
 ELEMENTS = 5000
-SEEDS = range(4)
-WORKERS = [2, 3, 8, 64]
+SEEDS = range(2)
+WORKERS = [3, 64]
 U = 2.0**-24
 Draw = Callable[[int, np.random.Generator], list[Gradient]]  # one gradient per worker
 
@@ -90,16 +91,13 @@ HARD: dict[str, tuple[Codec, Draw]] = {
     "block_sparse float32": (BlockSparse("float32"), absorbed),
     "fixed_point": (FixedPoint(), half_steps),
     "fixed_point factor": (FixedPoint(factor=1e6), factor_halves),
-    "packed": (Packed(), half_steps),
     "block_sparse bitmap": (BlockSparse(blocks="bitmap"), half_steps),
     "lossless": (Lossless(), half_steps),
-    "lossless rotated": (Lossless(setting="rotated"), half_steps),
     "lossless published": (
         Lossless(setting="published", values="block_exponent", ratio=1.0, index_bits=1),
         half_steps,
     ),
     "exact": (DenseExact(), ties),
-    "packed exact": (Packed("exact"), ties),
     "lossless exact": (Lossless(values="exact"), ties),
 }
 
@@ -136,65 +134,27 @@ def test_the_bound_of_a_forecast_too(codec: Codec, workers: int) -> None:
     assert 0.25 <= worst <= 1
 
 
-SKETCHES = {
-    "load 0.81": (Lossless(values="float32", load=0.81), 300_000, 0.3, 1, 0.25),
-    "load 0.77": (Lossless(values="float32"), 1_000_000, 0.3, 0, 0.25),
-    # Near the load that just peels; a sixth of the bound takes 8 million elements.
-    "published": (Lossless(setting="published", index_bits=1, ratio=10), 2_000_000, 0.078, 0, 1 / 32),
-}
-
-
-@pytest.mark.parametrize("name", SKETCHES)
-def test_the_measured_bound_of_a_float_sketch(name: str) -> None:
+@pytest.mark.parametrize(
+    ("codec", "elements", "density", "seed", "least"),
+    [
+        (Lossless(values="float32", load=0.81), 300_000, 0.3, 1, 0.25),
+        # Near the load that just peels; a sixth of the bound takes 8 million elements.
+        pytest.param(
+            Lossless(setting="published", index_bits=1, ratio=10), 2_000_000, 0.078, 0, 1 / 32, marks=nightly
+        ),
+    ],
+)
+def test_the_measured_bound_of_a_float_sketch(
+    codec: Codec, elements: int, density: float, seed: int, least: float
+) -> None:
     """Values of one sign and size, half of each from both workers: counters are as full as can be.
 
     Long ways through the peeling order are rare, so this takes large gradients that were looked for.
     """
-    codec, elements, density, seed, least = SKETCHES[name]
     random = np.random.default_rng(seed)
     total = np.where(random.random(elements) < density, 1 - random.random(elements) * 2.0**-10, 0)
 
-    worst = worst_ratio(codec, [[(total / 2).astype(np.float32)] * 2])
-
-    assert least <= worst <= 1
-
-
-def of_equal_values(workers: int, load: float, seed: int, value: float | None) -> tuple[float, set[NoteKind]]:
-    """Largest error over bound and the notes, with the same gradient at all workers; None: 1 to 1.001."""
-    random = np.random.default_rng(seed)
-    gradient = np.zeros(100_000, np.float32)
-    chosen = random.permutation(100_000)[:5000]
-    gradient[chosen] = value or 1 + np.random.default_rng(seed + 77).random(5000) * 1e-3
-    codec, notes = Lossless(values="float32", load=load), list[Note]()
-    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    round = Round(0, 0, workers, seed, report=notes.append)
-    decoded = fold(encoders, [gradient] * workers, round).decoded[0]
-    error = np.abs(decoded - workers * gradient.astype(np.float64))
-    over = (error / bound_of(codec, [gradient] * workers)).max()
-    return float(over), {note.kind for note in notes}
-
-
-@pytest.mark.parametrize(
-    ("workers", "value", "least"),
-    [(2, 1.1, 0.2), (8, 1.1, 0.15), (16, 1.1, 0.25), (64, 1.1, 0.25), (64, None, 0.25)],
-)
-def test_the_measured_bound_grows_with_what_the_workers_round_alike(
-    workers: int, value: float | None, least: float
-) -> None:
-    """Every addition in a counter may be off in the same direction, and peeling passes it on."""
-    over, notes = of_equal_values(workers, 0.77, 0, value)
-
-    assert least <= over <= 1
-    assert not notes
-
-
-@pytest.mark.parametrize(("workers", "seed"), [(64, 1), (64, 2), (128, 2)])
-def test_what_many_workers_round_alike_is_no_fault(workers: int, seed: int) -> None:
-    """At the highest load: no tile is sent again, as nothing was damaged."""
-    over, notes = of_equal_values(workers, 0.81, seed, None)
-
-    assert over <= 1
-    assert not notes
+    assert least <= worst_ratio(codec, [[(total / 2).astype(np.float32)] * 2]) <= 1
 
 
 def sums(magnitude: float, total: float = 0.0) -> Sums:
@@ -252,11 +212,3 @@ def test_workers_that_a_result_does_not_hold_do_not_count() -> None:
     (part,) = sums_of_parts(gradients, bitmaps, unit_elements=2)
 
     assert part.total.tolist() == part.magnitude.tolist() == [101, 101, 10, 10, 0]
-
-
-@pytest.mark.parametrize("workers", [2, 3, 9])
-def test_every_float_addition_may_lose_a_denormal(workers: int) -> None:
-    """Of the smallest magnitudes: adders that take denormals for zero are off by one of them each."""
-    (bound,) = FloatAddBound(workers).of(sums(2.0**-149))
-
-    assert (workers - 1) * 2.0**-149 <= bound < workers * 2.0**-149

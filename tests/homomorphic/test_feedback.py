@@ -75,38 +75,6 @@ def test_all_contributions_and_the_residual_are_all_gradients(
         assert paid.tolist() == gradients[:, rank].sum(axis=0).tolist()
 
 
-def test_without_feedback_nothing_is_kept() -> None:
-    encoder = EveryThird()
-
-    assert with_feedback(encoder, False) is encoder
-    assert encoder.residual(0) is None
-
-
-def test_buckets_have_residuals_of_their_own() -> None:
-    encoder = FeedbackEncoder(EveryThird())
-    for bucket, value in enumerate((1.0, 2.0)):
-        fold([encoder], [np.full(2, value, np.float32)], Round(0, bucket, 1, 1))
-
-    residuals = [encoder.residual(bucket) for bucket in range(2)]
-
-    assert [None if one is None else one.tolist() for one in residuals] == [[0, 1], [0, 2]]
-
-
-def test_a_resumed_worker_owes_the_same() -> None:
-    gradients = [[np.array([1, 2, 3], np.float32)], [np.array([4, 5, 6], np.float32)]]
-    whole, first, resumed = (FeedbackEncoder(EveryThird()) for _ in range(3))
-    expected = rounds([whole], gradients)[1]
-    rounds([first], gradients[:1])
-    state = first.state()
-    resumed.restore(state)
-    rounds([first], gradients[:1], first=1)  # the state is a copy
-
-    found = rounds([resumed], gradients[1:], first=1)[0]
-
-    assert found.contributions[0].tolist() == expected.contributions[0].tolist() == [0, 7, 0]
-    assert {name: array.tolist() for name, array in state.items()} == {"residual/0": [0, 2, 3]}
-
-
 def test_a_bucket_that_changes_its_length_is_refused() -> None:
     encoder = FeedbackEncoder(EveryThird())
     fold([encoder], [np.zeros(3, np.float32)], Round(0, 4, 1, 1))

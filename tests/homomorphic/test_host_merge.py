@@ -51,27 +51,11 @@ def told(hop: tuple[int, int, int], *operands: Sequence[int]) -> list[int]:
     return [*hop[:2], hop[2] % 2**32, *(value for operand in operands for value in operand)]
 
 
-def test_combine_calls_the_codecs_function_with_the_workers_of_both() -> None:
-    one, other = Merged(words(1, 2), 3), Merged(words(), 2)
-    merged = combine(Words32(), one, other, key=77)
-
-    assert told((3, 2, 77), [1, 2], []) == merged.words.tolist()
-    assert merged.workers == 5
-    assert one.words.tolist() == [1, 2]
-
-
 def test_all_are_merged_first_to_last_each_with_a_key_of_its_own() -> None:
     merged = merge_all(Words32(), [words(5), words(6), words(7)], key=9)
 
     first = told((1, 1, mix_plain(9, 1)), [5], [6])
     assert told((2, 1, mix_plain(9, 2)), first, [7]) == merged.tolist()
-
-
-def test_words_of_one_worker_are_copied() -> None:
-    own = words(1)
-    alone = merge_all(Words32(), [own])
-    assert alone.tolist() == [1]
-    assert not np.shares_memory(own, alone)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +153,3 @@ def test_a_server_answers_gathered_messages_and_keeps_its_state() -> None:
     assert [*bits, 2] == answer.words.tolist()
     assert (answer.parts, answer.workers) == ((), 2)
     assert [Request(0, 1, 1, "gather"), Request(1, 1, 1, "gather")] == server.requests
-
-
-def test_a_servers_work_is_a_pass_over_its_words() -> None:
-    assert Work(12, 8) == Echo().work([words(1, 2), words(3)], words(4, 5))

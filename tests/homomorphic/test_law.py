@@ -28,61 +28,42 @@ from tests.reference.codecs.sums import right_merge
 NARROW = {"fp16", "sasg_summed"}  # kinds that refuse values which others carry
 VARIANTS = [
     'bird {"share": 1.0, "norm": "l2", "down": "rows"}',
-    'bird_plus {"gamma": 0.5, "scales": "row"}',
-    'bird_plus {"gamma": 2.0, "of": "values", "share": 0.5}',
+    'bird_plus {"gamma": 2.0, "of": "values", "scales": "row", "share": 0.5}',
     'bird_shared {"share": 1.0, "lanes": 4}',
-    'bird_shared {"lanes": 16}',
-    'random_k {"share": 0.3, "unbiased": true, "values": "block_exponent"}',
     'random_k {"share": 0.5, "values": "exact", "block_elements": 64}',
-    'random_k {"unbiased": true}',
+    'random_k {"unbiased": true, "values": "block_exponent"}',
     'topk {"share": 0.3, "feedback": false, "of": "bucket"}',
     'auto {"values": "exact"}',
-    'count_sketch {"candidates": 0}',
+    'auto {"values": "float32"}',
     'count_sketch {"candidates": 0, "feedback": false, "rows": 1, "share": 0.2}',
     'count_sketch {"candidates": 2, "values": "float32", "rows": 3, "ratio": 0.3}',
-    'count_sketch {"momentum": 0.9, "block_elements": 7}',
-    'count_sketch {"momentum": 0.5, "masking": false, "feedback": false, "ratio": 1.0}',
-    'auto {"values": "float32"}',
+    'count_sketch {"momentum": 0.5, "masking": false, "block_elements": 7}',
     'block_sparse {"blocks": "bitmap", "values": "exact"}',
-    'block_sparse {"columns": 1, "block_elements": 256}',
-    'block_sparse {"columns": 3, "values": "float32"}',
+    'block_sparse {"columns": 3, "values": "float32", "block_elements": 256}',
     'dense {"values": "exact", "block_elements": 64}',
     'dense {"values": "float32"}',
-    'exact {"block_elements": 64}',
     'fixed_point {"block_elements": 1}',
-    'fixed_point {"block_elements": 1000}',
-    'lossless {"index": "bloom", "load": 0.81}',
-    'lossless {"index": "two_level", "values": "exact", "block_elements": 64}',
+    'lossless {"index": "two_level", "values": "exact", "block_elements": 64, "load": 0.81}',
     'lossless {"schedule": "concurrent", "index": "bloom"}',
-    'lossless {"setting": "published", "values": "block_exponent", "ratio": 1.0, "index_bits": 1}',
-    'lossless {"setting": "published", "index_bits": 1}',
-    'lossless {"setting": "rotated", "load": 0.05}',
-    'lossless {"setting": "rotated", "schedule": "concurrent", "values": "exact"}',
+    'lossless {"setting": "published", "index_bits": 1, "ratio": 1.0, "values": "block_exponent"}',
+    'lossless {"setting": "rotated", "schedule": "concurrent", "values": "exact", "load": 0.05}',
     'lossless {"values": "float32", "block_elements": 64}',
     'cascaded_sign {"feedback": true}',
     'marsit {"every": 0, "eta_s": 0.3}',
-    'marsit {"every": 2, "values": "exact"}',
     'packed {"index": "bloom", "values": "exact"}',
-    'packed {"index": "two_level"}',
-    'packed {"values": "float32"}',
+    'packed {"index": "two_level", "values": "float32"}',
     'sasg {"share": 0.3, "alpha": 0.0, "down": "union"}',
     'sasg {"share": 1.0}',
     'sasg_summed {"share": 0.3, "index": "none"}',
 ]
 
 
-@pytest.mark.parametrize("kind", sorted(codec_kinds()))
+@pytest.mark.parametrize("options", [*sorted(codec_kinds()), *VARIANTS])
+@examples(5)
 @given(sample=samples())
-def test_the_law(kind: str, sample: Sample) -> None:
-    assert_the_law(codec_kinds()[kind](), sample)
-
-
-@pytest.mark.parametrize("options", VARIANTS)
-@examples(12)
-@given(sample=samples())
-def test_the_law_for_all_options(options: str, sample: Sample) -> None:
+def test_the_law(options: str, sample: Sample) -> None:
     kind, _, text = options.partition(" ")
-    assert_the_law(TypeAdapter(codec_kinds()[kind]).validate_json(text), sample)
+    assert_the_law(TypeAdapter(codec_kinds()[kind]).validate_json(text or "{}"), sample)
 
 
 def assert_the_law(codec: Codec, sample: Sample) -> None:
@@ -111,7 +92,7 @@ def assert_the_law(codec: Codec, sample: Sample) -> None:
 
 @pytest.mark.parametrize("kind", sorted(codec_kinds()))
 def test_all_codecs_pass_what_users_call(kind: str) -> None:
-    check_codec(codec_kinds()[kind](), cases=30)
+    check_codec(codec_kinds()[kind](), cases=4)
 
 
 @pytest.mark.parametrize("kind", sorted(codec_kinds()))
@@ -139,26 +120,6 @@ def test_an_empty_bucket_is_legal(kind: str, workers: int) -> None:
     assert [0] * workers == [one.size for one in result.decoded]
     assert result.announced_bytes(0) == 0
     assert bound_of(codec, gradients).size == 0
-
-
-@pytest.mark.parametrize("kind", sorted(codec_kinds()))
-def test_decoded_sums_are_the_callers_to_change_or_read_only(kind: str) -> None:
-    gradients = [np.ones(100, np.float32)] * 2
-
-    result = folded(codec_kinds()[kind](), gradients)
-    first, second = result.decoded
-    before = first.tolist()
-    if first.flags.writeable:
-        first /= 2
-
-        assert first.tolist() == [value / 2 for value in before]
-    else:
-        with pytest.raises(ValueError, match="read-only"):
-            first /= 2
-
-        assert first.tolist() == before
-    assert second.tolist() == before
-    assert 2 in before or result.results[0].is_update
 
 
 def test_the_readme_s_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

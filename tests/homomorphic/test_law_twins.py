@@ -50,9 +50,10 @@ class Twin(Codec):
             "": Floats,
             "zero": lambda: Changed(lambda decoded, gradient: replace(decoded, total=0 * decoded.total)),
             "unrelated": Unrelated,
-            "silent": lambda: Changed(nothing),
             "leak": lambda: Leaking(Half()),
             "honest": lambda: FeedbackEncoder(Half()),
+            "twice": lambda: Twice(Half()),
+            "unsaved": lambda: Unsaved(Half()),
             "last": lambda: Hosts(Last()),
             "sum": lambda: Hosts(Sum()),
             "announces": Announcing,
@@ -97,10 +98,6 @@ class Unrelated(Encoder):
         return Decoded(constant * np.float32(round.workers), constant)
 
 
-def nothing(decoded: Decoded, gradient: Gradient) -> Decoded:
-    return Decoded(np.zeros_like(gradient), np.zeros_like(gradient))
-
-
 class Half(Encoder):
     """Every other element of a worker's gradient, in turns."""
 
@@ -121,6 +118,20 @@ class Leaking(FeedbackEncoder):
 
     def residual(self, bucket: int) -> None:
         return None
+
+
+class Twice(FeedbackEncoder):
+    """Keeps twice what it holds back."""
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        decoded = yield from super().exchange(gradient, round)
+        self._residuals[round.bucket] *= np.float32(2)
+        return decoded
+
+
+class Unsaved(FeedbackEncoder):
+    def state(self) -> State:
+        return {}
 
 
 class Hosts(Encoder):
@@ -180,10 +191,8 @@ def test_honest_twins_pass(right: str) -> None:
     [
         ("zero", r"totals have nothing to do with the contributions in 24 rounds: .*; decode the merged"),
         ("unrelated", r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec"),
-        (
-            "silent",
-            r"contributions have nothing to do with the gradients in 24 rounds: .*; return in Dec",
-        ),
+        ("twice", r"contribution \+ residual is not gradient \+ residual before"),
+        ("unsaved", r"worker 0, resumed before round 1"),
         ("leak", r"worker 0 holds something back unsaid: in round 1 .*; return what it holds back in `resid"),
         ("last", r"the host merge depends on who arrives first: .*; make `merge` of A and B the same as of"),
         ("announces", r"a round without elements announces 4 bytes: .* return Decoded\(gradient\.copy\(\),"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
+from netfold.homomorphic.contract import fault_of
+from netfold.homomorphic.fold import LockStepError, check_lock_step
 from netfold.homomorphic.merge import (
     add_words,
     combine,
@@ -19,58 +23,30 @@ from netfold.homomorphic.merge import (
     merge_all,
     or_words,
 )
-from netfold.homomorphic.message import Merge, Merged
-from tests.reference.codecs.codecs import wrapping_sum
+from netfold.homomorphic.message import LANE_BITS, Merge, Merged, Message, Scaling
+from netfold.testing import check_codec
+from tests.reference.codecs.sums import right_merge
+from tests.reference.switch.merging import words_per_word
+from tests.sim.lane_codecs import Codes, Votes
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 
 
-@st.composite
-def pairs(draw: st.DrawFn, dtype: type[np.generic] = np.int32) -> tuple[np.ndarray, np.ndarray]:
-    size = draw(st.integers(0, 70))
-    elements = int32s if dtype is np.int32 else st.floats(-(2.0**100), 2.0**100, width=32)
-    return draw(arrays(dtype, size, elements=elements)), draw(arrays(dtype, size, elements=elements))
-
-
-@given(pair=pairs())
-def test_integer_kernels_are_the_numpy_expressions(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    first, second = pair
-    for kernel, expression in ((add_words, np.add), (or_words, np.bitwise_or), (max_words, np.maximum)):
+@given(data=st.data(), size=st.integers(0, 70))
+def test_kernels_are_the_numpy_expressions(data: st.DataObject, size: int) -> None:
+    floats = st.floats(-(2.0**100), 2.0**100, width=32)
+    for kernel, expression, dtype, elements in (
+        (add_words, np.add, np.int32, int32s),
+        (or_words, np.bitwise_or, np.int32, int32s),
+        (max_words, np.maximum, np.int32, int32s),
+        (float_add_words, np.add, np.float32, floats),
+    ):
+        first, second = (data.draw(arrays(dtype, size, elements=elements)) for _ in range(2))
         merged = first.copy()
         kernel(merged, second)
 
-        assert expression(first, second).tolist() == merged.tolist()
-
-
-@given(pair=pairs(np.float32))
-def test_float_kernel_is_the_numpy_expression(pair: tuple[np.ndarray, np.ndarray]) -> None:
-    first, second = pair
-    merged = first.copy()
-    float_add_words(merged, second)
-
-    assert (first + second).tobytes() == merged.tobytes()
-
-
-def test_kernels_merge_only_the_words_given() -> None:
-    """A packet may be shorter than the register it lands in, and start anywhere."""
-    registers = np.arange(10, dtype=np.int32)
-    add_words(registers[3:], np.array([100, 200], np.int32))
-
-    assert registers.tolist() == [0, 1, 2, 103, 204, 5, 6, 7, 8, 9]
-
-
-@given(
-    columns=st.integers(1, 5).flatmap(
-        lambda n: st.lists(st.lists(int32s, min_size=n, max_size=n), min_size=1)
-    )
-)
-def test_addition_wraps_like_registers(columns: list[list[int]]) -> None:
-    parts = [np.array(column, np.int32) for column in columns]
-    before = [part.copy() for part in parts]
-
-    assert wrapping_sum(columns) == merge_all(Merge.ADD, parts).tolist()
-    assert [part.tolist() for part in before] == [part.tolist() for part in parts]
+        assert expression(first, second).tobytes() == merged.tobytes()
 
 
 def test_codes_are_lifted_through_the_table_lowest_bits_first() -> None:
@@ -83,35 +59,6 @@ def test_codes_are_lifted_through_the_table_lowest_bits_first() -> None:
     assert np.int32 == lanes.dtype
 
 
-@given(seed=st.integers(0, 2**32), workers=st.integers(1, 6), words=st.integers(0, 5))
-def test_table_add_is_look_up_then_add_in_any_grouping(seed: int, workers: int, words: int) -> None:
-    parts = [
-        np.random.default_rng([seed, rank]).integers(0, 2**32, words, np.uint32) for rank in range(workers)
-    ]
-    expected = [
-        sum(int(THC_TABLE[(int(part[lane // 8]) >> 4 * (lane % 8)) & 15]) for part in parts)
-        for lane in range(8 * words)
-    ]
-
-    assert expected == merge_all(Merge.TABLE_ADD, parts, table=THC_TABLE).tolist()
-    if workers > 1:
-        left = Merged(merge_all(Merge.TABLE_ADD, parts[:1], table=THC_TABLE), 1)  # lifted before
-        right = Merged(merge_all(Merge.TABLE_ADD, parts[1:], table=THC_TABLE), workers - 1)
-        together = combine(Merge.TABLE_ADD, left, right)
-
-        assert expected == together.words.tolist()
-        assert workers == together.workers
-
-
-def test_combine_changes_neither_side() -> None:
-    left, right = Merged(np.array([1, 2], np.int32), 2), Merged(np.array([3, -4], np.int32), 3)
-
-    merged = combine(Merge.ADD, left, right)
-
-    assert merged.words.tolist() == [4, -2]
-    assert (merged.workers, left.words.tolist(), right.words.tolist()) == (5, [1, 2], [3, -4])
-
-
 @pytest.mark.parametrize(
     ("merge", "parts", "text"),
     [
@@ -120,11 +67,6 @@ def test_combine_changes_neither_side() -> None:
             Merge.ADD,
             [np.zeros(2, np.int32), np.zeros(3, np.int32)],
             "add merges equal lengths, found 2 and 3 words",
-        ),
-        (
-            Merge.OR,
-            [np.zeros(2, np.int32)],
-            "or merges 1-D arrays of uint32, found int32 of shape (2,)",
         ),
         (
             Merge.TABLE_ADD,
@@ -152,3 +94,161 @@ def test_a_table_has_sixteen_values() -> None:
     text = "table_add needs a table of 16 int32 values, one per 4-bit code, found int64 of shape (3,)"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         lift(np.zeros(1, np.uint32), np.zeros(3, np.int64))
+
+
+# Sums in lanes of 4, 8, 16 and 32 bits on hosts: against plain integers, and at the ends of every lane.
+
+TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
+WIDTHS = st.sampled_from(LANE_BITS)
+
+
+def int32(words: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(words, np.int64).astype(np.int32)
+
+
+def messages(merge: Merge, lane_bits: int, workers: int, size: int, seed: int) -> list[Message]:
+    """Random words of all bits; a table with both ends of the lane."""
+    random = np.random.default_rng(seed)
+    half = 2 ** (lane_bits - 1)
+    table = random.integers(-half, half, 16).astype(np.int32) if merge is Merge.TABLE_ADD else None
+    if table is not None:
+        table[[3, 12]] = -half, half - 1
+    dtype = np.uint32 if table is not None else np.int32
+    return [
+        Message(
+            random.integers(0, 2**32, size, np.uint32).view(dtype),
+            merge,
+            "sums",
+            table=table,
+            lane_bits=lane_bits,
+        )
+        for _ in range(workers)
+    ]
+
+
+@given(
+    merge=st.sampled_from([Merge.ADD, Merge.TABLE_ADD]),
+    lane_bits=WIDTHS,
+    workers=st.integers(1, 20),
+    size=st.integers(0, 20),
+    seed=st.integers(0, 2**32),
+)
+def test_lanes_wrap_each_for_itself_in_any_grouping(
+    merge: Merge, lane_bits: int, workers: int, size: int, seed: int
+) -> None:
+    if merge is Merge.TABLE_ADD:
+        lane_bits = max(8, lane_bits)
+    sent = messages(merge, lane_bits, workers, size, seed)
+    parts, table = [one.words for one in sent], sent[0].table
+    right = right_merge(sent).words
+
+    assert merge_all(merge, parts, 0, table, lane_bits).tolist() == right
+    assert len(right) == sent[0].merged_size == words_per_word(merge, lane_bits) * size
+    if workers > 1:
+        first = Merged(merge_all(merge, parts[:1], 0, table, lane_bits), 1)
+        rest = Merged(merge_all(merge, parts[1:], 0, table, lane_bits), workers - 1)
+        together = combine(merge, rest, first, lane_bits=lane_bits)
+        assert (together.words.tolist(), together.workers) == (right, workers)
+
+
+@pytest.mark.parametrize("lane_bits", [8, 16, 32])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_ends_of_a_lane(lane_bits: int, sign: int) -> None:
+    """127 stays 127, 128 becomes −128, and the lane beside it keeps its own sum."""
+    end = 2 ** (lane_bits - 1) - (sign > 0)
+    for last, total in ((0, sign * end), (sign, -sign * (end + 1) if sign > 0 else end - 1)):
+        lanes = [[sign * end, 5], [last, 7]]
+        parts = [np.array(one * 4, TYPES[lane_bits]).view(np.int32) for one in lanes]
+        merged = merge_all(Merge.ADD, parts, lane_bits=lane_bits)
+        assert merged.view(TYPES[lane_bits]).tolist() == [total, 12] * 4
+
+
+@pytest.mark.parametrize("lane_bits", [8, 16])
+def test_a_table_must_fit_its_lanes(lane_bits: int) -> None:
+    most = 2 ** (lane_bits - 1) - 1
+    codes, table = np.zeros(1, np.uint32), np.zeros(16, np.int32)
+    table[:2] = -most - 1, most
+    assert merge_all(Merge.TABLE_ADD, [codes], 0, table, lane_bits).size == lane_bits // 4
+    for place, value in ((0, -most - 2), (1, most + 1)):
+        wrong = table.copy()
+        wrong[place] = value
+        text = (
+            f"a table for lanes of {lane_bits} bits has values from {-most - 1} to {most}, "
+            f"found {wrong.min()} to {wrong.max()}"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+            merge_all(Merge.TABLE_ADD, [codes], 0, wrong, lane_bits)
+
+
+@pytest.mark.parametrize(
+    ("merge", "lane_bits", "text"),
+    [
+        (Merge.ADD, 12, "add merges lanes of 4, 8, 16 or 32 bits, found 12"),
+        (Merge.TABLE_ADD, 4, "table_add merges lanes of 8, 16 or 32 bits, found 4"),
+        (Merge.OR, 8, "or merges lanes of 32 bits, found 8"),
+        (Merge.FLOAT_ADD, 16, "float_add merges lanes of 32 bits, found 16"),
+    ],
+)
+def test_widths_that_a_merge_does_not_have(merge: Merge, lane_bits: int, text: str) -> None:
+    words = np.zeros(1, merge.dtypes[0])
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        merge_all(merge, [words], lane_bits=lane_bits)
+    with pytest.raises(ValueError, match=f"^{text}$"):
+        combine(merge, Merged(words, 1), Merged(words, 1), lane_bits=lane_bits)
+
+
+def test_lanes_of_two_widths_do_not_merge() -> None:
+    """Workers that disagree break lock-step; nothing is merged."""
+    words = np.zeros(2, np.int32)
+    sent = [(Message(words, Merge.ADD, "sums", lane_bits=bits),) for bits in (8, 16)]
+    text = (
+        "worker 1 sends 'sums' (add of 2 int32 words in 16-bit lanes), but worker 0 sends 'sums' "
+        "(add of 2 int32 words in 8-bit lanes)"
+    )
+    with pytest.raises(LockStepError, match=f"^{re.escape(text)}"):
+        check_lock_step(sent)
+
+
+def test_messages_have_the_lanes_that_their_codec_declares() -> None:
+    class Normed(Votes):
+        merges = frozenset({Merge.ADD, Merge.MAX})
+
+    words, codec = np.zeros(2, np.int32), Normed()
+    fine = (Message(words, Merge.ADD, "votes", lane_bits=4), Message(words, Merge.MAX, "norm"))
+    assert [fault_of(message, codec) for message in fine] == [""] * len(fine)
+    for message, said, wanted in (
+        (Message(words, Merge.ADD, "votes", lane_bits=8), 8, 4),
+        (Message(words, Merge.ADD, "votes"), 32, 4),
+        (Message(words, Merge.MAX, "norm", lane_bits=4), 4, 32),
+    ):
+        assert (
+            fault_of(message, codec)
+            == f"it is in lanes of {said} bits, codec {codec.kind!r} declares {wanted}"
+        )
+    floats = np.zeros(2, np.float32)
+    scaling = Scaling(np.zeros(1, np.int8), 2, 1)
+    for message in (
+        Message(words, Merge.ADD, "votes", lane_bits=4, floats=floats),
+        Message(floats, Merge.ADD, "votes", lane_bits=4, scaling=scaling),
+    ):
+        assert "scaled or with floats, in lanes of 4 bits: only words" in fault_of(message, codec)
+    table = np.full(16, 128, np.int32)
+    codes = Message(words.view(np.uint32), Merge.TABLE_ADD, "codes", table=table, lane_bits=8)
+    assert "a table for lanes of 8 bits has values" in fault_of(codes, Codes(lane_width=8))
+    with pytest.raises(AssertionError, match=r"message 'codes': it is in lanes of .* declares 8"):
+        check_codec(Codes(lane_width=8, sent_width=16), cases=1)
+
+
+def test_counters_limit_workers_and_need_adders_that_wrap() -> None:
+    """15 workers fit, 16 do not; by the base class, so that no codec forgets it."""
+    assert Votes().refusal(15, "wrap") is None
+    many, clipped = Votes().refusal(16, "wrap"), Votes().refusal(15, "saturate")
+    assert many is not None
+    assert many.reason == "votes has room for 15 workers, found 16"
+    assert clipped is not None
+    assert clipped.reason == (
+        "votes needs adders that wrap: adders of 32 bits add its lanes of 4 bits, up to the sign bit"
+    )
+    assert Codes(lane_width=8).refusal(8, "saturate") is None
+    eight, sixteen = Codes(lane_width=8).refusal(9, "wrap"), Codes(lane_width=16).refusal(9, "wrap")
+    assert (eight is None, sixteen is None) == (False, True)

@@ -15,14 +15,12 @@ from netfold.homomorphic.codecs.auto.codec import Auto
 from netfold.homomorphic.codecs.auto.costs import RoundCost, round_ps
 from netfold.homomorphic.codecs.auto.experience import Choice, Experience
 from netfold.homomorphic.codecs.dense.kinds import Dense
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.formats import Values, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.forecast import History
 from netfold.testing import support
-from tests.homomorphic.gradients import bound_of
 
 NS, US, GBPS = 10**3, 10**6, 10**9
 
@@ -144,37 +142,6 @@ def test_the_note_of_a_choice() -> None:
     ]
 
 
-@pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-def test_all_workers_choose_alike(values: Values) -> None:
-    """For any gradients: fold rejects encoders that are not in lock-step."""
-    reported: list[Note] = []
-    codec = Auto(values)
-    encoders = [codec.worker(rank, 4, 0) for rank in range(4)]
-    for step in range(6):
-        gradients = [drawn(0.02 * rank * (step % 3), 10 * step + rank, 20_000) for rank in range(4)]
-        result = fold(encoders, gradients, Round(step, 0, 4, 7, report=reported.append))
-        assert len({decoded.tobytes() for decoded in result.decoded}) == 1
-        off_by = np.abs(result.decoded[0] - np.sum(gradients, axis=0, dtype=np.float64))
-        assert (off_by <= bound_of(codec, gradients)).all()
-
-    choices = [note.text for note in reported if note.kind is NoteKind.CHOICE]
-    assert choices == [text for text in choices[::4] for _ in range(4)]
-
-
-def test_buckets_are_chosen_for_one_by_one() -> None:
-    codec, reported = Auto(), list[Note]()
-    encoders = [codec.worker(rank, 2, 0) for rank in range(2)]
-    for step in range(2):
-        for bucket, density in enumerate((1.0, 0.01)):
-            gradients = [drawn(density, rank) for rank in range(2)]
-            fold(encoders, gradients, Round(step, bucket, 2, 7, report=reported.append))
-
-    texts = [note.text for note in reported if note.kind is NoteKind.CHOICE][::2]
-    assert [text.startswith("packed: nothing") for text in texts] == [True, True, False, False]
-    members = [re.search(r"the last round had (\d+) of 50000", text) for text in texts[2:]]
-    assert [int(found[1]) > 40_000 for found in members if found] == [True, False]
-
-
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("values", ["block_exponent", "exact"])
 def test_a_jump_in_density_makes_one_round_wrong_at_most(values: Values, is_streamed: bool) -> None:
@@ -196,13 +163,6 @@ def test_a_jump_in_density_makes_one_round_wrong_at_most(values: Values, is_stre
             mine_ps = round_ps(announced_cost(result), network)
             assert mine_ps <= 1.05 * min(times_ps), (step, notes[step], times_ps)
     assert len(set(chosen(notes))) >= 2
-
-
-def test_a_choice_does_not_change_while_gradients_stay_alike() -> None:
-    for density in (0.001, 0.03, 1.0):
-        gradients = [[drawn(density, 9 * step + rank) for rank in range(3)] for step in range(8)]
-        _, notes = rounds(Auto().carried_by(NETWORK), gradients)
-        assert len(set(chosen(notes)[1:])) == 1, density
 
 
 def cancelling(density: float, step: int) -> list[Gradient]:
@@ -244,44 +204,6 @@ def test_what_a_sum_hides_is_known(
     assert round_ps(announced_cost(results[2]), network) <= 1.05 * min(times_ps)
 
 
-def test_what_a_sum_hides_is_asked_again_when_it_looks_different() -> None:
-    """All elements cancel, dense round after dense round; then there are few, and they do not."""
-    gradients = [cancelling(1.0, step) for step in range(3)]
-    gradients += [[drawn(0.01, 9 * step + rank) for rank in range(4)] for step in range(3, 6)]
-
-    _, notes = rounds(Auto().carried_by(RING), gradients)
-
-    assert chosen(notes) == [Choice.PACKED, *[Choice.DENSE] * 3, *[Choice.PACKED] * 2]
-
-
-def test_rounds_are_forgotten_after_eight_steps() -> None:
-    """Dense rounds add nothing to what is remembered: in the end there is nothing to judge a sketch by."""
-    encoder, reported = Auto().carried_by(RING).worker(0, 1, 0), list[Note]()
-    for step in range(10):
-        fold([encoder], [drawn(1.0, step)], Round(step, 0, 1, 7, report=reported.append))
-
-    assert [note.name for note in reported] == [Choice.PACKED, *[Choice.DENSE] * 9]
-    assert [Choice.CONCURRENT in note.text for note in reported] == [False, *[True] * 7, False, False]
-
-
-@pytest.mark.parametrize("density", [0.01, 1.0])
-@pytest.mark.parametrize("codec", [Auto(), Lossless(schedule="concurrent")], ids=lambda codec: codec.kind)
-def test_a_bucket_may_change_its_length(codec: Codec, density: float) -> None:
-    """What was seen of another length is not gone by; back at the first, what is remembered serves again."""
-    gradients = [
-        [drawn(density, 9 * step + rank, elements) for rank in range(3)]
-        for step, elements in enumerate([50_000, 50_000, 9_000, 9_000, 50_000])
-    ]
-    results, notes = rounds(codec, gradients)
-
-    for own, result in zip(gradients, results, strict=True):
-        off_by = np.abs(result.decoded[0] - np.sum(own, axis=0, dtype=np.float64))
-        assert (off_by <= bound_of(codec, own)).all()
-    if isinstance(codec, Auto):
-        are_new = [own[0].text == "packed: nothing has been measured yet" for own in notes]
-        assert are_new == [True, False, True, False, True]
-
-
 def test_a_sketch_whose_forecasts_fail_is_left() -> None:
     """Values of another magnitude every time: a sketch would be sent in vain, and the members again."""
     still = [[drawn(0.01, rank) for rank in range(3)]] * 6
@@ -291,14 +213,6 @@ def test_a_sketch_whose_forecasts_fail_is_left() -> None:
 
     assert names[0][1:] == [Choice.CONCURRENT] * 5
     assert names[1][1:] == [Choice.CONCURRENT, *[Choice.PACKED] * 4]  # the first of them shows it
-
-
-def test_its_sketch_needs_no_first_round_of_its_own() -> None:
-    gradients = [[drawn(0.02, 9 * step + rank) for rank in range(3)] for step in range(2)]
-    results, notes = rounds(Auto().carried_by(NETWORK), gradients)
-
-    assert chosen(notes) == [Choice.PACKED, Choice.CONCURRENT]
-    assert len(results[1].messages) == 1
 
 
 def test_figures_that_are_left_out_are_the_network_s() -> None:
@@ -317,9 +231,3 @@ def test_figures_must_be_finite_and_positive(name: str, value: float) -> None:
     text = f"{name} is {value}: must be finite and more than 0, or left out"
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         Auto(**{name: value})
-
-
-def test_a_unit_needs_elements() -> None:
-    with pytest.raises(ValueError) as caught:
-        Auto(unit_elements=0)
-    assert "unit_elements" in str(caught.value) or "block_elements" in str(caught.value)

@@ -21,7 +21,8 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, NoteKind, Round
-from tests.examples import examples
+from netfold.homomorphic.sketch import sketch
+from tests.examples import examples, nightly
 from tests.reference.codecs.digits import exact_sum
 from tests.reference.codecs.quantise import scale_of
 
@@ -31,11 +32,11 @@ INDEXES = ("flat", "two_level", "bloom")
 STAGED: tuple[tuple[str, dict[str, object]], ...] = (
     *(("lossless", {"index": index}) for index in INDEXES),
     ("lossless", {"load": 0.3, "block_elements": 64}),
-    ("lossless", {"setting": "rotated"}),
     ("lossless", {"setting": "rotated", "index": "two_level", "load": 0.81}),
     *(("packed", {"index": index}) for index in INDEXES),
     ("block_sparse", {"blocks": "bitmap"}),
     ("block_sparse", {"blocks": "lookahead", "columns": 3}),
+    ("dense", {"block_elements": BLOCK_ELEMENTS}),
 )
 CONCURRENT: tuple[dict[str, object], ...] = (
     *({"index": index} for index in INDEXES),
@@ -120,7 +121,7 @@ def nearest_sums(gradients: Sequence[Gradient]) -> Gradient:
 
 
 def expected(gradients: Sequence[Gradient], codec: Codec) -> Gradient:
-    if codec.kind == "exact" or codec.values == "exact":
+    if codec.values == "exact":
         return nearest_sums(gradients)
     return integer_sums(gradients, codec.block_elements)
 
@@ -145,7 +146,7 @@ def assert_same(found: Gradient, wanted: Gradient) -> None:
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
     workers = draw(st.one_of(st.integers(1, 8), st.sampled_from([16, 33, 64])))
-    most = 10_000 if workers <= 8 else 2_000
+    most = 6_000 if workers <= 8 else 2_000
     return Shape(
         elements=draw(st.one_of(st.integers(1, 200), st.integers(1, most), st.sampled_from([64, 256, 1024]))),
         workers=workers,
@@ -159,25 +160,13 @@ def shapes(draw: st.DrawFn) -> Shape:
 @EVERY_VALUES
 @EVERY_CODEC
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@examples(30)
+@examples(6)
 def test_sums_are_exact_in_a_round(
     kind: str, options: dict[str, object], values: str, shape: Shape, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     gradients = gradients_of(shape, random)
     codec = codec_kinds()[kind](values=values, **options)
-
-    found = decoded(codec, gradients, random.permutation(shape.workers).tolist(), seed)
-
-    assert_same(found, expected(gradients, codec))
-
-
-@given(shape=shapes(), seed=st.integers(0, 2**32))
-@examples(40)
-def test_dense_sums_are_exact(shape: Shape, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    gradients = gradients_of(shape, random)
-    codec = codec_kinds()["exact"]()
 
     found = decoded(codec, gradients, random.permutation(shape.workers).tolist(), seed)
 
@@ -195,7 +184,7 @@ def drifting(shape: Shape, random: np.random.Generator) -> Iterator[list[Gradien
 @EVERY_VALUES
 @pytest.mark.parametrize("options", CONCURRENT, ids=[" ".join(map(str, o.values())) for o in CONCURRENT])
 @given(shape=shapes(), seed=st.integers(0, 2**32))
-@examples(20)
+@examples(3)
 def test_sums_are_exact_when_they_travel_with_their_index(
     options: dict[str, object], values: str, shape: Shape, seed: int
 ) -> None:
@@ -226,54 +215,25 @@ def expected_of_forecast(found: Gradient, gradients: list[Gradient], codec: Code
 
 
 @EVERY_VALUES
-def test_sums_are_exact_where_tables_fail_and_forecasts_are_wrong(values: str) -> None:
-    """So that the laws above are known to have met both."""
-    codec = codec_kinds()["lossless"](schedule="concurrent", load=0.81, values=values)
-    counts = {NoteKind.REDO: 0, NoteKind.FORECAST: 0}
-    for seed in range(20):
-        random = np.random.default_rng(seed)
-        notes: list[Note] = []
-        encoders = [codec.worker(rank, 3, 0) for rank in range(3)]
-        shape = Shape(9000, 3, 0.03, "rows", "normal", is_shared=False)
-        for step, gradients in enumerate(drifting(shape, random)):
-            found = fold(encoders, gradients, Round(step, 0, 3, seed, report=notes.append)).decoded[0]
-
-            assert_same(found, expected_of_forecast(found, gradients, codec))
-        for note in notes:
-            counts[note.kind] += 1 if note.kind in counts else 0
-
-    assert min(counts.values()) >= 3  # of 120 rounds
-
-
-LARGE = (
-    (10**5, "power-law rows", "wide"),
-    (10**5 + 17, "columns", "normal"),
-    (10**6, "iid", "normal"),
-    (10**6, "columns", "wide"),
+@pytest.mark.parametrize(
+    ("elements", "pattern", "kind"),
+    [
+        (30_017, "columns", "normal"),
+        pytest.param(10**6, "columns", "wide", marks=nightly),
+        pytest.param(10**7, "iid", "normal", marks=nightly),
+    ],
 )
-
-
-@EVERY_VALUES
-@pytest.mark.parametrize(("elements", "pattern", "kind"), LARGE)
 @pytest.mark.parametrize("setting", ["repaired", "rotated"])
 def test_sums_are_exact_in_many_tiles(
-    setting: str, elements: int, pattern: Pattern, kind: str, values: str
+    monkeypatch: pytest.MonkeyPatch, setting: str, elements: int, pattern: Pattern, kind: str, values: str
 ) -> None:
+    monkeypatch.setattr(sketch, "TILE_MEMBERS", elements // 30)
     density = 0.31 if pattern == "columns" else 0.05
     shape = Shape(elements, 3, density, pattern, kind, is_shared=pattern == "columns")
     gradients = gradients_of(shape, np.random.default_rng(elements))
     codec = codec_kinds()["lossless"](setting=setting, values=values)
 
     assert_same(decoded(codec, gradients, [2, 0, 1], 9), expected(gradients, codec))
-
-
-@pytest.mark.parametrize(("index", "values"), [("flat", "block_exponent"), ("two_level", "exact")])
-@pytest.mark.parametrize("kind", ["lossless", "packed"])
-def test_sums_are_exact_in_ten_million_elements(kind: str, index: str, values: str) -> None:
-    gradients = gradients_of(Shape(10**7, 2, 0.01, "iid", "normal", False), np.random.default_rng(7))
-    codec = codec_kinds()[kind](index=index, values=values)
-
-    assert_same(decoded(codec, gradients, [1, 0], 1), expected(gradients, codec))
 
 
 def test_sums_beyond_float32_become_infinite_and_are_reported() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codecs.dense.kinds import DenseExact
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
-from netfold.homomorphic.message import Gradient, Message
-from netfold.homomorphic.round import Note, NoteKind
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
@@ -72,7 +72,7 @@ kinds_of_rounds = st.lists(
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-@examples(40)
+@examples(20)
 @given(
     rounds=kinds_of_rounds,
     setting=st.sampled_from(["repaired", "repaired", "rotated"]),
@@ -98,7 +98,7 @@ def test_any_rounds_are_right_and_take_one_operation_where_the_forecast_holds(
         assert (["redo"] in result.labels) == bool(again)
 
 
-@examples(60)
+@examples(30)
 @given(
     rounds=kinds_of_rounds,
     load=st.sampled_from([0.3, 0.77]),
@@ -124,27 +124,6 @@ def test_the_tiles_that_outgrow_their_forecast_are_those_of_the_plain_one(
         history.append(actual)
 
 
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
-@pytest.mark.parametrize("index", ["flat", "bloom"])
-def test_a_steady_bucket_takes_one_operation_after_its_first_round(
-    setting: str, values: str, index: str
-) -> None:
-    codec = concurrent(setting=setting, values=values, index=index, load=0.3)
-    first, *others = rounds_of(codec, 8 * [Kind(0.05)])
-
-    assert len(first.operations) == (3 if index == "bloom" else 2)
-    for result in others:
-        assert not result.notes_of(NoteKind.FORECAST)
-        assert len(result.operations) == 1 + len(result.notes_of(NoteKind.REDO))
-
-
-def test_a_bucket_that_drifts_is_within_the_margin() -> None:
-    results = rounds_of(concurrent(), [Kind(0.1 * 1.03**step) for step in range(10)])
-
-    assert [result.notes_of(NoteKind.FORECAST) for result in results] == 10 * [[]]
-
-
 def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
     results = rounds_of(concurrent(), [Kind(0.03), Kind(0.03), Kind(0.3), Kind(0.3)])
     jumped = results[2]
@@ -159,8 +138,8 @@ def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
 @pytest.mark.parametrize(
     ("values", "growth"),
     [
-        *(("block_exponent", growth) for growth in (-60, -3, -2, -1, 0, 1, 2, 60)),
-        *(("exact", growth) for growth in (-60, -2, -1, 0, 1, 2, 60)),
+        *(("block_exponent", growth) for growth in (-60, -3, -2, 1, 2, 60)),
+        *(("exact", growth) for growth in (-60, -2, 1, 2, 60)),
     ],
 )
 @pytest.mark.parametrize("dense_to", [0.0, 1.0])
@@ -177,16 +156,6 @@ def test_values_that_grow_beyond_the_forecast_are_sent_again(
     assert (["redo"] in result.labels) == (is_missed or bool(result.notes_of(NoteKind.REDO)))
 
 
-def test_members_where_there_were_none_are_sent_again() -> None:
-    """Tiles of the second half had no table; those of the first keep theirs."""
-    results = rounds_of(concurrent(), [Kind(0.1, end=0.5), Kind(0.1, begin=0.5)])
-
-    (note,) = results[1].notes_of(NoteKind.FORECAST)
-    assert note.count == note.total > 1
-    union = np.any(drawn(Kind(0.1, begin=0.5), 2, ELEMENTS, 1), axis=0)
-    assert np.count_nonzero(union) == redone(results[1])
-
-
 def test_tiles_that_were_crowded_are_sent_whole() -> None:
     kinds = [Kind(0.05, dense_to=0.5), Kind(0.05, dense_to=0.5)]
     _, result = rounds_of(concurrent(), kinds)
@@ -195,34 +164,6 @@ def test_tiles_that_were_crowded_are_sent_whole() -> None:
     whole = result.operations[0][0][3].words
     assert 3200 <= whole.size < 3800
     assert whole.size % BLOCK_ELEMENTS == 0
-
-
-@pytest.mark.parametrize("values", ["block_exponent", "exact"])
-def test_a_table_that_fails_and_one_that_outgrew_in_the_same_round(values: str) -> None:
-    """The first table is damaged, the last tile much denser than it was: both are sent again, once."""
-    encoders = encoders_of(concurrent(values=values), 2)
-    random = np.random.default_rng(5)
-    before = drawn(Kind(0.04), 2, ELEMENTS, 0)
-    play(encoders, before, 0)
-    extra = drawn(Kind(0.6, begin=0.96), 2, ELEMENTS, 1)
-    gradients = [np.where(random.random(one.size) < 0.9, one, 0) for one in before]
-    gradients = [one + two.astype(np.float32) for one, two in zip(gradients, extra, strict=True)]
-
-    def damage(number: int, message: Message, words: np.ndarray) -> None:
-        if message.label == "values":
-            words[0] += 1
-
-    result = play(encoders, [one.astype(np.float32) for one in gradients], 1, damage=damage)
-
-    notes = {note.kind: note for note in result.notes}
-    assert set(notes) == {NoteKind.FORECAST, NoteKind.REDO}
-    assert (notes[NoteKind.FORECAST].count, notes[NoteKind.REDO].count) == (1, 1)
-    assert notes[NoteKind.REDO].text == (
-        f"1 of {notes[NoteKind.REDO].total} tables did not peel: their members were sent again, packed"
-    )
-    assert len(result.operations) == 2
-    assert redone(result) > 0
-    assert_right(concurrent(values=values), [one.astype(np.float32) for one in gradients], result.decoded)
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
@@ -239,29 +180,6 @@ def test_threads_make_no_difference(monkeypatch: pytest.MonkeyPatch, values: str
     assert outcomes[0] == outcomes[1]
 
 
-def test_buckets_have_histories_of_their_own() -> None:
-    encoders = encoders_of(concurrent(), 2)
-    kinds = {0: Kind(0.02), 1: Kind(0.3, exponent=30), 2: Kind(0.0)}
-
-    for step in range(4):
-        for bucket, kind in kinds.items():
-            gradients = drawn(kind, 2, ELEMENTS - 64 * bucket, step)
-            result = play(encoders, gradients, step, bucket)
-
-            assert_right(concurrent(), gradients, result.decoded)
-            assert not result.notes_of(NoteKind.FORECAST)
-            assert step > 0 or result.labels[0] == ["index", "exponents"]
-
-
-def test_only_the_last_four_rounds_count() -> None:
-    """A dense round is forgotten after four sparse ones: the sketch is small again."""
-    sparse, dense = Kind(0.02), Kind(0.3)
-    results = rounds_of(concurrent(), [dense, *6 * [sparse]])
-    words = [result.operations[0][0][2].words.size for result in results[1:]]
-
-    assert min(words[:4]) > 3 * max(words[4:])
-
-
 def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
     """It is found in a whole tile that had outgrown its forecast, and again in what replaces it."""
     encoders = encoders_of(concurrent(values="exact"), 2)
@@ -276,23 +194,3 @@ def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
     assert (note.count, note.elements.tolist()) == (1, [0])
     assert note.text == "1 sums are beyond the range of float32 and became infinite"
     assert np.isinf(result.decoded).sum() == 1
-
-
-def test_infinite_sums_are_reported_once() -> None:
-    codec = concurrent(values="exact")
-    encoders = encoders_of(codec, 2)
-    gradients = drawn(Kind(0.05, 100), 2, ELEMENTS, 0)
-    for gradient in gradients:
-        gradient[[7, 4000]] = np.finfo(np.float32).max
-    notes: list[Note] = []
-    for step in range(3):
-        notes = play(encoders, gradients, step).notes_of(NoteKind.INFINITE)
-        assert [(note.count, note.elements.tolist()) for note in notes] == [(2, [7, 4000])]
-
-
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize("index", ["flat", "two_level", "bloom"])
-def test_an_empty_bucket_stays_legal(setting: str, index: str) -> None:
-    results = rounds_of(concurrent(setting=setting, index=index), 3 * [Kind(1.0)], elements=0)
-
-    assert [result.decoded.size for result in results] == [0, 0, 0]

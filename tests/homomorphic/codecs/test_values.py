@@ -3,124 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
-from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.message import Gradient
 from tests.examples import examples
-from tests.homomorphic.gradients import Sample, bound_of, folded, samples
-from tests.homomorphic.index.indexes import sparse
+from tests.homomorphic.codecs.test_bit_exact import CONCURRENT, STAGED
+from tests.homomorphic.gradients import Sample, bound_of, folded, samples, sparse
 from tests.reference.codecs import digits
 
 VALUES = ["block_exponent", "float32", "exact"]
 INDEXES = ["flat", "two_level", "bloom"]
 BLOCK_ELEMENTS = 256
 
-Make = Callable[[str], Codec]  # of the values
 
-ENCODINGS: dict[str, Make] = {
-    **{
-        f"packed {index}": lambda values, index=index: Packed(values, index, BLOCK_ELEMENTS)
-        for index in INDEXES
-    },
-    **{
-        f"{setting} {schedule} {index}": lambda values, options=(setting, schedule), index=index: Lossless(
-            *options, values, index, block_elements=BLOCK_ELEMENTS
-        )
-        for setting, schedule, index in [
-            ("repaired", "staged", "flat"),
-            ("repaired", "staged", "two_level"),
-            ("repaired", "concurrent", "bloom"),
-            ("rotated", "staged", "bloom"),
-            ("rotated", "concurrent", "two_level"),
-        ]
-    },
-    "block_sparse bitmap": lambda values: BlockSparse(values, "bitmap", block_elements=BLOCK_ELEMENTS),
-    "block_sparse lookahead": lambda values: BlockSparse(values, columns=3, block_elements=BLOCK_ELEMENTS),
-}
 DENSE: dict[str, Codec] = {
     "block_exponent": FixedPoint(BLOCK_ELEMENTS),
     "float32": Uncompressed(),
     "exact": DenseExact(BLOCK_ELEMENTS),
 }
 SAMPLE = sparse(6000, 0.02, 3)  # enough for every message there is: filters, tables, blocks
-every_encoding = pytest.mark.parametrize("name", ENCODINGS)
+ENCODINGS = [
+    *((kind, options) for kind, options in STAGED if kind != "dense"),
+    *(("lossless", {"schedule": "concurrent", **options}) for options in CONCURRENT),
+]
+every_encoding = pytest.mark.parametrize(
+    ("kind", "options"), ENCODINGS, ids=[" ".join(map(str, (kind, *o.values()))) for kind, o in ENCODINGS]
+)
 every_value = pytest.mark.parametrize("values", VALUES)
 
 
-def is_lossless(name: str) -> bool:
-    return name.startswith(("repaired", "rotated"))
-
-
 @every_encoding
-@every_value
-@examples(15)
+@examples(5)
 @given(sample=samples())
-def test_sums_are_those_of_dense_words(name: str, values: str, sample: Sample) -> None:
-    """To the bit, but for floats in a sketch. (Floats of dense words keep −0.0, which is no member.)"""
-    codec = ENCODINGS[name](values)
-    dense = folded(DENSE[values], sample.gradients, sample.order).decoded[0]
+def test_float_sums_are_those_of_dense_words(kind: str, options: dict[str, Any], sample: Sample) -> None:
+    """Within the bound in a sketch, else to the bit; but dense words keep −0.0, which is no member."""
+    codec = codec_kinds()[kind](values="float32", **options)
+    dense = folded(Uncompressed(), sample.gradients, sample.order).decoded[0]
 
     decoded = folded(codec, sample.gradients, sample.order).decoded[0]
 
-    if values == "float32" and is_lossless(name):
+    if kind == "lossless":
         total = np.sum(sample.gradients, axis=0, dtype=np.float64)
         assert (np.abs(decoded - total) <= bound_of(codec, sample.gradients)).all()
     else:
         assert dense.tolist() == decoded.tolist()
-        assert values == "float32" or dense.tobytes() == decoded.tobytes()
 
 
-@given(sample=samples(), size=st.integers(1, 60), block_elements=st.sampled_from([64, 4096]))
-def test_dense_exact_sums_are_the_nearest_floats_to_the_true_ones(
-    sample: Sample, size: int, block_elements: int
+@every_encoding
+@every_value
+def test_it_names_its_merges_and_whether_their_order_shows(
+    kind: str, options: dict[str, Any], values: str
 ) -> None:
-    gradients = [gradient[:size].copy() for gradient in sample.gradients]
-    expected = [digits.exact_sum(column) for column in zip(*[g.tolist() for g in gradients], strict=True)]
-
-    decoded = folded(DenseExact(block_elements), gradients, sample.order).decoded
-
-    assert all(expected == one.tolist() for one in decoded)
-    assert not any(np.signbit(one[one == 0]).any() for one in decoded)
-
-
-@every_encoding
-@every_value
-def test_the_merges_are_those_it_names_and_no_more(name: str, values: str) -> None:
-    codec = ENCODINGS[name](values)
-
-    result = folded(codec, SAMPLE)
-
-    assert codec.merges == {message.merge for operation in result.messages for message in operation[0]}
-
-
-@every_encoding
-@every_value
-def test_exact_says_whether_the_order_of_merging_shows(name: str, values: str) -> None:
-    codec = ENCODINGS[name](values)
-    random = np.random.default_rng(0)
-    drawn = random.standard_normal((3, 6000), np.float32)
+    codec = codec_kinds()[kind](values=values, **options)
+    drawn = np.random.default_rng(0).standard_normal((3, 6000), np.float32)
     gradients = list(np.where(SAMPLE[0] != 0, drawn, np.float32(0)))
 
-    by_rank, backwards = (folded(codec, gradients, order).decoded[0] for order in ([0, 1, 2], [2, 1, 0]))
+    by_rank, backwards = (folded(codec, gradients, order) for order in ([0, 1, 2], [2, 1, 0]))
 
+    assert codec.merges == {message.merge for operation in by_rank.messages for message in operation[0]}
     assert codec.is_order_free == (values != "float32")
-    assert codec.is_order_free == (by_rank.tobytes() == backwards.tobytes())
-
-
-def lowest_bit(value: float) -> int:
-    """Exponent of the lowest bit set."""
-    numerator, denominator = value.as_integer_ratio()
-    return (numerator & -numerator).bit_length() - denominator.bit_length()
+    assert codec.is_order_free == (by_rank.decoded[0].tobytes() == backwards.decoded[0].tobytes())
 
 
 def digits_of_blocks(gradients: list[Gradient]) -> list[int]:
@@ -130,7 +81,7 @@ def digits_of_blocks(gradients: list[Gradient]) -> list[int]:
     for first in range(0, gradients[0].size, BLOCK_ELEMENTS):
         some = [x for one in gradients for x in one[first : first + BLOCK_ELEMENTS].tolist() if x != 0]
         tops = (math.frexp(x)[1] for x in some)
-        bits = max(tops) - min(map(lowest_bit, some)) if some else 0
+        bits = max(tops) - min(map(digits.lowest_bit, some)) if some else 0
         counts.append(-(-bits // digit_bits))
     return counts
 
@@ -172,18 +123,6 @@ def test_a_filter_costs_zeros_of_the_few_elements_it_names_too_much(values: str)
     assert of_filter.size_bytes < flat.messages[0][0][0].size_bytes / 2
     assert union < bloom.messages[-1][0][-1].words.size < 1.1 * union
     assert flat.decoded[0].tobytes() == bloom.decoded[0].tobytes()
-
-
-@every_value
-def test_bytes_of_dense_words(values: str) -> None:
-    gradients = sparse(6000, 0.3, 3)
-    expected = {
-        "block_exponent": 4 * 6000 + 4 * 24,  # `stage` sends exponents in words
-        "float32": 4 * 6000,
-        "exact": value_bytes("exact", gradients, np.ones(6000, np.bool_)),
-    }
-
-    assert expected[values] == folded(DENSE[values], gradients).announced_bytes(0)
 
 
 @every_value

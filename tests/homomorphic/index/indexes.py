@@ -7,26 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.fold import check_lock_step
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merged, Message
+from netfold.homomorphic.message import Gradient, Message
 from netfold.homomorphic.round import Round
-from netfold.testing import support, values
-
-
-def sparse(
-    elements: int, density: float, workers: int, pattern: str = "iid", seed: int = 1
-) -> list[Gradient]:
-    random = np.random.default_rng([seed, workers])
-    return [
-        np.where(
-            support(pattern, elements, density, random=random),
-            values("normal", elements, random),
-            np.float32(0),
-        )
-        for _ in range(workers)
-    ]
+from tests.homomorphic.played import play
 
 
 def index_of(wanted: np.ndarray) -> np.ndarray:
@@ -44,10 +29,7 @@ def is_named(index: np.ndarray, elements: int) -> np.ndarray:
 class Exchanged(NamedTuple):
     memberships: list[Membership]
     operations: list[list[tuple[Message, ...]]]  # by operation and worker
-
-    @property
-    def labels(self) -> list[list[str]]:
-        return [[message.label for message in messages[0]] for messages in self.operations]
+    labels: list[list[str]]
 
     @property
     def index_messages(self) -> list[Message]:
@@ -56,6 +38,21 @@ class Exchanged(NamedTuple):
     @property
     def index_bytes(self) -> int:
         return sum(message.size_bytes for message in self.index_messages)
+
+
+class IndexAlone(Encoder):
+    """Agrees on an index, and does nothing with it."""
+
+    membership: Membership
+
+    def __init__(self, kind: IndexKind, memory: IndexMemory, beside: tuple[Message, ...]) -> None:
+        self.kind, self.memory, self.beside = kind, memory, beside
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        self.membership = yield from exchange_index(
+            own_index(gradient), gradient.size, round, self.kind, self.beside, self.memory
+        )
+        return Decoded(np.zeros(gradient.size, np.float32), gradient)
 
 
 def exchange(
@@ -67,33 +64,7 @@ def exchange(
     damage: Callable[[Message, np.ndarray], None] = lambda message, words: None,
 ) -> Exchanged:
     """All workers in lock-step; `damage` changes merged words on their way back."""
-    workers = len(gradients)
-    round = Round(step, 0, workers, 7)
-    exchanges = [
-        exchange_index(
-            own_index(gradient),
-            gradient.size,
-            round,
-            kind,
-            beside(rank),
-            memories[rank] if memories else IndexMemory(),
-        )
-        for rank, gradient in enumerate(gradients)
-    ]
-    result = Exchanged([], [])
-    sent = [next(one) for one in exchanges]
-    while sent:
-        check_lock_step(sent)
-        result.operations.append(sent)
-        answers = []
-        for part in zip(*sent, strict=True):
-            words = merge_all(part[0].merge, [message.words for message in part])
-            damage(part[0], words)
-            answers.append(Merged(words, workers))
-        sent = []
-        for one in exchanges:
-            try:
-                sent.append(one.send(tuple(answers)))
-            except StopIteration as stop:
-                result.memberships.append(stop.value)
-    return result
+    own = memories or [IndexMemory() for _ in gradients]
+    encoders = [IndexAlone(kind, memory, beside(rank)) for rank, memory in enumerate(own)]
+    done = play(encoders, gradients, step, damage=lambda number, message, words: damage(message, words))
+    return Exchanged([one.membership for one in encoders], done.operations, done.labels)

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.index import members
+from netfold.homomorphic.index.bits import (
+    count_members,
+    first_missing,
+    gather_words,
+    scatter_words,
+    write_index,
+)
 from netfold.homomorphic.index.members import (
-    WorkerBucket,
     decode,
     encode,
-    exchange_members,
     full_support,
     gather,
     members_message,
@@ -24,15 +29,14 @@ from netfold.homomorphic.index.members import (
     word_layout,
 )
 from netfold.homomorphic.kernels.threads import VARIABLE
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.numbers.block_exponent import AgreedExponents
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format
+from netfold.homomorphic.numbers.formats import Agreed, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.testing import values
-from tests.homomorphic.gradients import bound_of
+from netfold.testing import support, values
+from tests.homomorphic.gradients import agreed, bound_of
 from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs as plain
 from tests.reference.codecs import digits
@@ -84,16 +88,6 @@ def _by_block(elements: int, random: np.random.Generator) -> Gradient:
     return np.ldexp(random.integers(-4, 5, elements), exponents).astype(np.float32)
 
 
-def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
-    round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
-    merged = [
-        Merged(merge_all(Merge.MAX, [one.words for one in part]), len(gradients))
-        for part in zip(*sent, strict=True)
-    ]
-    return form.agree(gradients[0].size, sent[0], merged, round)
-
-
 def guarded(size: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:
     """A buffer of 99s, and the part of it that may be written."""
     buffer = np.full(size + 2 * GUARD, 99, dtype)
@@ -142,23 +136,9 @@ def test_values_of_members_are_gathered_in_order_and_scattered_where_they_were(c
         assert is_unhurt(buffer)
 
 
-@given(case=cases())
-def test_members_are_counted_block_by_block(case: Case) -> None:
-    found = members_of(case.index, case.block_elements)
-
-    expected = [sum(map(len, case.blocks[:block])) for block in range(len(case.blocks) + 1)]
-    assert expected == found.starts.tolist()
-    assert len(case.positions) == found.count
-
-
 @pytest.mark.parametrize("elements", [1, 63, 64, 65, 128, 1000])
 def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
     assert list(range(elements)) == plain.members(full_support(elements).tolist(), 64)
-
-
-def test_the_full_support_of_no_elements_has_no_blocks() -> None:
-    assert full_support(0).size == 0
-    assert members_of(full_support(0), 4096).starts.tolist() == [0]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -204,33 +184,6 @@ def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     assert (errors <= (bound if name == "block_exponent" else 0)).all()
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@given(case=cases(), workers=st.integers(1, 5))
-def test_an_exchange_decodes_the_sum_of_the_members(name: str, case: Case, workers: int) -> None:
-    random = np.random.default_rng(workers)
-    gradients = [random.permutation(case.gradient) for _ in range(workers)]
-    form = number_format(name, case.block_elements)
-    place = word_layout(
-        members_of(case.index, case.block_elements), agreed(form, gradients), case.group_blocks
-    )
-    bucket = WorkerBucket(gradients[0], Round(0, 0, workers, 0))
-    decoded = bucket.decoded
-    decoded[:] = 99
-    exchange = exchange_members(bucket, place, form, "some")
-    (message,) = next(exchange)
-    others = [members_message(gradient, place, form, "some").words for gradient in gradients[1:]]
-
-    with pytest.raises(StopIteration) as stop:
-        exchange.send((Merged(merge_all(form.merge, [message.words, *others]), workers),))
-
-    assert stop.value.value == 0
-    assert (message.label, message.merge, message.words.dtype.type) == ("some", form.merge, form.dtype)
-    total = np.zeros(decoded.size)
-    for position in case.positions:
-        total[position] = sum(float(gradient[position]) for gradient in gradients)
-    assert (np.abs(decoded - total) <= bound_of(form, gradients, is_forecast=False)).all()
-
-
 @pytest.mark.parametrize("chunk_elements", [64, 1 << 19])
 def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     monkeypatch: pytest.MonkeyPatch, chunk_elements: int
@@ -257,9 +210,59 @@ def test_sums_beyond_float32_are_counted_in_every_chunk_and_named(
     assert (np.delete(decoded, [5, 70, 130]) == 2).all()
 
 
-def test_nothing_infinite_is_not_worth_a_note() -> None:
-    notes: list[Note] = []
+# Kernels over indexes against plain loops, at every density and on every edge of a word.
 
-    report_infinite(0, np.zeros(3, np.float32), Round(0, 0, 2, 0, report=notes.append))
 
-    assert notes == []
+@st.composite
+def sparse_values(draw: st.DrawFn) -> list[float]:
+    elements = draw(st.one_of(st.integers(1, 300), st.sampled_from([63, 64, 65, 127, 128, 129, 4096, 4097])))
+    density = draw(st.sampled_from([0.0, 0.01, 0.05, 0.3, 0.7, 0.99, 1.0]))
+    pattern = draw(st.sampled_from(["iid", "rows", "columns"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    chosen = support(pattern, elements, density, random=random)
+    return (random.integers(-3, 4, elements) * chosen).tolist()
+
+
+UNTOUCHED = 77  # in front of and behind what a kernel may write
+
+
+def wide_index(wanted: list[bool]) -> np.ndarray:
+    return np.array(plain.index_words(wanted, 64), np.uint64)
+
+
+@given(values=sparse_values())
+def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
+    narrow = np.empty(-(-len(values) // 32), np.uint32)
+    write_index(np.array(values, np.float32), narrow)
+
+    assert plain.index_words(values, 32) == narrow.tolist()
+    assert np.count_nonzero(values) == count_members(wide_index([value != 0 for value in values]))
+
+
+@given(words=st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=200))
+def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -> None:
+    whole = np.array(words, np.uint64)
+    narrow = np.empty(-(-whole.size // 32), np.uint32)
+    write_index(whole, narrow)
+    chosen = wide_index([word != 0 for word in words])
+    gathered = np.full(sum(word != 0 for word in words) + 2, UNTOUCHED, np.uint64)
+    back = np.full_like(whole, UNTOUCHED)
+
+    gather_words(chosen, whole, gathered[1:-1])
+    scatter_words(chosen, gathered[1:-1], back)
+
+    assert plain.index_words(words, 32) == narrow.tolist()
+    assert [UNTOUCHED, *(word for word in words if word), UNTOUCHED] == gathered.tolist()
+    assert [word or UNTOUCHED for word in words] == back.tolist()
+    assert sum(word.bit_count() for word in words) == count_members(whole)
+
+
+@given(
+    part=st.lists(st.integers(0, 3), max_size=50),
+    whole=st.lists(st.integers(0, 3), min_size=50, max_size=50),
+)
+def test_the_first_word_with_a_bit_too_many(part: list[int], whole: list[int]) -> None:
+    missing = first_missing(np.array(part, np.uint32), np.array(whole[: len(part)], np.uint32))
+
+    contradictions = [w for w, word in enumerate(part) if word & ~whole[w]]
+    assert min(contradictions, default=len(part)) == missing

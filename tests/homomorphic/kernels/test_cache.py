@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from netfold.homomorphic.kernels import cache
 from netfold.homomorphic.kernels.cache import imported_by
 from tests import ROOT
 
@@ -54,54 +53,43 @@ def test_all_that_a_module_imports_counts(module: str) -> None:
     assert imported_by(module) == closure(module)
 
 
-def test_only_what_depends_on_an_edit_is_compiled_again(tmp_path: Path) -> None:
-    """In a copy, an edit of `merge.py` moves the folder of the engine's loop, and not that of a codec."""
-    for name in ("netfold", "homomorphic", "sim", "switch", "topologies"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
-    before = folders(tmp_path)
-    with (tmp_path / "homomorphic" / "merge.py").open("a") as source:
-        source.write("# an edit\n")
-    after = folders(tmp_path)
+def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit of `merge.py` moves the folder of the engine's loop, and not that of a codec."""
+    before = {name: cache._hash.__wrapped__(name) for name in WITH_KERNELS}
+    source = cache._source
+    edit = {"netfold.homomorphic.merge": "# an edit\n"}
+    monkeypatch.setattr(cache, "_source", lambda name: source(name) + edit.get(name, ""))
+    moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
-    moved = {name for name, folder in after.items() if before[name] != folder}
     assert "netfold.homomorphic.codecs.signs.majority" not in moved
     assert "netfold.sim.engine.loop.loop" in moved
 
 
-def folders(root: Path) -> dict[str, str]:
-    """The folder of each module in a copy of netfold."""
-    code = (
-        "from netfold.homomorphic.kernels.cache import folder_of\n"
-        f"for name in {WITH_KERNELS}: print(name, folder_of(name).name)"
-    )
-    environment = {"PYTHONPATH": str(root), "NETFOLD_CACHE": str(root / "cache")}
-    printed = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, check=True, capture_output=True, text=True
-    ).stdout
-    return dict(line.split() for line in printed.splitlines())
+def test_without_a_home_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("NETFOLD_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cache.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    cache._say_unkept.cache_clear()
+
+    assert cache.folder_of(WITH_KERNELS[0]) is None
+    assert capsys.readouterr().err.startswith("compiled kernels cannot be kept: no home; each process")
 
 
-UNKEPT = """
-from netfold.homomorphic.kernels.keyed import mix, mix_plain
-from netfold.homomorphic.kernels.functions import exps
-import numpy as np
-print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())
-"""
-
-
-@pytest.mark.parametrize("where", ["/proc/nowhere", ""], ids=["unwritable", "no home"])
-def test_where_nothing_can_be_kept_kernels_compile_all_the_same(where: str) -> None:
+@pytest.mark.processes
+def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     """It is said once, with what to do."""
-    no_home = (
-        ""
-        if where
-        else "from pathlib import Path\ndef home():\n    raise RuntimeError('no home')\nPath.home = home\n"
+    code = (
+        "from netfold.homomorphic.kernels.keyed import mix, mix_plain\n"
+        "from netfold.homomorphic.kernels.functions import exps\n"
+        "import numpy as np\n"
+        "print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())\n"
     )
-    names = ("NETFOLD_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", no_home + UNKEPT],
-        env=environment | {"PYTHONPATH": str(ROOT)} | ({"NETFOLD_CACHE": where} if where else {}),
+        [sys.executable, "-c", code],
+        env=environment | {"PYTHONPATH": str(ROOT), "NETFOLD_CACHE": "/proc/nowhere"},
         capture_output=True,
         text=True,
         check=False,

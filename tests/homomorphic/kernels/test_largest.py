@@ -12,7 +12,7 @@ from netfold.homomorphic.kernels import largest as module
 from netfold.homomorphic.kernels.largest import largest
 from tests.examples import examples
 
-SAMPLED = 300_000  # elements: enough for a sample
+SAMPLED = 270_000  # elements: enough for a sample
 
 
 def by_sorting(values: np.ndarray, count: int) -> list[int]:
@@ -21,7 +21,7 @@ def by_sorting(values: np.ndarray, count: int) -> list[int]:
     return sorted(np.argsort(-magnitudes.astype(np.int64), kind="stable")[:count].tolist())
 
 
-@examples(200)
+@examples(80)
 @given(values=arrays(np.float32, st.integers(1, 60)), data=st.data())
 def test_any_few_values(values: np.ndarray, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, values.size))
@@ -54,7 +54,7 @@ KINDS = ("normal", "ties", "sparse", "ascending", "equal", "not finite", "stride
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [1 / SAMPLED, 0.001, 0.01, 0.05, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("share", [1 / SAMPLED, 0.001, 0.3, 1.0])
 def test_many_values(kind: str, share: float) -> None:
     values = drawn(kind)
     count = round(share * SAMPLED)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel, threads_count
+from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel
 from tests.examples import examples
 
 
@@ -97,6 +97,7 @@ def test_a_part_may_share_work_itself() -> None:
     assert sorted(results) == [(part, [0, 1, 4, 9]) for part in range(3)]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.usefixtures("threads")
 def test_a_forked_process_has_threads_of_its_own() -> None:
@@ -113,12 +114,6 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     child.join(30)
     assert child.exitcode == 0
     assert squares(6) == [0, 1, 4, 9, 16, 25]
-
-
-def test_all_cores_are_used_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-    assert threads_count() == os.cpu_count()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "", "1.5", "²"])

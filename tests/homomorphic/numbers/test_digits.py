@@ -17,6 +17,7 @@ from netfold.homomorphic.numbers.exact import AgreedRanges, Exact
 from netfold.homomorphic.numbers.formats import word_starts
 from netfold.homomorphic.round import Round
 from tests.examples import examples
+from tests.homomorphic.gradients import agreed, starts_of
 from tests.reference.codecs import digits as reference
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -35,13 +36,6 @@ numbers = st.sampled_from(
 )
 
 
-def agreed(form: Exact, gradients: list[Gradient]) -> AgreedRanges:
-    round = Round(0, 0, len(gradients), 0)
-    sent = [form.announce(all_of(gradient, form.block_elements), round) for gradient in gradients]
-    words = np.max([one[0].words for one in sent], axis=0)
-    return form.agree(gradients[0].size, sent[0], [Merged(words, len(gradients))], round)
-
-
 def summed(
     agreement: AgreedRanges, gradients: list[Gradient], starts: np.ndarray, group_blocks: int
 ) -> tuple[Gradient, int]:
@@ -56,10 +50,6 @@ def summed(
     return decoded, agreement.decode(total.astype(np.int32), starts, group_blocks, decoded)
 
 
-def starts_of(elements: int, block_elements: int) -> np.ndarray:
-    return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)
-
-
 def expected(gradients: list[Gradient]) -> list[float]:
     return [reference.exact_sum(column) for column in zip(*[one.tolist() for one in gradients], strict=True)]
 
@@ -68,7 +58,7 @@ def same(ours: Gradient, theirs: list[float]) -> bool:
     return ours.tobytes() == np.array(theirs, np.float64).astype(np.float32).tobytes()
 
 
-@examples(300)
+@examples(100)
 @given(data=st.data(), workers=st.one_of(st.integers(1, 9), st.sampled_from([16, 64])))
 def test_sums_are_the_nearest_float32_to_the_true_ones(data: st.DataObject, workers: int) -> None:
     elements = data.draw(st.integers(1, 12))
@@ -88,19 +78,7 @@ def test_sums_are_the_nearest_float32_to_the_true_ones(data: st.DataObject, work
     assert int(np.isinf(decoded).sum()) == infinite
 
 
-@pytest.mark.parametrize(("low", "digits"), [(-55, 2), (-80, 3), (-149, 6)])
-def test_what_decides_a_tie_may_be_far_below_float64(low: int, digits: int) -> None:
-    """Three workers: a float, half a step of it, and something tiny that float64 loses beside the two."""
-    signs = [(a, b) for a in (1, -1) for b in (1, -1)]
-    rows = [(base, a * 2.0**-24, b * 2.0**low) for base in (1, 1 + 2.0**-23, -1) for a, b in signs]
-    gradients = [np.array(one, np.float32) for one in zip(*rows, strict=True)]
-    agreement = agreed(Exact(16), gradients)
-
-    assert [digits] == agreement.digits.tolist()
-    assert same(summed(agreement, gradients, starts_of(12, 16), 1)[0], expected(gradients))
-
-
-@pytest.mark.parametrize("workers", [2, 3, 4, 5, 8, 9, 64])
+@pytest.mark.parametrize("workers", [2, 3, 8, 64])
 def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
     """Of values below 2**top, n <= 2**b add up to infinity from top + b = 129 on, and never below."""
     top = 129 - (workers - 1).bit_length()
@@ -115,20 +93,7 @@ def test_infinite_sums_are_counted_from_the_smallest_on(workers: int) -> None:
         assert int(np.isinf(decoded).sum()) == infinite == count
 
 
-@pytest.mark.parametrize("workers", [255, 256, 1000, 4096])
-@pytest.mark.parametrize("spread", [0, 6, 30])
-def test_many_workers(workers: int, spread: int) -> None:
-    random = np.random.default_rng(workers)
-    drawn = random.standard_normal((workers, 6)) * 2.0 ** random.uniform(-spread, spread, (workers, 6))
-    gradients = list(drawn.astype(np.float32))
-    gradients[-1][5] = 0
-    decoded, infinite = summed(agreed(Exact(4), gradients), gradients, starts_of(6, 4), 2)
-
-    assert same(decoded, expected(gradients))
-    assert infinite == 0
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 257, 1000, 4096, 4097])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 255, 257, 4097])
 def test_digits_of_all_ones_fill_int32_and_never_leave_it(workers: int) -> None:
     """The worst case: every worker sends the largest float, cut into digits that are all ones."""
     for sign in (1, -1):
@@ -187,44 +152,16 @@ def test_a_forecast_covers_what_lies_within_it_and_no_more(top: int, low: int) -
 
 def test_blocks_longer_than_a_buffer_and_of_many_digits() -> None:
     random = np.random.default_rng(5)
-    drawn = random.standard_normal((3, 2000)) * 10.0 ** random.uniform(-44, 37, (3, 2000))
+    drawn = random.standard_normal((3, 1300)) * 10.0 ** random.uniform(-44, 37, (3, 1300))
     gradients = list(drawn.astype(np.float32))
     agreement = agreed(Exact(1024), gradients)
-    decoded, _ = summed(agreement, gradients, starts_of(2000, 1024), 1)
+    decoded, _ = summed(agreement, gradients, starts_of(1300, 1024), 1)
 
     assert agreement.digits.min() > 3
     assert same(decoded, expected(gradients))
 
 
-def test_a_part_that_begins_with_a_group_is_coded_by_itself() -> None:
-    random = np.random.default_rng(3)
-    gradient = random.standard_normal(64).astype(np.float32)
-    gradient[::24] *= np.float32(2.0**-60)
-    agreement, starts = agreed(Exact(8), [gradient] * 2), starts_of(64, 8)
-    offsets = word_starts(agreement, starts, 2)
-    whole, parts = np.empty((2, offsets[-1]), np.int32)
-    agreement.encode(gradient, starts, 2, whole)
-    decoded = np.empty(64, np.float32)
-    for first, last in ((0, 4), (4, 8)):
-        part, of_part = agreement.part(first, last), starts[first : last + 1]
-        values, words = slice(starts[first], starts[last]), slice(offsets[first // 2], offsets[last // 2])
-        part.encode(gradient[values], of_part, 2, parts[words])
-        part.decode(parts[words], of_part, 2, decoded[values])
-
-    assert len(set(agreement.digits.tolist())) > 1
-    assert whole.tolist() == parts.tolist()
-    assert gradient.tolist() == decoded.tolist()
-
-
-def test_bfloat16_needs_few_digits() -> None:
-    gradient = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
-    coarse = (gradient.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-
-    assert agreed(Exact(4096), [gradient] * 8).digits.tolist() == [2]
-    assert agreed(Exact(4096), [coarse] * 8).digits.tolist() == [1]
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_what_exact_numbers_cannot_carry(value: float) -> None:
     gradient = np.ones(400, np.float32)
     gradient[300] = value
@@ -243,17 +180,6 @@ def test_what_exact_numbers_cannot_carry(value: float) -> None:
             1,
             -1,
             "the merged top exponent of block 1 is -1: must be between 2, which this worker sent, and 128",
-        ),
-        (
-            0,
-            129,
-            "the merged top exponent of block 0 is 129: must be between 1, which this worker sent, and 128",
-        ),
-        (
-            4,
-            150,
-            "the merged negated lowest exponent of block 1 is 150: must be between -1, which this worker "
-            "sent, and 149",
         ),
         (
             5,

@@ -12,16 +12,13 @@ from hypothesis.extra.numpy import arrays
 
 from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.numbers.compact import all_of, block_starts
+from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exponents import (
     announced_exponents,
     block_exponents,
-    dequantize,
     largest_exponent,
-    quantize,
     quantize_block,
     scale_of,
-    scales_of,
     smallest_exponent,
 )
 from tests.reference.codecs.codecs import quantise_exactly
@@ -42,14 +39,6 @@ def test_integers_are_the_exact_product_rounded_half_to_even(value: float, log2_
     quantize_block(x, exponent, workers, words)
 
     assert quantise_exactly(value, int(exponent), workers) == words[0]
-
-
-def test_ties_round_to_even() -> None:
-    exponent = 31  # with one worker: one unit of value is one integer
-    words = np.empty(4, np.int32)
-    quantize_block(np.array([0.5, 1.5, 2.5, -0.5], np.float32), exponent, 1, words)
-
-    assert words.tolist() == [0, 2, 2, 0]
 
 
 def test_a_product_beyond_int32_is_the_least_integer() -> None:
@@ -102,17 +91,6 @@ def test_a_block_of_zeros_announces_less_than_the_tiniest_value(workers: int) ->
     assert ones == 1
 
 
-def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
-    values = np.array([0.5, 0.25, 1000, 8, 3], np.float32)
-    scales, starts = scales_of(np.array([0, 10, 2], np.int8), 1), block_starts(5, 2)
-    words, back = np.empty(5, np.int32), np.empty(5, np.float32)
-    quantize(values, starts, scales, words)
-    dequantize(words, starts, scales, back)
-
-    assert words.tolist() == [2**30, 2**29, 1000 * 2**21, 2**24, 3 * 2**29]
-    assert values.tolist() == back.tolist()
-
-
 @pytest.mark.parametrize(
     ("value", "workers", "text"),
     [
@@ -121,18 +99,6 @@ def test_quantize_uses_each_block_s_exponent_and_dequantize_undoes_it() -> None:
             1,
             "gradient[300] is nan: only finite values can be carried; "
             "lower the learning rate, or skip such steps",
-        ),
-        (
-            -np.inf,
-            4,
-            "gradient[300] is -inf: only finite values can be carried; "
-            "lower the learning rate, or skip such steps",
-        ),
-        (
-            2.0**127,
-            1,
-            "gradient[300] is 1.70141e+38: with 1 workers fixed point carries magnitudes below 1.70141e+38; "
-            "clip or scale the gradient",
         ),
         (
             -(2.0**125),

@@ -12,14 +12,14 @@ import pytest
 import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, Doubles, ErrorBound, FloatAddBound, Sums
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, State, Variance
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, Variance
 from netfold.homomorphic.codecs.dense.kinds import DenseExact
-from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Round
-from netfold.testing import check_codec, check_round
+from netfold.testing import check_round
+from tests.homomorphic.test_law_twins import Half
 
 GRADIENTS = [np.random.default_rng(rank).standard_normal(500).astype(np.float32) for rank in range(3)]
 
@@ -79,7 +79,7 @@ class RoundedEncoder(Encoder):
 
 
 def test_an_honest_codec_keeps_its_promise() -> None:
-    for seed in range(20):
+    for seed in range(5):
         check_round(Rounded(), GRADIENTS, Round(0, 0, 3, seed))
 
 
@@ -123,82 +123,6 @@ def test_an_exact_codec_that_is_off_by_a_bit_fails() -> None:
         check_round(Rounds(), GRADIENTS)
 
 
-class Greedy(Rounded):
-    """Keeps twice what it holds back."""
-
-    __doc__ = Rounded.__doc__
-    promise: ClassVar[Promise] = Promise.BOUNDED
-
-    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        return FeedbackEncoder(Half()) if not self.wrong else Twice(Half())
-
-    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
-        return FloatAddBound(len(contributions))
-
-
-class Half(Encoder):
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        own = np.where(np.arange(gradient.size) % 2, gradient, np.float32(0))
-        (merged,) = yield (Message(own, Merge.FLOAT_ADD, "values"),)
-        return Decoded(merged.words.copy(), own)
-
-
-class Twice(FeedbackEncoder):
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        decoded = yield from super().exchange(gradient, round)
-        self._residuals[round.bucket] *= np.float32(2)
-        return decoded
-
-
-def test_a_residual_that_is_not_what_was_held_back_fails() -> None:
-    check_codec(Greedy(), cases=10)
-    with pytest.raises(AssertionError, match=r"contribution \+ residual is not gradient \+ residual before"):
-        check_codec(Greedy("twice"), cases=10)
-
-
-class Forgetful(Greedy):
-    """Does not save its residual."""
-
-    __doc__ = Rounded.__doc__
-
-    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        return Unsaved(Half())
-
-
-class Unsaved(FeedbackEncoder):
-    def state(self) -> State:
-        return {}
-
-
-def test_a_state_that_lacks_something_fails() -> None:
-    with pytest.raises(AssertionError, match="worker 0, resumed before round 1"):
-        check_codec(Forgetful(), cases=10)
-
-
-class Undeclared(Greedy):
-    """Its lanes are narrower than it says."""
-
-    __doc__ = Rounded.__doc__
-    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD})
-
-    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        return Lanes()
-
-
-class Lanes(Encoder):
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        yield (Message(np.zeros(gradient.size, np.int32), Merge.ADD, "lanes", lane_bits=8),)
-        return Decoded(np.zeros(gradient.size, np.float32), np.zeros(gradient.size, np.float32))
-
-
-def test_lanes_that_are_not_declared_fail() -> None:
-    with pytest.raises(
-        AssertionError,
-        match="message 'lanes': it is in lanes of 8 bits, codec 'rounded' declares 32",
-    ):
-        check_round(Undeclared(), GRADIENTS)
-
-
 # What the statistics find, and what they leave alone.
 
 
@@ -212,10 +136,10 @@ def drift_of(errors: Doubles, ideal: Doubles, variance: float, largest: float) -
 
 
 def test_honest_errors_are_far_below_what_chance_allows() -> None:
-    """A million drawn statistics would be needed for the rate; here 4,000 must all be within."""
+    """A million drawn statistics would be needed for the rate; here 1,000 must all be within."""
     random = np.random.default_rng(1)
     worst = 0.0
-    for _ in range(2000):
+    for _ in range(500):
         errors = random.choice([-1.0, 1.0], 200)
         worst = max(worst, largest_bias({0: drift_of(errors, np.ones(200), 1.0, 1.0)}).over_allowed)
 
@@ -233,16 +157,6 @@ def test_a_small_bias_is_found_in_many_elements(share: float, is_found: bool) ->
     assert bias.bucket == (3 if bias.over_allowed else 0)
 
 
-def test_a_bias_in_one_stretch_is_found_there() -> None:
-    random = np.random.default_rng(3)
-    errors = random.choice([-1.0, 1.0], 10 * PART_ELEMENTS)
-    errors[4 * PART_ELEMENTS : 5 * PART_ELEMENTS] += 0.1
-
-    bias = largest_bias({0: drift_of(errors, np.zeros(errors.size), 1.0, 1.1)})
-
-    assert (bias.over_allowed > 1, bias.stretch) == (True, 4)
-
-
 def test_a_total_that_shrinks_is_found_although_its_errors_cancel() -> None:
     random = np.random.default_rng(4)
     ideal = random.choice([-1.0, 1.0], 20_000)
@@ -252,6 +166,16 @@ def test_a_total_that_shrinks_is_found_although_its_errors_cancel() -> None:
 
     assert np.abs(drift.sums[0]).max() < 1000 < np.abs(drift.sums[1]).max()
     assert largest_bias({0: drift}).over_allowed > 1
+
+
+def test_a_bias_in_one_stretch_is_found_there() -> None:
+    random = np.random.default_rng(3)
+    errors = random.choice([-1.0, 1.0], 10 * PART_ELEMENTS)
+    errors[4 * PART_ELEMENTS : 5 * PART_ELEMENTS] += 0.1
+
+    bias = largest_bias({0: drift_of(errors, np.zeros(errors.size), 1.0, 1.1)})
+
+    assert (bias.over_allowed > 1, bias.stretch) == (True, 4)
 
 
 def test_small_biases_add_up_over_rounds() -> None:
@@ -313,9 +237,7 @@ def sum_is_right(tmp_path: object, codec: dict[str, str]) -> tuple[str, str]:
     ("wrong", "verdict", "words"),
     [
         ("", "pass", "; no bias: 4 sums of errors are at most 0."),
-        ("down", "fail", "totals are biased: the errors from element 0 of bucket 0 add up to"),
-        ("towards zero", "fail", "totals are biased: the errors from element"),
-        ("bound", "fail", "at most inf of the codec's bound"),
+        ("towards zero", "fail", "totals are biased: the errors from element 0 of bucket 0 add up to"),
     ],
 )
 def test_a_run_holds_codecs_to_their_promise(tmp_path: object, wrong: str, verdict: str, words: str) -> None:

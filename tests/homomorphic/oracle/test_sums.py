@@ -32,7 +32,7 @@ def rounded(total: Fraction) -> np.float32:
     return min(finite, key=lambda one: (abs(Fraction(float(one)) - total), int(one.view(np.int32)) & 1))
 
 
-@examples(200)
+@examples(60)
 @given(
     st.integers(1, 9).flatmap(
         lambda n: st.lists(st.lists(floats | near, min_size=n, max_size=n), min_size=1, max_size=6)

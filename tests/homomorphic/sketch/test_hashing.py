@@ -11,11 +11,9 @@ from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
-    PUBLISHED_LANES,
     REPAIRED,
     ROTATED,
     Hashing,
-    counters_count,
     empty_counters,
     find_positions,
     find_signs,
@@ -66,11 +64,6 @@ def test_murmur_gives_the_published_vectors(seed: int) -> None:
     assert VECTORS[seed] == [plain.murmur3(block, seed) for block in range(4)]
 
 
-@given(block=st.integers(0, 2**32 - 1), seed=st.integers(0, 2**32 - 1))
-def test_murmur_is_that_of_the_reference(block: int, seed: int) -> None:
-    assert [plain.murmur3(block, seed)] == compiled_murmurs([block], seed)
-
-
 @given(bits=st.lists(st.integers(0, 2**64 - 1).map(lambda word: word & word >> 3), max_size=6))
 @example(bits=[2**64 - 1, 0, 1, 2**63, 255, 511])
 def test_positions_are_those_of_set_bits(bits: list[int]) -> None:
@@ -103,31 +96,3 @@ def test_counters_are_those_of_the_reference_in_every_setting(
     assert [plain.repaired(one, lanes, rows, key) for one in positions] == choices(
         Hashing(REPAIRED, lanes, rows, key64), positions
     )
-
-
-@pytest.mark.parametrize("setting", [PUBLISHED, ROTATED, REPAIRED])
-@pytest.mark.parametrize("lanes", [1, 16, PUBLISHED_LANES])
-def test_counters_stay_in_their_segment_and_fill_it_evenly(setting: int, lanes: int) -> None:
-    hashing = Hashing(setting, lanes, 4096 // lanes, np.uint64(7))
-    items = 2**20
-    counters = empty_counters(items)
-    place(hashing, np.arange(items, dtype=np.uint32), counters)
-
-    segment = 4096
-    assert counters_count(hashing) == (segment if setting == PUBLISHED else 3 * segment)
-    for number, chosen in enumerate(counters):
-        begin = 0 if setting == PUBLISHED else number * segment
-        hits = np.bincount(chosen.astype(np.int64) - begin, minlength=segment)
-        assert hits.size == segment
-        # Of 2^20 / lanes blocks each chooses a row: hits of a row are Poisson, 7 deviations are generous.
-        expected = items / segment
-        assert abs(hits - expected).max() < 7 * expected**0.5 + 1
-
-
-@pytest.mark.parametrize("key", [1, 2])
-def test_lanes_of_a_block_never_share_a_counter(key: int) -> None:
-    for setting in (PUBLISHED, ROTATED, REPAIRED):
-        counters = empty_counters(64)
-        place(Hashing(setting, 64, 5, np.uint64(key)), np.arange(64, 128, dtype=np.uint32), counters)
-
-        assert [np.unique(chosen).size for chosen in counters] == [64, 64, 64]

@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.sketch.hashing import REPAIRED, ROTATED
-from netfold.homomorphic.sketch.hypergraph import hypergraph, peeling_order, replay
 from netfold.homomorphic.sketch.tables import (
     MEMBERS_MAX,
     Tables,
     TileWords,
     add,
-    hashing_of,
     peel,
     rows_needed,
     scratch_for,
 )
-from tests.examples import examples
+from tests.examples import examples, nightly
+from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs
 from tests.reference.codecs import sketch as plain
 
@@ -43,11 +42,7 @@ def starts_of(wanted: np.ndarray, tile_elements: int) -> np.ndarray:
 
 
 def members_of(wanted: np.ndarray, words: np.ndarray, tile_elements: int) -> TileWords:
-    index = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
-    index[: wanted.size] = wanted
-    return TileWords(
-        np.packbits(index, bitorder="little").view(np.uint64), starts_of(wanted, tile_elements), words
-    )
+    return TileWords(index_of(wanted), starts_of(wanted, tile_elements), words)
 
 
 def tables_for(
@@ -152,24 +147,6 @@ def test_adding_and_peeling_are_those_of_the_reference(bucket: Bucket) -> None:
             assert totals == expected.values == {one: sum_of[one] for one in choices}
 
 
-@given(bucket=buckets())
-@examples(40)
-def test_any_tile_peels_as_a_hypergraph_too(bucket: Bucket) -> None:
-    tables = bucket.tables
-    merged = merged_of(bucket)
-    sums, is_failed = peeled(bucket, merged)
-    starts = starts_of(bucket.union, tables.tile_elements)
-    for tile in np.flatnonzero(tables.rows):
-        tile_union = bucket.union[tile * tables.tile_elements :][: tables.tile_elements]
-        graph = hypergraph(hashing_of(tables, int(tile)), members_of(tile_union, sums[:0], 64).elements)
-        tile_sums = np.empty(graph.negative.size, np.int32)
-        table = merged[tables.word_starts[tile] : tables.word_starts[tile + 1]]
-
-        assert replay(graph, peeling_order(graph), table, tile_sums) != is_failed[tile]
-        if not is_failed[tile]:
-            assert tile_sums.tolist() == sums[starts[tile] : starts[tile + 1]].tolist()
-
-
 @given(bucket=buckets(), counter=st.integers(0, 10**6), fault=st.integers(1, 2**32 - 1))
 @examples(60)
 def test_a_fault_in_any_counter_fails_its_tile_and_no_other(bucket: Bucket, counter: int, fault: int) -> None:
@@ -187,23 +164,6 @@ def test_a_fault_in_any_counter_fails_its_tile_and_no_other(bucket: Bucket, coun
     assert (is_failed == is_failed_after)[elsewhere].all()
     tile_of_member = np.flatnonzero(bucket.union) // bucket.tables.tile_elements
     assert (sums == sums_after)[tile_of_member != struck].all()
-
-
-@pytest.mark.parametrize("workers", [2, 5])
-def test_every_lost_contribution_of_a_worker_is_found(workers: int) -> None:
-    random = np.random.default_rng(workers)
-    union = random.random(640) < 0.2
-    values = random.integers(-(2**31), 2**31, (workers, 640)).astype(np.int32) * union
-    bucket = Bucket(tables_for(union, 640, key=workers), union, values)
-    contributions = [added(bucket, worker) for worker in range(workers)]
-    merged = merged_of(bucket)
-
-    assert not peeled(bucket, merged)[1].any()
-    for words in contributions:
-        for counter in np.flatnonzero(words):
-            damaged = merged.copy()
-            damaged[counter : counter + 1] -= words[counter]  # an array of one wraps silently
-            assert peeled(bucket, damaged)[1].all()
 
 
 def test_only_the_tiles_asked_for_are_touched() -> None:
@@ -243,11 +203,11 @@ def test_a_crowded_counter_fails_its_tile() -> None:
         assert peeled(bucket, merged_of(bucket))[1].all()
 
 
-@pytest.mark.parametrize("name", ["iid", "rows of 64", "rows of 256", "rows of 4096", "columns"])
-@pytest.mark.parametrize("members", [1000, 8192])
+@pytest.mark.parametrize("name", ["iid", "rows of 256", "columns"])
+@pytest.mark.parametrize("members", [1000, pytest.param(8192, marks=nightly)])
 def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members: int) -> None:
     """Two members of m share all counters with a probability of about 6 / m, for any structure."""
-    elements, tables_count = 2**18, 100
+    elements, tables_count = 2**16, 50
     random = np.random.default_rng(members)
     failures = 0
     for key in range(tables_count):
@@ -258,20 +218,7 @@ def test_tables_of_any_pattern_fail_as_rarely_as_random_ones(name: str, members:
         assert is_failed[0] or (sums == values[0][union]).all()
         failures += int(is_failed[0])
 
-    assert failures <= 1 + 4 * tables_count * 6 / members  # 3.4 and 1.3 for 0.6 and 0.07 expected
-
-
-@pytest.mark.parametrize(("load", "expected"), [(0.80, 6), (0.83, 0)])
-def test_peeling_ends_at_the_threshold(load: float, expected: int) -> None:
-    """Three-uniform hypergraphs lose their 2-core below 0.818 members per counter (Molloy, 2005)."""
-    union = np.ones(2**17, np.bool_)
-    values = np.arange(1, 2**17 + 1, dtype=np.int32)[np.newaxis]
-    sound = 0
-    for key in range(6):
-        bucket = Bucket(tables_for(union, 2**17, key, load), union, values)
-        sound += int(not peeled(bucket, merged_of(bucket))[1][0])
-
-    assert expected == sound
+    assert failures <= 1 + 4 * tables_count * 6 / members  # 2.2 and 1.1 for 0.3 and 0.04 expected
 
 
 def test_rows_follow_from_members_and_load() -> None:

@@ -33,18 +33,3 @@ def index_words(values: Sequence[float], width: int) -> list[int]:
 def members(words: Sequence[int], width: int) -> list[int]:
     """Elements that an index names, in ascending order."""
     return [width * w + j for w, word in enumerate(words) for j in range(width) if word // 2**j % 2]
-
-
-def surviving_bit(tree: object, bits: Sequence[int], thresholds: object) -> tuple[Fraction, int]:
-    """Exact probability that the merged bit is 1, and the workers it holds.
-
-    `tree` is a rank, or a pair of trees (accumulated, arriving); `thresholds(a, b)` is the probability, in
-    units of 2^-32, that the accumulated bit survives where two bits differ.
-    """
-    if isinstance(tree, int):
-        return Fraction(bits[tree]), 1
-    left, right = tree  # type: ignore[misc]
-    p, a = surviving_bit(left, bits, thresholds)
-    q, b = surviving_bit(right, bits, thresholds)
-    keep = Fraction(thresholds(a, b), 2**32)  # type: ignore[operator]
-    return p * q + p * (1 - q) * keep + (1 - p) * q * (1 - keep), a + b

@@ -10,11 +10,8 @@ LARGEST = Fraction(2) ** 128 - Fraction(2) ** 104  # of float32
 
 def lowest_bit(value: float) -> int:
     """Exponent of the lowest bit set in a value that is not zero."""
-    fraction = Fraction(value)
-    low = -149
-    while (fraction / Fraction(2) ** (low + 1)).denominator == 1:
-        low += 1
-    return low
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator & -numerator).bit_length() - denominator.bit_length()
 
 
 def top(value: float) -> int:

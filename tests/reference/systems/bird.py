@@ -9,22 +9,9 @@ import math
 import struct
 from dataclasses import dataclass, field
 
-MASK = 2**64 - 1
+from tests.reference.systems.count_sketch import MASK, mixed, splitmix
+
 FIRST, SECOND, SHARED = 29, 30, 31  # purposes of draws
-
-
-def splitmix(x: int) -> int:
-    z = (x + 0x9E3779B97F4A7C15) & MASK
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-    return z ^ z >> 31
-
-
-def key_of(seed: int, *values: int) -> int:
-    state = splitmix(seed)
-    for value in values:
-        state = splitmix(state ^ value)
-    return state
 
 
 def uniform(key: int, index: int) -> float:
@@ -73,9 +60,9 @@ def bird(layer: Layer, place: tuple[int, ...], share: float, norm: str = "l1") -
     largest = max(norms, default=0.0)
     if largest == 0:
         return Sent([], [])
-    key = key_of(seed, FIRST, *rest)
+    key = mixed(seed, FIRST, *rest)
     kept = [i for i, own in enumerate(norms) if uniform(key, i) < own / largest]
-    kept, f = second_sampling(kept, limit_of(share, len(norms)), key_of(seed, SECOND, *rest))
+    kept, f = second_sampling(kept, limit_of(share, len(norms)), mixed(seed, SECOND, *rest))
     n = len(layer.rows[0])
     scale = largest / (n if norm == "l1" else math.sqrt(n)) * f
     return Sent(kept, [scale] * len(kept), scale if kept else 0.0)
@@ -88,7 +75,7 @@ def bird_plus(layer: Layer, place: tuple[int, ...], gamma: float, by_row: bool =
     if largest == 0:
         return Sent([], [])
     chances = [(own / largest) ** gamma if own > 0 else 0.0 for own in norms]
-    key = key_of(seed, FIRST, *rest)
+    key = mixed(seed, FIRST, *rest)
     kept = [i for i, chance in enumerate(chances) if uniform(key, i) < chance]
     n = len(layer.rows[0])
     if by_row:
@@ -153,16 +140,16 @@ def shared(workers: list[Layer], place: tuple[int, ...], share: float) -> tuple[
     largest = _float32_above(largest)
     sums = [0] * len(workers[0].rows)
     for rank, own in enumerate(means):
-        key = key_of(seed, SHARED, *rest, 1, rank)
+        key = mixed(seed, SHARED, *rest, 1, rank)
         for i, mean in enumerate(own):
             exact = mean / largest * 65535
             sums[i] += math.floor(exact) + (uniform(key, i) < exact - math.floor(exact))
     top = max(sums)
     if top == 0:
         return [], 0.0
-    key = key_of(seed, SHARED, *rest, 0)
+    key = mixed(seed, SHARED, *rest, 0)
     kept = [i for i, total in enumerate(sums) if uniform(key, i) < total / top]
-    kept, f = second_sampling(kept, limit_of(share, len(sums)), key_of(seed, SECOND, *rest, 0))
+    kept, f = second_sampling(kept, limit_of(share, len(sums)), mixed(seed, SECOND, *rest, 0))
     return kept, top * largest / (65535 * len(workers)) * f
 
 

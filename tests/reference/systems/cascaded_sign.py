@@ -43,13 +43,11 @@ def cuts(elements: int, workers: int) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(ends)]
 
 
-def chains(gradients: Sequence[Sequence[float]], is_ring: bool) -> list[float]:
-    """Each part merged worker by worker: from worker 0, or in a ring from that of its number."""
-    workers = len(gradients)
+def chains(gradients: Sequence[Sequence[float]]) -> list[float]:
+    """Each part merged worker by worker."""
     total: list[float] = []
-    for segment, cut in enumerate(cuts(len(gradients[0]), workers)):
-        order = [(segment + step if is_ring else step) % workers for step in range(workers)]
-        held, *others = [compressed(gradients[rank][cut]) for rank in order]
+    for cut in cuts(len(gradients[0]), len(gradients)):
+        held, *others = [compressed(own[cut]) for own in gradients]
         for one in others:
             held = hop(held, one)
         total += held.values

@@ -1,4 +1,4 @@
-"""Marsit in plain Python and float64: its merge, its schedules as trees of merges, its steps.
+"""Marsit in plain Python: its merge, and its schedules as trees of merges.
 
 After Wu et al., DAC 2022 (arXiv 2204.06787). A tree is a rank, or a pair (received, local) of trees; the
 weight of a tree is its number of workers.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -19,24 +18,9 @@ Tree = "int | tuple[Tree, Tree]"
 Weights = Callable[[int, int], Fraction]  # how often the received bit of a, not the local one of b, survives
 
 
-def merged_bit(received: int, local: int, drawn: int) -> int:
-    """(r AND l) OR ((r XOR l) AND w)."""
-    return (received & local) | ((received ^ local) & drawn)
-
-
-def drawn_is_one(local: int, worker: int) -> Fraction:
-    """The probability of w = 1 at the m-th worker of a chain, by its own bit."""
-    return Fraction(1, worker) if local else Fraction(worker - 1, worker)
-
-
 def by_weight(received: int, local: int) -> Fraction:
     """a / (a + b)."""
     return Fraction(received, received + local)
-
-
-def one_half(received: int, local: int) -> Fraction:
-    """What a merge without counts does: wrong."""
-    return Fraction(1, 2)
 
 
 def probability(tree: object, bits: Sequence[int], keep: Weights = by_weight) -> tuple[Fraction, int]:
@@ -76,43 +60,3 @@ def random_tree(ranks: Sequence[int], shape: random.Random) -> object:
         return ranks[0]
     cut = shape.randrange(1, len(ranks))
     return random_tree(ranks[:cut], shape), random_tree(ranks[cut:], shape)
-
-
-@dataclass
-class MarsitTwin:
-    """All workers, with the same weights `x` (d,) and what each holds back, `c` (workers, d)."""
-
-    x: Doubles
-    workers: int
-    eta_l: float
-    eta_s: float
-    every: int  # 0: never
-    seed: int = 0
-    compensates: bool = True
-    flushes_residuals: bool = True  # False: the control, which forgets them
-    c: Doubles = field(init=False)
-    t: int = 0
-
-    def __post_init__(self) -> None:
-        self.c = np.zeros((self.workers, self.x.size))
-        self._random = np.random.default_rng(self.seed)
-
-    def step(self, gradients: Doubles) -> None:
-        """One step with the workers' gradients (workers, d)."""
-        g = self.eta_l * gradients + self.c
-        if self.every and self.t % self.every == 0:
-            u = (g if self.flushes_residuals else self.eta_l * gradients).mean(axis=0)
-            self.c = np.zeros_like(self.c)
-        else:
-            # The merged bit is that of a uniformly random worker (reservoir sampling).
-            owner = self._random.integers(self.workers, size=self.x.size)
-            u = self.eta_s * np.where(g[owner, np.arange(self.x.size)] >= 0, 1.0, -1.0)
-            if self.compensates:
-                self.c = g - u
-        self.x = self.x - u
-        self.t += 1
-
-    @property
-    def virtual(self) -> Doubles:
-        """x − mean c, which is uncompressed SGD whatever the random bits are."""
-        return np.asarray(self.x - self.c.mean(axis=0))

@@ -19,15 +19,13 @@ GradientOf = Callable[[Tensors, int, int], Tensors]  # of weights, for the batch
 
 @dataclass(frozen=True)
 class Settings:
-    """Named as in the notebooks: γ, alpha, D, h, M; and two mistakes."""
+    """Named as in the notebooks: γ, alpha, D, h, M."""
 
     gamma: float
     alpha: float
     D: int = 10
     h: float = 0.01
     M: int = 10
-    batches_are_fresh: bool = False  # mistake: the old gradient is that of another batch
-    compares_previous: bool = False  # mistake: the old weights are those of the step before
 
 
 @dataclass
@@ -43,7 +41,6 @@ class Run:
 
     weights: list[Tensors] = field(default_factory=list)  # after each step
     uploads: list[list[bool]] = field(default_factory=list)  # by step and worker
-    taus: list[list[int]] = field(default_factory=list)
     sent: list[list[Tensors]] = field(default_factory=list)  # what each worker contributes
 
 
@@ -80,9 +77,7 @@ def train(gradient_of: GradientOf, weights: Tensors, settings: Settings, steps: 
             g = gradient_of(theta, t, m)
             upload = True
             if t >= settings.D:
-                batch = t + 10**6 if settings.batches_are_fresh else t
-                stale = history[-2] if settings.compares_previous else worker.stale
-                g_old = gradient_of(stale, batch, m)
+                g_old = gradient_of(worker.stale, t, m)
                 moved = sum(distance(history[i], history[i - 1]) for i in range(1, len(history)))
                 threshold = settings.alpha / settings.M**2 * moved
                 upload = distance(g, g_old) > threshold or worker.tau > settings.D
@@ -101,7 +96,6 @@ def train(gradient_of: GradientOf, weights: Tensors, settings: Settings, steps: 
         history = [*history, theta][-settings.D :]
         run.weights.append(theta)
         run.uploads.append(has_uploaded)
-        run.taus.append([worker.tau for worker in workers])
         run.sent.append(list(last))
     return run
 
@@ -144,5 +138,4 @@ def lasg(gradient_of: GradientOf, weights: Tensors, settings: Settings, steps: i
         history = [*history, theta][-settings.D :]
         run.weights.append(theta)
         run.uploads.append(decided)
-        run.taus.append(list(tau))
     return run

@@ -9,32 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import EncodeError
-from netfold.homomorphic.codecs.bird import plus
 from netfold.homomorphic.codecs.bird.plus import BirdPlus
-from netfold.homomorphic.codecs.bird.published import Bird
 from netfold.homomorphic.codecs.bird.rows import groups_of, norms_of
-from netfold.homomorphic.codecs.bird.sampling import GAMMA_MAX, corrected, gamma_for, relative
-from netfold.testing import check_round
+from netfold.homomorphic.codecs.bird.sampling import corrected, gamma_for, relative
 from tests.examples import examples
-from tests.homomorphic.codecs.bird.expectation import SMALL, expected_norms, farthest, row_norms, uneven
 from tests.homomorphic.codecs.bird.layers import (
     Shapes,
     buckets,
     drawn,
+    expected_norms,
+    farthest,
     flat,
     folded,
     layers_of,
     places_of,
     round_of,
+    row_norms,
     tensors_of,
+    uneven,
 )
 from tests.reference.systems import bird as twin
 
 WIDE: Shapes = [(200, 5, 1)]
 
 
-@examples(40)
+@examples(15)
 @given(bucket=buckets(), gamma=st.sampled_from([0.0, 0.5, 1.0, 3.0]), by_row=st.booleans())
 def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], gamma: float, by_row: bool) -> None:
     shapes, seed = bucket
@@ -63,68 +62,12 @@ def test_a_round_by_the_plain_twin(bucket: tuple[Shapes, int], gamma: float, by_
             assert words[len(tensors_of(shapes)) :].tolist() == expected[len(tensors_of(shapes)) :].tolist()
 
 
-@examples(30)
-@given(
-    bucket=buckets(),
-    options=st.sampled_from(
-        [
-            {"scales": "row"},
-            {"share": 0.2, "gamma": 0.5},
-            {"of": "values", "gamma": 2.0, "scales": "row", "share": 0.5},
-            {"of": "values", "gamma": 0.5, "down": "rows"},
-            {"ratio": 1.0},
-        ]
-    ),
-)
-def test_the_law_for_layers_and_options(bucket: tuple[Shapes, int], options: dict[str, object]) -> None:
-    shapes, seed = bucket
-    gradients = [drawn(shapes, seed + worker) for worker in range(3)]
-
-    check_round(BirdPlus(**options), gradients, round_of(shapes, 3))  # type: ignore[arg-type]
-
-
-def test_gamma_1_keeps_the_rows_of_the_first_sampling_with_its_scale() -> None:
-    for step in range(20):
-        gradient = drawn(WIDE, step)
-        one, other = (
-            folded(codec, [gradient], round_of(WIDE, step=step)).contributions[0]
-            for codec in (BirdPlus(gamma=1.0), Bird(1.0))
-        )
-        assert one == pytest.approx(other, rel=2e-7)
-        assert np.flatnonzero(one).tolist() == np.flatnonzero(other).tolist()
-
-
 def chances_of(gradient: np.ndarray, codec: BirdPlus) -> np.ndarray:
     (group,) = groups_of(tensors_of(WIDE))
     return codec.probabilities(gradient, group, norms_of(gradient, group, "l1"))
 
 
-@pytest.mark.parametrize(
-    "codec", [BirdPlus(gamma=0.5), BirdPlus(gamma=2.0), BirdPlus(), BirdPlus(gamma=2.0, of="values")]
-)
-def test_the_expected_number_of_rows(codec: BirdPlus) -> None:
-    gradient = drawn(WIDE, 4)
-    chances = chances_of(gradient, codec)
-    counts = [
-        np.count_nonzero(folded(codec, [gradient], round_of(WIDE, step=step)).contributions[0][200:]) / 5
-        for step in range(400)
-    ]
-    deviation = math.sqrt((chances * (1 - chances)).sum() / 400)
-
-    assert abs(np.mean(counts) - chances.sum()) < 5 * deviation
-
-
-def test_a_larger_gamma_keeps_fewer_rows() -> None:
-    gradient = drawn(WIDE, 6)
-    counts = [chances_of(gradient, BirdPlus(gamma=gamma)).sum() for gamma in (0, 0.25, 0.5, 1, 2, 4, 8, 64)]
-
-    assert counts == sorted(counts, reverse=True)
-    rows = np.count_nonzero(expected_norms(WIDE, gradient))
-    assert counts[0] == rows < 200  # all but those of zeros
-    assert counts[-1] == pytest.approx(1, abs=0.5)
-
-
-@examples(60)
+@examples(30)
 @given(seed=st.integers(0, 2**32), ratio=st.floats(0.01, 1.0))
 def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     """Inside what is possible: from the rows of the largest norm to all that are not zeros."""
@@ -139,54 +82,15 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     assert chances_of(gradient, BirdPlus(ratio=ratio)).sum() == pytest.approx(expected, rel=1e-6)
 
 
-def test_ratios_that_no_gamma_meets() -> None:
-    assert gamma_for(np.array([1.0, 1.0, 1.0, 0.5]), 2.0) == GAMMA_MAX
-    assert gamma_for(np.array([1.0, 0.5, 0.0, 0.0]), 2.0) == 0
-    assert gamma_for(np.zeros(3), 2.0) == 0
-
-
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float) -> None:
+@pytest.mark.parametrize(("gamma", "share"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.2)])
+def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float, share: float) -> None:
     shapes: Shapes = [(60, 9, 0)]
     gradient = uneven(shapes)
     norms = expected_norms(shapes, gradient)
-    found = row_norms(BirdPlus(gamma=gamma), gradient, shapes, 3000)  # type: ignore[arg-type]
+    found = row_norms(BirdPlus(gamma=gamma, share=share), gradient, shapes, 1500)  # type: ignore[arg-type]
 
     assert found.sum(axis=1).mean() / norms.sum() == pytest.approx(1, abs=0.02)
     assert farthest(found, norms) > 5  # single rows do not
-
-
-def test_a_second_sampling_keeps_it_too() -> None:
-    shapes: Shapes = [(60, 9, 0)]
-    gradient = uneven(shapes)
-    found = row_norms(BirdPlus(gamma=0.5, share=0.2), gradient, shapes, 2000)  # type: ignore[arg-type]
-
-    assert found.sum(axis=1).mean() / expected_norms(shapes, gradient).sum() == pytest.approx(1, abs=0.02)
-    assert (np.count_nonzero(found, axis=1) == 12).all()
-
-
-@pytest.mark.parametrize(
-    "codec", [BirdPlus(gamma=2.0, scales="row"), BirdPlus(gamma=0.5, scales="row", of="values")]
-)
-def test_with_scales_of_rows_every_row_keeps_its_norm(codec: BirdPlus) -> None:
-    """Up to what float16 rounds away."""
-    gradient = uneven(SMALL)
-    norms = expected_norms(SMALL, gradient)
-    found = row_norms(codec, gradient, SMALL, 4000)  # type: ignore[arg-type]
-    off = np.abs(found.mean(axis=0) - norms)
-
-    assert (off < 5 * found.std(axis=0) / math.sqrt(4000) + 2.0**-10.9 * norms).all()
-
-
-def test_without_the_rescale_the_norm_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: the scale of `bird` in its place."""
-    shapes: Shapes = [(60, 9, 0)]
-    gradient = uneven(shapes)
-    norms = expected_norms(shapes, gradient)
-    monkeypatch.setattr(plus, "scale_of", lambda scale, workers, group: float(norms.max()) / 9)
-    found = row_norms(BirdPlus(gamma=2.0), gradient, shapes, 300)  # type: ignore[arg-type]
-
-    assert found.sum(axis=1).mean() / norms.sum() < 0.8
 
 
 def test_how_values_are_corrected() -> None:
@@ -216,13 +120,3 @@ def test_how_values_are_corrected() -> None:
 def test_options_that_do_not_fit(options: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         BirdPlus(**options)  # type: ignore[arg-type]
-
-
-def test_it_is_labelled_as_reconstructed() -> None:
-    assert BirdPlus().origin.status == "reconstructed"
-    assert BirdPlus().state_bytes == 0
-
-
-def test_elements_that_are_not_finite() -> None:
-    with pytest.raises(EncodeError, match="its row has no norm"):
-        folded(BirdPlus(), [np.array([1, math.nan], np.float32)], round_of([(2, 1, 0)]))

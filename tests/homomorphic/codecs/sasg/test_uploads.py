@@ -12,33 +12,29 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, EncodeError
-from netfold.homomorphic.codecs.dense.kinds import Uncompressed
 from netfold.homomorphic.codecs.sasg.lists import Sasg
 from netfold.homomorphic.codecs.sasg.summed import SasgSummed
 from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of
 from netfold.homomorphic.message import WORD_MAX
 from netfold.homomorphic.round import Tensor
 from netfold.testing import check_codec
-from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, TENSORS, Tiny, Training, cut, flat
+from tests.homomorphic.codecs.sasg.tiny import ELEMENTS, Tiny, Training, flat
 from tests.reference.systems.sasg import sparse_sgd
 
 FC = [(512, 784), (512,), (10, 512), (10,)]
 SELDOM = {"staleness": 2, "alpha": 1e30}  # so that all skip in the third of the law's rounds
 VARIANTS = [
-    Sasg(**SELDOM),
     Sasg(share=0.3, down="union", **SELDOM),
     Sasg(share=1.0, **SELDOM),
     Sasg(share=0.3, aggregation="incremental", **SELDOM),
     Sasg(share=0.3, aggregation="incremental", down="union", staleness=1, alpha=0.0),
-    Sasg(share=1.0, aggregation="incremental", staleness=2, alpha=1e30),
     SasgSummed(staleness=2, alpha=1e30),
     SasgSummed(share=0.3, index="none", staleness=2, alpha=1e30),
-    SasgSummed(share=1.0, index="none", alpha=0.0),
 ]
 
 
-def resnet18(classes: int) -> list[tuple[int, ...]]:
-    """ResNet-18 for images of 32 × 32: a first convolution of 3 × 3, four stages of two blocks."""
+def resnet18() -> list[tuple[int, ...]]:
+    """ResNet-18 for CIFAR-10: a first convolution of 3 × 3, four stages of two blocks."""
     shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (64,), (64,)]
     inputs = 64
     for outputs in (64, 128, 256, 512):
@@ -48,7 +44,7 @@ def resnet18(classes: int) -> list[tuple[int, ...]]:
             if block == 0 and inputs != outputs:
                 shapes += [(outputs, inputs, 1, 1), (outputs,), (outputs,)]
             inputs = outputs
-    return [*shapes, (classes, 512), (classes,)]
+    return [*shapes, (10, 512), (10,)]
 
 
 def upload_count(share: float, tensors: Sequence[Tensor]) -> int:
@@ -60,8 +56,7 @@ def upload_count(share: float, tensors: Sequence[Tensor]) -> int:
     ("shapes", "elements", "sent"),
     [
         (FC, 407_050, 4_071),
-        (resnet18(10), 11_173_962, 111_723),
-        (resnet18(100), 11_220_132, 112_184),
+        (resnet18(), 11_173_962, 111_723),
     ],
 )
 def test_published_counts_of_an_upload(shapes: Sequence[tuple[int, ...]], elements: int, sent: int) -> None:
@@ -79,11 +74,10 @@ def test_counts_are_rounded_down_to_at_least_one() -> None:
 @pytest.mark.parametrize("codec", VARIANTS, ids=repr)
 def test_the_law(codec: Codec) -> None:
     """With rounds in which workers skip, for all kinds of values; large ones are refused on a grid."""
-    check_codec(codec, cases=15)
+    check_codec(codec, cases=5)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1e-300])
-@pytest.mark.parametrize("rate", [0.01, 0.1])
+@pytest.mark.parametrize(("alpha", "rate"), [(0.0, 0.01), (1e-300, 0.1)])
 def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: float, rate: float) -> None:
     """10 workers; the rates are those of the mean, and those of a worker are 0.001 and 0.01."""
     workers, model = 10, Tiny()
@@ -97,84 +91,6 @@ def test_with_threshold_0_it_is_sparse_sgd_with_feedback_bit_for_bit(alpha: floa
         weights = [own - more for own, more in zip(weights, update, strict=True)]
         assert found.tobytes() == flat(weights).tobytes()
     assert run.upload_share == 1
-
-
-@pytest.mark.parametrize("rate", [0.1, 0.25])
-def test_whole_uploads_by_all_are_sgd(rate: float) -> None:
-    """Σ γ g of the workers, in the order of ranks; where γ is a power of two, as γ Σ g bit for bit."""
-    workers, model, codec = 8, Tiny(), Sasg(share=1.0, alpha=0.0)
-    run = Training(codec, model, workers, rate).run(30)
-
-    weights = flat(model.start)
-    for step, found in enumerate(run.weights):
-        total = np.zeros(ELEMENTS, np.float32)
-        for rank in range(workers):
-            total += np.float32(rate / workers) * flat(model.gradient(cut(weights), step, rank))
-        weights = weights - total
-        assert found.tobytes() == weights.tobytes()
-    mean = Training(Uncompressed(), model, workers, rate).run(30)
-    are_equal = [
-        own.tobytes() == other.tobytes() for own, other in zip(run.weights, mean.weights, strict=True)
-    ]
-    assert all(are_equal) == (rate == 0.25)
-
-
-def test_one_worker_s_whole_uploads_are_sgd_at_any_rate() -> None:
-    one = Training(Sasg(share=1.0, alpha=0.0), Tiny(), 1, 0.01).run(30)
-    other = Training(Uncompressed(), Tiny(), 1, 0.01).run(30)
-
-    assert [own.tobytes() for own in one.weights] == [own.tobytes() for own in other.weights]
-
-
-@pytest.mark.parametrize(
-    "codec",
-    [
-        Sasg(share=0.1, staleness=3),
-        Sasg(share=0.1, staleness=3, aggregation="incremental", fraction_bits=8),
-        SasgSummed(share=0.1, staleness=3, fraction_bits=12),
-    ],
-    ids=repr,
-)
-def test_nothing_is_lost(codec: Codec) -> None:
-    """Sent + held back = γ · gradient + held back before, exactly; who skips holds back the same bits."""
-    workers, rate = 4, 0.5
-    training = Training(codec, Tiny(), workers, rate)
-    held = [np.zeros(ELEMENTS, np.float32)] * workers
-    kinds = set()
-    for step in range(40):
-        gradients = training.gradients(step)
-        training.step()
-        for rank, encoder in enumerate(training.encoders):
-            has_uploaded = training.done.uploads[step][rank]
-            kinds.add(has_uploaded)
-            now = encoder.state()["uploads/held/0"]
-            if not has_uploaded:
-                assert now.tobytes() == held[rank].tobytes()
-                continue
-            sent = training.done.rounds[step].contributions[rank]
-            owed = np.float32(rate / workers) * gradients[rank] + held[rank]
-            assert (sent.astype(np.float64) + now == owed).all()
-            assert np.count_nonzero(sent) <= upload_count(0.1, TENSORS)
-            held[rank] = now
-    assert kinds == {True, False}
-
-
-def test_an_upload_takes_8_bytes_an_element_and_a_skip_none() -> None:
-    training = Training(Sasg(share=0.1), Tiny(), 4, 0.5)
-    run = training.run(40)
-    count = upload_count(0.1, TENSORS)
-
-    assert count == 4 + 1
-    for folded, uploads in zip(run.rounds, run.uploads, strict=True):
-        assert [folded.announced_bytes(rank) for rank in range(4)] == [8 * count * own for own in uploads]
-    total = sum(folded.announced_bytes(rank) for folded in run.rounds for rank in range(4))
-    assert total == 8 * count * int(np.sum(run.uploads))
-
-
-def test_whole_uploads_need_no_elements() -> None:
-    run = Training(Sasg(share=1.0), Tiny(), 2, 0.5).run(3)
-
-    assert run.rounds[0].announced_bytes(0) == 4 * ELEMENTS
 
 
 def test_bits_per_element_are_those_sent() -> None:

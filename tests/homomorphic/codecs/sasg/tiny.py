@@ -59,7 +59,6 @@ class Trained:
 
     weights: list[Gradient] = field(default_factory=list)  # after each step
     rounds: list[Folded] = field(default_factory=list)
-    taus: list[list[int]] = field(default_factory=list)
 
     @property
     def uploads(self) -> list[list[bool]]:
@@ -82,8 +81,6 @@ class Training:
     model: Tiny
     workers: int
     learning_rate: float
-    batches_are_fresh: bool = False  # mistake: gradients at kept weights are those of another batch
-    keeps_previous: bool = False  # mistake: a worker keeps the weights of every step
 
     def __post_init__(self) -> None:
         self.encoders: list[Encoder] = [
@@ -92,7 +89,6 @@ class Training:
         self.server = self.codec.server(self.workers, 1)
         self.weights = flat(self.model.start)
         self.kept: dict[int, Gradient] = {}
-        self.before: Gradient | None = None
         self.passes = 0  # at kept weights
         self.update_norm: float | None = None
         self.done = Trained()
@@ -118,7 +114,7 @@ class Training:
         total = folded.decoded[0]
         if not folded.results[0].is_update:
             total = np.float32(self.learning_rate / self.workers) * total
-        self.before, self.weights = self.weights, self.weights - total
+        self.weights = self.weights - total
         self.update_norm = float(np.sqrt(np.square(total, dtype=np.float64).sum()))
         self.done.weights.append(self.weights)
         self.done.rounds.append(replace(folded))
@@ -128,9 +124,4 @@ class Training:
 
     def _kept_gradients(self, step: int, rank: int) -> list[Gradient]:
         self.passes += 1
-        weights = self.kept[rank]
-        if self.keeps_previous:
-            assert self.before is not None
-            weights = self.before
-        batch = step + 10**6 if self.batches_are_fresh else step
-        return [flat(self.model.gradient(cut(weights), batch, rank))]
+        return [flat(self.model.gradient(cut(self.kept[rank]), step, rank))]

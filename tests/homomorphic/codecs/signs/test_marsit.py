@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -15,13 +16,28 @@ from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import EncodeError, Promise
 from netfold.homomorphic.codecs.dense.kinds import Dense, Uncompressed
 from netfold.homomorphic.codecs.signs.bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.codecs.signs.marsit import Marsit, step_of
-from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Merge
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.codecs.signs.marsit import Marsit, MarsitEncoder, step_of
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import Gradient, Merge
+from netfold.homomorphic.round import Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
-from tests.homomorphic.codecs.signs.steps import RATE, stepped, team
+
+RATE = 0.01
+
+
+def team(codec: Marsit, workers: int) -> list[MarsitEncoder]:
+    return [MarsitEncoder(codec) for _ in range(workers)]
+
+
+def stepped(
+    encoders: Sequence[MarsitEncoder], gradients: list[Gradient], step: int, rate: float = RATE
+) -> Folded:
+    """One step of a training with one bucket."""
+    for encoder in encoders:
+        encoder.begin(Step(step, rate))
+    return fold(encoders, gradients, Round(step, 0, len(encoders), seed=3))
+
 
 # -- Kernels
 
@@ -68,7 +84,7 @@ def test_signs_of_sums_at_any_place_and_of_any_value() -> None:
         assert not words.view(np.uint8)[right.size :].any()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 11, 24, 31, 32, 64])
+@pytest.mark.parametrize("workers", [1, 3, 8, 31, 64])
 @pytest.mark.parametrize("size", [1e-3, 0.1, 7.7, 3e-44, 1e29])
 def test_a_step_is_exactly_the_workers_shares(workers: int, size: float) -> None:
     step, share = step_of(size, workers)
@@ -82,8 +98,8 @@ def test_a_step_is_exactly_the_workers_shares(workers: int, size: float) -> None
 # -- Rounds of signs
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 8])
-@pytest.mark.parametrize("elements", [1, 31, 33, 1000])
+@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize("elements", [1, 33, 1000])
 def test_a_round_of_signs(workers: int, elements: int) -> None:
     """One bit up for each element, ±u for all, what each owed less u stays; all workers decode the same."""
     random = np.random.default_rng(elements)
@@ -113,23 +129,6 @@ def test_a_round_of_signs(workers: int, elements: int) -> None:
             assert np.array_equal(total, done.contributions[0])
 
 
-def test_a_gradient_may_be_every_other_element_of_an_array() -> None:
-    random = np.random.default_rng(2)
-    rows = random.standard_normal((2, 3, 400)).astype(np.float32)
-    for codec in (Marsit(every=0, eta_s=0.01), Marsit(every=0, eta_s=0.01, compensation=False)):
-        one, other = team(codec, 3), team(codec, 3)
-        for step in range(2):
-            strided = stepped(one, [row[::2] for row in rows[step]], step).decoded[0]
-            plain = stepped(other, [row[::2].copy() for row in rows[step]], step).decoded[0]
-            assert strided.tobytes() == plain.tobytes()
-
-
-def test_where_all_agree_nothing_is_random() -> None:
-    gradients = [np.array([1, -2, 0, -0.0, 5], np.float32) * np.float32(rank + 1) for rank in range(7)]
-    total = stepped(team(Marsit(every=0, eta_s=1.0), 7), gradients, 0).decoded[0]
-    assert np.sign(total).tolist() == [1, -1, 1, 1, 1]
-
-
 def test_the_bound_is_that_of_two_values_and_zero_where_all_agree() -> None:
     codec = Marsit()
     sums = Sums(0, np.array([-3.0, -1.0, 1.0, 3.0]), np.full(4, 3.0))
@@ -154,18 +153,14 @@ def test_signs_are_unbiased_and_a_biased_merge_is_found(options: dict[str, bool]
 
 LAW = [
     Marsit(every=3),
-    Marsit(every=2, eta_s=0.01),
     Marsit(every=0, eta_s=0.3, compensation=False),
-    Marsit(every=0),
     Marsit(every=2, values="exact", block_elements=64),
-    Marsit(every=2, values="block_exponent", block_elements=100),
-    Marsit(every=1),
 ]
 
 
 @pytest.mark.parametrize("codec", LAW, ids=repr)
 def test_the_law(codec: Marsit) -> None:
-    check_codec(codec, cases=8)
+    check_codec(codec, cases=4)
 
 
 # -- Rounds in full precision
@@ -300,13 +295,6 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, float], text: st
     assert dataclasses.replace(Marsit(), every=7).every == 7
 
 
-def test_merges_are_those_that_are_sent() -> None:
-    assert Marsit().merges == {Merge.SIGN, Merge.FLOAT_ADD}
-    assert Marsit(values="block_exponent").merges == {Merge.SIGN, Merge.ADD}
-    assert Marsit(every=0, eta_s=1.0).merges == {Merge.SIGN}
-    assert Marsit(every=0).merges == {Merge.SIGN, Merge.FLOAT_ADD}
-
-
 def test_a_step_too_long_to_be_made_up_for() -> None:
     """At learning rate 0.01, 1.1e28 is 1.1e30 in units of the gradient; 0.9e28 is short enough."""
     gradients = [np.ones(3, np.float32)] * 2
@@ -315,3 +303,54 @@ def test_a_step_too_long_to_be_made_up_for() -> None:
         stepped(team(Marsit(every=0, eta_s=1.1e28), 2), gradients, 0)
     held = stepped(team(Marsit(every=0, eta_s=0.9e28), 2), gradients, 0).decoded[0]
     assert (held == np.float32(0.9e28)).all()
+
+
+# Marsit's virtual iterate: weights less the mean of what is held back are uncompressed SGD.
+
+
+def noisy(step: int, weights: np.ndarray, target: np.ndarray, workers: int) -> list[Gradient]:
+    """Gradients of |x − target|² / 2, with heavy-tailed noise of each worker's own."""
+    random = np.random.default_rng([11, step])
+    noise = random.standard_t(4, (workers, target.size))
+    return list((weights - target + 0.5 * noise).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("codec", "is_kept"),
+    [
+        (Marsit(), True),
+        (Marsit(eta_s=0.02), True),
+        (Marsit(values="block_exponent"), True),
+        (Marsit(compensation=False), False),
+    ],
+    ids=str,
+)
+def test_the_virtual_iterate_in_float32(codec: Marsit, is_kept: bool) -> None:
+    """x − η · mean c follows SGD on the same gradients to 1e-5 · max|x|, over 300 steps with flushes."""
+    workers, target = 5, np.random.default_rng(5).standard_normal(40)
+    encoders = team(codec, workers)
+    weights, sgd, worst, largest = np.zeros(40, np.float32), np.zeros(40), 0.0, 0.0
+    for step in range(300):
+        gradients = noisy(step, weights, target, workers)
+        result = stepped(encoders, gradients, step).results[0]
+        rate = np.float32(1) if result.is_update else np.float32(RATE / workers)
+        weights = weights - rate * result.total
+        sgd -= RATE * np.mean(gradients, axis=0, dtype=np.float64)
+        held = [encoder._residuals.get(0, np.zeros(40)) for encoder in encoders]
+        virtual = weights - RATE * np.mean(held, axis=0, dtype=np.float64)
+        worst = max(worst, float(np.abs(virtual - sgd).max()))
+        largest = max(largest, float(np.abs(weights).max()))
+    assert (worst <= 1e-5 * largest) is is_kept
+    if not is_kept:
+        assert worst > 1e-3 * largest
+
+
+def test_another_learning_rate_keeps_what_is_owed_in_weights() -> None:
+    encoders = team(Marsit(every=0, eta_s=0.1), 2)
+    gradients = [np.full(3, 2, np.float32), np.full(3, -1, np.float32)]
+    stepped(encoders, gradients, 0, rate=0.5)
+    before = [0.5 * encoder._residuals[0] for encoder in encoders]
+    for encoder in encoders:
+        encoder.begin(Step(1, 0.125))
+    after = [0.125 * encoder._residuals[0] for encoder in encoders]
+    assert np.allclose(before, after, rtol=1e-6)

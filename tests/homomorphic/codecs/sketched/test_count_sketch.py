@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder
+from netfold.homomorphic.codec import DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
-from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout, Selected
+from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout
 from netfold.homomorphic.codecs.sketched.count_sketch.momentum import MomentumEncoder
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
@@ -23,7 +23,7 @@ from netfold.homomorphic.message import Merge, Merged
 from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, labels
-from tests.reference.systems.count_sketch import Hashes, Workers, largest, mixed
+from tests.reference.systems.count_sketch import Hashes, Workers, mixed
 
 SEED, BUCKET = 7, 3
 
@@ -54,7 +54,7 @@ def hashes_of(codec: CountSketch, elements: int) -> Hashes | None:
     return Hashes(layout.rows, layout.columns, lanes, key) if layout.rows else None
 
 
-@examples(60)
+@examples(25)
 @given(
     elements=st.integers(1, 300),
     codec=st.builds(
@@ -107,23 +107,14 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
                 assert inner.residual(BUCKET).tolist() == residual
 
 
-@pytest.mark.parametrize("rows", [0, 2, 4, -1])
-def test_even_rows_are_refused(rows: int) -> None:
-    with pytest.raises(ValueError, match=rf"rows is {rows}: must be an odd number"):
-        CountSketch(rows=rows)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"ratio": 0.0}, "ratio is 0.0: must be above 0 and at most 1"),
-        ({"ratio": 1.01}, "ratio is 1.01"),
+        ({"rows": 2}, "rows is 2: must be an odd number"),
         ({"ratio": math.nan}, "ratio is nan"),
-        ({"share": 0.0}, "share is 0.0"),
         ({"candidates": -1}, "candidates is -1: must be at least 1"),
         ({"momentum": 1.0}, "momentum is 1.0: must be at least 0 and below 1"),
-        ({"momentum": -0.1}, "momentum is -0.1"),
-        ({"momentum": math.nan}, "momentum is nan"),
         ({"block_elements": 0}, "block_elements is 0: a block needs at least 1 word"),
         ({"block_elements": 64, "values": "float32"}, "block_elements belongs to values block_exponent"),
     ],
@@ -140,7 +131,6 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], text: str) ->
         ({"rows": 3}, 10_001, Layout(3, 334, 404, 101)),
         ({"candidates": 0}, 10_000, Layout(5, 200, 0, 100)),
         ({"ratio": 1.0}, 10_000, Layout(0, 0, 10_000, 100)),  # as large as the bucket: sent whole
-        ({"ratio": 0.95, "candidates": 5}, 10_000, Layout(0, 0, 10_000, 100)),
         ({"ratio": 0.95, "candidates": 4}, 10_000, Layout(5, 1900, 400, 100)),
         ({}, 8, Layout(5, 1, 4, 1)._replace(rows=0, columns=0, candidates=8)),
         ({}, 10, Layout(5, 1, 4, 1)),
@@ -165,45 +155,6 @@ def test_bytes_on_the_wire(values: Any, extra: int) -> None:
     assert bits.up == bits.down == 0.14 * (32 + extra * 8 / 256)
 
 
-def test_in_integers_any_order_gives_the_same_bits() -> None:
-    gradients = normal(5000, 5)
-    codec = CountSketch(ratio=0.3)
-    by_rank = once(codec, gradients)
-    for order in ([4, 2, 0, 1, 3], [[3, 1], [[0, 4], 2]]):
-        other = once(codec, gradients, order=order)
-
-        assert other.decoded[0].tobytes() == by_rank.decoded[0].tobytes()
-    assert codec.is_order_free
-    assert not CountSketch(values="float32").is_order_free
-
-
-def test_all_workers_hash_alike_in_every_step_and_buckets_differ() -> None:
-    same = [np.ones(3000, np.float32)] * 2
-    codec = CountSketch(feedback=False, values="float32")
-
-    def sent(step: int, bucket: int) -> list[list[float]]:
-        ((first, *_), (second, *_)), *_ = stepped(encoders_of(codec, 2), same, step, bucket).messages
-        return [first.words.tolist(), second.words.tolist()]
-
-    first, second = sent(0, 0)
-    assert first == second
-    assert sent(5, 0)[0] == first
-    assert sent(0, 1)[0] != first  # a bucket of the same size
-
-
-@pytest.mark.parametrize("candidates", [0, 4])
-@pytest.mark.parametrize("values", ["float32", "block_exponent"])
-def test_all_workers_choose_the_same_elements(candidates: int, values: Any) -> None:
-    gradients = [np.round(3 * one) for one in normal(4000, 6)]  # many ties
-    encoders = encoders_of(CountSketch(candidates=candidates, values=values), 6)
-    for step in range(3):
-        results = stepped(encoders, gradients, step).results
-
-        assert len({one.elements.tobytes() for one in results}) == 1
-        assert len({one.total.tobytes() for one in results}) == 1
-        assert (np.diff(results[0].elements) > 0).all()
-
-
 def test_workers_that_choose_differently_are_noticed() -> None:
     """Equal lengths, but other elements: without the digest, unlike values would be added up."""
     codec = CountSketch(values="float32", feedback=False)
@@ -223,90 +174,6 @@ def test_workers_that_choose_differently_are_noticed() -> None:
         check_lock_step(messages)
 
 
-@pytest.mark.parametrize(("candidates", "values"), [(4, "block_exponent"), (4, "float32"), (0, "float32")])
-def test_nothing_is_lost_over_steps(candidates: int, values: Any) -> None:
-    """Of every worker: contributions + residual = gradients. Two rounds: the totals are the contributions."""
-    encoders = encoders_of(CountSketch(candidates=candidates, values=values, ratio=0.3), 3)
-    gradients, contributions, totals = np.zeros((3, 3, 2000))
-    for step in range(12):
-        own = normal(2000, 3, seed=step)
-        found = stepped(encoders, own, step)
-        gradients += own
-        contributions += found.contributions
-        totals += found.decoded[0]
-    residuals = np.array([one.residual(BUCKET) for one in encoders])
-
-    assert np.abs(contributions + residuals - gradients).max() < 1e-5
-    off_by = np.abs(totals[0] - contributions.sum(axis=0))
-    assert off_by.max() < 1e-4 if candidates else off_by.max() > 1
-    assert (np.count_nonzero(residuals, axis=1) < 2000).all()
-
-
-def test_with_momentum_a_worker_owes_its_velocity() -> None:
-    """contribution + residual = velocity before masking + residual before, in float32; masked is masked."""
-    encoder = CountSketch(momentum=0.9, values="block_exponent").worker(0, 1, 0)
-    velocity, held = np.zeros((2, 3000), np.float32)
-    for step in range(5):
-        (gradient,) = normal(3000, 1, seed=step)
-        found = stepped([encoder], [gradient], step)
-        velocity = np.float32(0.9) * velocity + gradient
-        after = encoder.encoder.residual(BUCKET)
-
-        assert (found.contributions[0] + after).tolist() == (velocity + held).tolist()
-        (result,) = found.results
-        assert encoder.velocity(BUCKET)[result.elements].tolist() == [0] * 30
-        velocity[result.elements] = 0
-        assert encoder.velocity(BUCKET).tolist() == velocity.tolist()
-        held = after
-    assert encoder.residual(BUCKET) is None
-
-
-def test_a_sketch_as_large_as_the_bucket_is_true_top_k() -> None:
-    """Without collisions: the largest elements of the sum of all residuals and gradients, and their sums."""
-    codec = CountSketch(ratio=1.0, candidates=0, share=0.05)
-    encoders = encoders_of(codec, 4)
-    held = np.zeros((4, 500))
-    for step in range(6):
-        gradients = [np.round(100 * one) for one in normal(500, 4, seed=step)]
-        owed = held + gradients
-        sums = owed.sum(axis=0)
-        chosen = largest(sums.tolist(), 25)
-        found = stepped(encoders, gradients, step)
-
-        assert np.flatnonzero(found.decoded[0]).tolist() == chosen
-        assert found.decoded[0][chosen].tolist() == sums[chosen].tolist()
-        held = owed.copy()
-        held[:, chosen] = 0
-    assert labels(found)[-1] == "values"
-
-
-def test_few_large_elements_are_found_and_their_sums_are_exact() -> None:
-    large = np.where(np.arange(20_000) % 1000 == 0, np.float32(5), np.float32(0))
-    gradients = [np.float32(0.01) * own + large for own in normal(20_000, 4)]
-    found = once(CountSketch(share=0.001, values="float32"), gradients)
-
-    assert np.flatnonzero(found.decoded[0]).tolist() == list(range(0, 20_000, 1000))
-    exact = np.sum(gradients, axis=0, dtype=float)[::1000]
-    assert np.abs(found.decoded[0][::1000] - exact).max() < 1e-5
-    estimates = once(CountSketch(share=0.001, candidates=0, ratio=0.5), gradients).decoded[0]
-    assert np.flatnonzero(estimates).tolist() == list(range(0, 20_000, 1000))
-    assert 1e-4 < np.abs(estimates[::1000] - exact).max() < 1
-
-
-def test_one_round_names_its_estimates() -> None:
-    notes: list[Note] = []
-    codec = CountSketch(candidates=0)
-    round = Round(0, 0, 1, SEED, report=notes.append)
-    found = fold(encoders_of(codec, 1), normal(3000, 1), round)
-    two = fold(encoders_of(CountSketch(), 1), normal(3000, 1), replace(round, report=notes.append))
-
-    (note,) = notes
-    assert note.kind is NoteKind.ESTIMATE
-    assert (note.count, note.total) == (30, 3000)
-    assert note.elements.tolist() == np.flatnonzero(found.decoded[0]).tolist()
-    assert np.count_nonzero(two.decoded[0]) == 30
-
-
 def test_what_is_estimated_to_be_zero_stays_with_its_worker() -> None:
     gradients = [np.zeros(3000, np.float32) for _ in range(2)]
     gradients[0][5], gradients[1][5] = 2, -2
@@ -315,6 +182,29 @@ def test_what_is_estimated_to_be_zero_stays_with_its_worker() -> None:
 
     assert np.flatnonzero(found.decoded[0]).tolist() == [7]
     assert [np.flatnonzero(one).tolist() for one in found.contributions] == [[7], []]
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+@pytest.mark.parametrize("options", [{}, {"ratio": 1.0}, {"values": "float32", "candidates": 0}])
+def test_what_is_not_finite_is_refused(value: float, options: dict[str, Any]) -> None:
+    gradient = np.ones(1000, np.float32)
+    gradient[1] = value
+    with pytest.raises(EncodeError, match=r"gradient\[1\] is"):
+        once(CountSketch(**options), [gradient])
+
+
+def test_counters_beyond_float32_are_refused() -> None:
+    huge = np.full(10_000, 3e38, np.float32)
+    with pytest.raises(EncodeError, match=r"counter \d+ of the sketch is -?inf: sums of this worker's"):
+        once(CountSketch(values="float32"), [huge])
+    with pytest.raises(EncodeError, match=r"the words of 'sketch', .* is .*fixed point carries"):
+        once(CountSketch(), [huge / 40] * 4)
+    one = np.zeros(10_000, np.float32)
+    one[0] = 3e38
+    with pytest.raises(
+        DecodeError, match=r"counter \d+ of the added sketches is -?inf: sums of the workers'"
+    ):
+        once(CountSketch(values="float32"), [one, one])
 
 
 def test_what_rounding_takes_is_held_back() -> None:
@@ -339,27 +229,18 @@ def test_the_bound_is_near_what_can_happen() -> None:
     assert 0.25 < relative.max() <= 1
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("options", [{}, {"ratio": 1.0}, {"values": "float32", "candidates": 0}])
-def test_what_is_not_finite_is_refused(value: float, options: dict[str, Any]) -> None:
-    gradient = np.ones(1000, np.float32)
-    gradient[1] = value
-    with pytest.raises(EncodeError, match=r"gradient\[1\] is"):
-        once(CountSketch(**options), [gradient])
+def test_one_round_names_its_estimates() -> None:
+    notes: list[Note] = []
+    codec = CountSketch(candidates=0)
+    round = Round(0, 0, 1, SEED, report=notes.append)
+    found = fold(encoders_of(codec, 1), normal(3000, 1), round)
+    two = fold(encoders_of(CountSketch(), 1), normal(3000, 1), replace(round, report=notes.append))
 
-
-def test_counters_beyond_float32_are_refused() -> None:
-    huge = np.full(10_000, 3e38, np.float32)
-    with pytest.raises(EncodeError, match=r"counter \d+ of the sketch is -?inf: sums of this worker's"):
-        once(CountSketch(values="float32"), [huge])
-    with pytest.raises(EncodeError, match=r"the words of 'sketch', .* is .*fixed point carries"):
-        once(CountSketch(), [huge / 40] * 4)
-    one = np.zeros(10_000, np.float32)
-    one[0] = 3e38
-    with pytest.raises(
-        DecodeError, match=r"counter \d+ of the added sketches is -?inf: sums of the workers'"
-    ):
-        once(CountSketch(values="float32"), [one, one])
+    (note,) = notes
+    assert note.kind is NoteKind.ESTIMATE
+    assert (note.count, note.total) == (30, 3000)
+    assert note.elements.tolist() == np.flatnonzero(found.decoded[0]).tolist()
+    assert np.count_nonzero(two.decoded[0]) == 30
 
 
 def test_buckets_keep_their_length() -> None:
@@ -387,12 +268,4 @@ def test_what_it_declares() -> None:
     assert CountSketch().carried_by(Carrier(unit_elements=64)).block_elements == 64
     assert CountSketch(block_elements=32).carried_by(Carrier()).block_elements == 32
     assert CountSketch(values="float32").carried_by(Carrier()).block_elements is None
-    remembered = [
-        CountSketch(feedback=kept, momentum=momentum).state_bytes
-        for kept in (False, True)
-        for momentum in (0.0, 0.9)
-    ]
-    assert remembered == [0, 4, 4, 8]
-    assert CountSketch(ratio=1.0).bits_per_element(4).up == 32 + 8 / 256
-    assert CountSketch.origin.status == "reconstructed"
-    assert issubclass(Selected, Decoded)
+    assert [CountSketch(momentum=momentum).state_bytes for momentum in (0.0, 0.9)] == [4, 8]

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.round import NoteKind
 from tests.examples import examples
-from tests.homomorphic.gradients import bound_of, folded
-from tests.homomorphic.index.indexes import sparse
+from tests.homomorphic.gradients import sparse
 from tests.homomorphic.played import Played, encoders_of, play
 from tests.reference.codecs import released as plain
 from tests.reference.codecs import sketch as integers
@@ -63,7 +61,7 @@ def added(parts: list[list[np.float32]]) -> list[np.float32]:
     return total
 
 
-@examples(25)
+@examples(8)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     sample: list[Gradient], ratio: float
@@ -96,7 +94,7 @@ def test_floats_are_flagged_added_and_peeled_as_the_release_does(
     assert added([one[tail:] for one in sample]) == result.decoded[tail:].tolist()
 
 
-@examples(25)
+@examples(8)
 @given(sample=gradients(), ratio=st.sampled_from([1.0, 1.5, 3.0, 10.0]))
 def test_integers_are_added_peeled_and_estimated_to_the_bit(sample: list[Gradient], ratio: float) -> None:
     workers, elements = len(sample), sample[0].size
@@ -146,24 +144,17 @@ def assert_estimates_are_reported(result: Played, expected: integers.Peeled, mem
     assert sorted(expected.estimates) == notes[0].elements.tolist()
 
 
-@examples(20)
+@examples(8)
 @given(sample=gradients())
-def test_the_index_is_counted_in_cells_of_four_bits(sample: list[Gradient]) -> None:
-    result = played(published(), sample)
-
-    messages = [messages[0] for messages in result.operations[0]]
-    assert {(one.label, one.merge) for one in messages} == {("index", Merge.ADD)}
-    assert [plain.cells(one.tolist()) for one in sample] == [one.words.tolist() for one in messages]
-
-
-@examples(20)
-@given(sample=gradients())
-def test_or_in_cells_of_one_bit(sample: list[Gradient]) -> None:
+def test_the_index_is_counted_in_cells_of_four_bits_or_merged_in_cells_of_one(sample: list[Gradient]) -> None:
     wide, narrow = played(published(), sample), played(published(index_bits=1), sample)
 
-    messages = [messages[0] for messages in narrow.operations[0]]
-    assert {(one.label, one.merge) for one in messages} == {("index", Merge.OR)}
-    assert [index_words(one.tolist(), 32) for one in sample] == [one.words.tolist() for one in messages]
+    for result, merge in ((wide, Merge.ADD), (narrow, Merge.OR)):
+        assert {(one.label, one.merge) for (one, *_) in result.operations[0]} == {("index", merge)}
+    assert [plain.cells(one.tolist()) for one in sample] == [one.tolist() for one in part(wide, "index")]
+    assert [index_words(one.tolist(), 32) for one in sample] == [
+        one.tolist() for one in part(narrow, "index")
+    ]
     assert wide.decoded.tobytes() == narrow.decoded.tobytes()
 
 
@@ -189,22 +180,8 @@ def test_sixteen_workers_would_overflow_them() -> None:
     assert played(published(index_bits=1, ratio=1), gradients).decoded.size == LANES
 
 
-@pytest.mark.parametrize("elements", [1, 31, 64, 960, 961, 1023])
-@pytest.mark.parametrize("values", ["float32", "block_exponent"])
-def test_less_than_a_block_is_all_tail(elements: int, values: str) -> None:
-    gradients = sparse(elements, 0.5, 3)
-
-    result = played(published(values=values), gradients)
-
-    dense = added([one.tolist() for one in gradients])
-    if values == "block_exponent":
-        dense = folded(FixedPoint(BLOCK_ELEMENTS), gradients).decoded[0].tolist()
-    assert result.labels[1] == ["tail"]
-    assert dense == result.decoded.tolist()
-
-
-@pytest.mark.parametrize("elements", [1, 1023, 1024, 10_239, 10_240, 12_000])
-@pytest.mark.parametrize("ratio", [None, 1.0, 2.5])
+@pytest.mark.parametrize("elements", [1, 1023, 1024, 12_000])
+@pytest.mark.parametrize("ratio", [None, 2.5])
 @pytest.mark.parametrize("index_bits", [None, 1])
 @pytest.mark.parametrize("values", [None, "block_exponent"])
 def test_bytes_do_not_depend_on_the_density(
@@ -221,23 +198,6 @@ def test_bytes_do_not_depend_on_the_density(
         assert 4 * (index + exponents + rows * LANES + tail) == announced_bytes
 
 
-def test_only_elements_without_an_estimate_note_must_be_right() -> None:
-    """Lanes with few rows often fail: the others are right, and the note names all that is not."""
-    gradients = sparse(64 * LANES, 0.2, 2)
-    codec = published(ratio=2, values="block_exponent")
-
-    result = played(codec, gradients)
-
-    (note,) = result.notes
-    is_right = np.abs(result.decoded - np.sum(gradients, axis=0, dtype=np.float64)) <= bound_of(
-        codec, gradients
-    )
-    assert 0 < note.count < note.total
-    assert not is_right.all()
-    is_right[note.elements] = True
-    assert is_right.all()
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -251,10 +211,6 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
             "index is 'bloom': setting published can only be 'flat'; remove it, or use setting repaired",
         ),
         (
-            {"index": "two_level"},
-            "index is 'two_level': setting published can only be 'flat'; remove it, or use setting repaired",
-        ),
-        (
             {"values": "exact"},
             "values is 'exact': setting published has counters of one word; use float32 or block_exponent, "
             "or setting repaired",
@@ -262,10 +218,6 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
         (
             {"ratio": 0.5},
             "ratio is 0.5: elements per counter must be 1 or more, 10 is usual",
-        ),
-        (
-            {"ratio": float("inf")},
-            "ratio is inf: elements per counter must be 1 or more, 10 is usual",
         ),
         (
             {"ratio": float("nan")},
@@ -276,19 +228,3 @@ def test_only_elements_without_an_estimate_note_must_be_right() -> None:
 def test_what_the_release_cannot_do_is_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         published(**options)
-
-
-@pytest.mark.parametrize("setting", ["repaired", "rotated"])
-@pytest.mark.parametrize(("name", "value"), [("ratio", 10.0), ("index_bits", 1)])
-def test_its_own_options_are_refused_elsewhere(setting: str, name: str, value: float) -> None:
-    text = f"{name} belongs to setting published, found setting {setting}; remove it"
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        Lossless(setting, **{name: value})
-
-
-def test_the_merges_are_those_it_uses() -> None:
-    sample = sparse(2 * LANES + 5, 0.1, 2)
-    for options in ({}, {"index_bits": 1}, {"values": "block_exponent"}):
-        codec = published(**options)
-        sent = {m.merge for operation in played(codec, sample).operations for m in operation[0]}
-        assert codec.merges == sent
