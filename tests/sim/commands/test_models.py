@@ -56,14 +56,6 @@ def test_measure_shows_known_densities_beside_its_own() -> None:
     ]
 
 
-def test_other_settings_have_no_known_densities() -> None:
-    settings = ["--batch", "4", "--workers", "2", "--data", "digits"]
-    (found,) = json.loads(printed("measure", "mlp", *settings, "--json"))["densities"]
-
-    assert found["known"] is None
-    assert (found["batch"], found["data"], found["parameters"]) == (4, "digits", 9610)
-
-
 def test_all_known_densities_are_wanted_without_names() -> None:
     items = wanted([], None, None)
 
@@ -75,17 +67,13 @@ def test_all_known_densities_are_wanted_without_names() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("nfc", "nfc: cannot use 'nfc' as a kind"),
-        ("ncf:expand", "ncf:expand: cannot read 'expand'"),
         ("ncf:expand=3", "expand: must be a list of two whole numbers, found 3"),
-        ("ncf:hidden=[3]", "unknown key 'hidden'"),
         ("mlp:hidden=[3]", "unknown key 'hidden'"),
         ("ncf:expand=[1,2],expand=[1,2]", "the key 'expand' appears twice"),
         (
             "./mine.py:make",
             "./mine.py:make: only models of netfold's own are known here\n  give it to a scenario",
         ),
-        ("user:make=./mine.py:make", "only models of netfold's own are known here"),
     ],
 )
 def test_names_that_cannot_be_read(text: str, error: str) -> None:

@@ -13,16 +13,15 @@ from typing import Any
 
 import matplotlib
 import pytest
-from matplotlib.figure import Figure
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import style, timeline
 from netfold.sim.report.html import build_report
 from netfold.sim.report.learning import TASKS_MAX, learning
-from netfold.sim.report.shown import Shown, Svg
+from netfold.sim.report.shown import Shown
 from netfold.sim.report.table import results_table
 from netfold.sim.results import load, write_run
-from tests.sim.results.builders import LOSSLESS, RING, Fake, reported, run_data, summary
+from tests.sim.results.builders import RING, Fake, reported, run_data, summary
 
 
 @pytest.fixture
@@ -107,16 +106,6 @@ def test_threads_draw_one_after_the_other_and_leave_the_settings_as_they_were() 
         assert matplotlib.rcParams["font.size"] == 23.0
 
 
-def test_a_figure_is_bytes_that_a_notebook_draws(tmp_path: Path) -> None:
-    with style.house_style():
-        drawn = style.to_svg(Figure())
-
-    assert bytes(drawn).startswith(b"<?xml")
-    assert drawn._repr_svg_() == bytes(drawn).decode()
-    assert repr(drawn) == f"<SVG of {len(drawn)} bytes>"
-    assert Svg(drawn).save(tmp_path / "a.svg").read_bytes() == drawn
-
-
 def test_a_notebook_shows_a_result_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a kernel, a console of rich displays what it prints, unless it is told not to."""
     shown: list[Any] = []
@@ -148,16 +137,6 @@ def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(tmp_path: Pa
     assert drawn is not None
     assert len(drawn.axes) == 60
     assert drawn.get_suptitle() == "What each worker did in step 0, in the first 60 of 300"
-
-
-def test_few_jobs_have_all_their_axes(tmp_path: Path) -> None:
-    run = load(write_run(tmp_path, run_data(RING, LOSSLESS)))
-    with style.house_style():
-        drawn = timeline.timeline(run, style.label_colours(run.phases["label"]))
-
-    assert drawn is not None
-    assert len(drawn.axes) == 2
-    assert "first" not in drawn.get_suptitle()
 
 
 def test_the_training_of_many_jobs_is_drawn_of_the_first(tmp_path: Path) -> None:

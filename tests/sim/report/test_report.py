@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
-from netfold.sim.errors import DataError
 from netfold.sim.report.html import build_report
-from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
+from netfold.sim.report.style import PHASE_COLOURS, label_colours
 from netfold.sim.report.timeline import Bar, _chosen, _tracks
 from netfold.sim.results import Reference, RunData
 from netfold.sim.results.records import CheckRecord
@@ -85,24 +83,6 @@ def test_verdict_comes_first(report: Callable[..., str]) -> None:
     assert "All 4 checks hold." in text
 
 
-def test_the_fastest_sound_variant_is_named(report: Callable[..., str]) -> None:
-    found = " ".join(report(RING, LOSSLESS, replace(LOSSLESS, name="wrong", verdict="fail")).split())
-
-    assert "<b>First by aggregation time: lossless, 48.0 µs, 2.67 × baseline (ring).</b>" in found
-
-
-def test_whole_steps_are_compared_where_buckets_differ(report: Callable[..., str]) -> None:
-    """One bucket takes 48 µs after backward; two take 58 from its middle on, and end 10 µs earlier."""
-    late = replace(RING, name="late", buckets=1, elements=2000, messages=(("values", 40, 8000),))
-    early = replace(RING, name="early", messages=(("values", 30, 4000),))
-    found = " ".join(report(late, early).split())
-
-    assert "First by time of whole steps, as buckets differ: early, 98.0 µs, 1.10 × baseline (late)." in found
-    same = " ".join(report(replace(late, buckets=2, elements=1000), early).split())
-    assert "First by aggregation time" in same
-    assert "of whole steps" not in same
-
-
 def test_steps_are_compared_where_rules_of_fusion_differ(report: Callable[..., str]) -> None:
     rules = [SETUP | {"workload": {"fusion": {"kind": kind}}} for kind in ("omgs", "mg_wfbp")]
 
@@ -158,18 +138,6 @@ def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
     assert (folder / "figures" / "bytes.svg").exists()
 
 
-def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a run folder"):
-        build_report(tmp_path)
-
-
-def test_training_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, losses=(0.7, 0.6)), LOSSLESS)
-
-    assert "ring" in svg_text((folder / "figures" / "training.svg").read_bytes())
-    assert "lossless" not in svg_text((folder / "figures" / "training.svg").read_bytes())
-
-
 def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str]) -> None:
     tested = replace(RING, losses=(0.7, 0.6), accuracies=(None, 0.9123))
     found = report(tested, LOSSLESS)
@@ -192,22 +160,6 @@ def test_figures_say_how_much(tmp_path: Path) -> None:
     assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
 
 
-def test_a_failed_variant_is_marked_in_the_figure(tmp_path: Path) -> None:
-    folder = reported(tmp_path, RING, replace(LOSSLESS, verdict="fail"))
-
-    assert "a check failed" in svg_text((folder / "figures" / "throughput.svg").read_bytes())
-
-
-def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
-    slow = replace(RING, messages=(("values", 4000, 4000),))
-    folder = reported(tmp_path, slow, LOSSLESS)
-
-    assert any(
-        text.startswith("the same, magnified")
-        for text in svg_text((folder / "figures" / "timeline.svg").read_bytes())
-    )
-
-
 def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
     nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
     folder = reported(tmp_path, Fake("zeros", (("values", 0, 0),), **nothing))
@@ -219,21 +171,6 @@ def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
     assert _chosen(range(8), 5) == list(range(8))
     assert _chosen(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
     assert _chosen(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
-
-
-def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, workers=16), LOSSLESS)
-    texts = svg_text((folder / "figures" / "timeline.svg").read_bytes())
-
-    assert "ring · 168 µs (8 of 16 workers shown)" in texts
-    assert "lossless · 88.0 µs" in texts
-    assert "worker 15" in texts  # builders make the last one the latest
-
-
-def test_steps_and_workers_are_said_of_all_variants(report: Callable[..., str]) -> None:
-    text = " ".join(report(RING, replace(LOSSLESS, workers=16)).split())
-
-    assert "the mean over workers (2 to 16). All of these are means over steps (2)." in text
 
 
 SETUP: dict[str, Any] = {
@@ -270,14 +207,6 @@ def test_what_was_run_is_reported_once_where_variants_share_it(report: Callable[
     ) in text
 
 
-def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable[..., str]) -> None:
-    chosen = {**run_data(RING).summary, "chosen": ["ring", "other"]}
-
-    assert "<pre>netfold run scenario.yaml --seed 7 --set a=b --variant ring --variant other</pre>" in report(
-        RING, summary=chosen, sets=("a=b",)
-    )
-
-
 def test_what_a_run_needs_besides_its_folder_is_reported_with_its_digest(report: Callable[..., str]) -> None:
     files = [
         {"path": "big.npz", "kept": False, "bytes": 20_000_000, "sha256": "ab" * 32},
@@ -303,23 +232,6 @@ def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: 
     assert "Unfinished" not in report(RING)
 
 
-def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
-    text = report(RING, LOSSLESS, summary=summary_with(run_data(RING, LOSSLESS), SETUP, SETUP))
-
-    assert "<td>star: hosts 4, rate 25Gbps</td>" in text
-    assert "<tr><th>variant</th></tr>" not in text
-
-
-def test_colours_depend_on_the_label_alone() -> None:
-    labels = ["values", "values exponents", "index", "index + exponents", "exponents", "redo"]
-    colours = label_colours(labels)
-
-    assert len(set(colours.values())) == len(labels)
-    assert colours["values"] == "#0072B2"
-    assert label_colours(["values", "mine"])["values"] == "#0072B2"
-    assert label_colours(["mine", "yours"]) == label_colours(["yours", "mine"])
-
-
 @pytest.mark.parametrize("count", [9, 20, 60])
 def test_no_two_labels_have_one_colour(count: int) -> None:
     labels = [f"table {number}" for number in range(count)]
@@ -329,20 +241,6 @@ def test_no_two_labels_have_one_colour(count: int) -> None:
     assert len(set(colours.values())) == count + 2
     assert not set(colours.values()) & set(PHASE_COLOURS.values())
     assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())
-
-
-@pytest.mark.parametrize("columns_count", [1, 2, 3, 4, 5])
-def test_the_width_of_a_legend_is_that_of_its_columns(columns_count: int) -> None:
-    names = ["a", "bb", "ccc", "dddd", "eeeee"]
-    columns = np.array_split(np.array(list(map(len, names))), columns_count)  # as matplotlib does
-
-    assert _legend_characters(names, columns_count) == sum(int(column.max()) + 8 for column in columns)
-
-
-def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, name="shards-" * 6), LOSSLESS)
-
-    assert svg_text((folder / "figures" / "bytes.svg").read_bytes()).count("shards-" * 3) == 2
 
 
 def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
@@ -380,20 +278,6 @@ def test_operations_under_way_at_once_have_tracks_of_their_own() -> None:
 
     expected = [[bars[0], bars[4]], [bars[1], bars[2]], [bars[3]]]
     assert _tracks(list(bars.values())) == expected
-
-
-def test_figures_do_not_depend_on_the_users_matplotlib_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import matplotlib
-
-    folder = reported(tmp_path)
-    before = (folder / "figures" / "bytes.svg").read_bytes()
-    monkeypatch.setitem(matplotlib.rcParams, "font.size", 30.0)
-    build_report(folder)
-
-    assert (folder / "figures" / "bytes.svg").read_bytes() == before
-    assert matplotlib.rcParams["font.size"] == 30.0
 
 
 def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -> None:

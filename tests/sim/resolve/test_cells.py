@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenes import RING, only, refused, simulate
+from tests.sim.scenes import RING, refused, simulate
 
 PUBLISHED = "codec={kind: lossless, setting: published, values: block_exponent}"
 ONE_BIT = "codec={kind: lossless, setting: published, values: block_exponent, index_bits: 1}"
@@ -35,20 +35,6 @@ def test_words_that_leave_int32_where_they_must_not(tmp_path: Path, overflow: st
         f"overflow {overflow} the index would be wrong; up to 7 fit\n"
         "  use codec.index_bits: 1, or collective.overflow: wrap"
     )
-
-
-@pytest.mark.parametrize(
-    ("codec", "collective", "workers"),
-    [
-        (PUBLISHED, WRAP, 15),
-        (PUBLISHED, RING, 15),
-        (PUBLISHED, "collective.overflow=saturate", 7),
-        (ONE_BIT, "collective.overflow=saturate", 16),
-        ("codec={kind: lossless}", "collective.overflow=sticky", 16),
-    ],
-)
-def test_what_is_not_refused(tmp_path: Path, codec: str, collective: str, workers: int) -> None:
-    assert only(tmp_path, codec, collective, *of(workers)).jobs
 
 
 @pytest.mark.parametrize(("workers", "overflow"), [(7, "saturate"), (7, "sticky"), (15, "wrap")])

@@ -10,7 +10,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
 from netfold.sim.plan.crowding import crowding_warnings
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network, path, planned_key
-from tests.sim.scenes import DENSE, LINK, RING, TINY, job_plan, only
+from tests.sim.scenes import LINK, TINY, job_plan, only
 
 STREAMS = TINY.replace(
     "{kind: star, hosts: 4,", "{kind: leaf_spine, leaves: 2, spines: 4, hosts_per_leaf: 3,"
@@ -68,11 +68,3 @@ def test_streams_to_a_switch_are_told_when_they_share_a_spine(tmp_path: Path) ->
         crowded.append(bool(told))
 
     assert 0 < sum(crowded) < 10
-
-
-def test_a_ring_over_racks_is_told_nothing(tmp_path: Path) -> None:
-    text = STREAMS.replace("workers: 3", "workers: {count: 6, placement: spread}")
-
-    assert not [
-        one for one in job_plan(only(tmp_path, RING, DENSE, text=text)).warnings if one.startswith("hashes")
-    ]

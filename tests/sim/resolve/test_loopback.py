@@ -75,7 +75,6 @@ def test_a_slow_port_for_results_slows_what_comes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "stream_gbps", "port_gbps"),
     [
-        ((), 25, 100),
         (("topology.uplink_rate=50Gbps",), 12.5, 100),
         ((PORT_RATE.format(10), PORTS.format(31)), 10, 10),
     ],

@@ -13,7 +13,6 @@ from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.optimizers.adam import Adam
 from netfold.sim.workload.training.optimizers.adamw import AdamW
 from netfold.sim.workload.training.optimizers.sgd import Sgd
-from netfold.sim.workload.training.schedules.constant import Constant
 from netfold.sim.workload.training.schedules.cosine import Cosine
 from netfold.sim.workload.training.schedules.linear import Linear
 from netfold.sim.workload.training.schedules.step import Step
@@ -40,26 +39,21 @@ def recipe_of(folder: Path, *sets: str) -> Recipe:
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("workload.batch=8", Recipe(steps=7)),
-        ("workload.optimizer={kind: sgd}", Recipe(steps=7)),
         (
             "workload.optimizer={kind: sgd, momentum: 0.9, nesterov: true, weight_decay: 0.1}",
             Recipe(Sgd(0.9, True, 0.1), steps=7),
         ),
-        ("workload.optimizer={kind: adam}", Recipe(Adam((0.9, 0.999), 1e-8, 0.0), steps=7)),
         (
             "workload.optimizer={kind: adam, betas: [0.5, 0.6], eps: 0.1, weight_decay: 0.2}",
             Recipe(Adam((0.5, 0.6), 0.1, 0.2), steps=7),
         ),
         ("workload.optimizer={kind: adamw}", Recipe(AdamW((0.9, 0.999), 1e-8, 0.01), steps=7)),
-        ("workload.schedule={kind: constant, warmup: 3}", Recipe(schedule=Constant(warmup=3), steps=7)),
         ("workload.schedule={kind: step, every: 4}", Recipe(schedule=Step(4, 0.1), steps=7)),
         ("workload.schedule={kind: cosine, floor: 10%}", Recipe(schedule=Cosine(0.1), steps=7)),
         (
             "workload.schedule={kind: linear, floor: 0.5, warmup: 1}",
             Recipe(schedule=Linear(0.5, warmup=1), steps=7),
         ),
-        ("workload.local_steps=4", Recipe(steps=7, local_steps=4)),
         ("workload.evaluate={target: 95%}", Recipe(steps=7, target=0.95)),
     ],
 )
@@ -71,16 +65,8 @@ def test_what_a_scenario_says(tmp_path: Path, setting: str, expected: Recipe) ->
     ("setting", "message"),
     [
         ("optimizer={kind: sgd, nesterov: true}", "optimizer: nesterov is given without momentum\n"),
-        ("optimizer={kind: sgd, momentum: 1}", "optimizer.momentum: must be less than 1.0, found 1\n"),
-        ("optimizer={kind: sgd, weight_decay: -0.1}", "weight_decay: must be at least 0.0, found -0.1\n"),
         ("optimizer={kind: adam, betas: [0.9, 1]}", "optimizer.betas.1: must be less than 1.0, found 1"),
         ("optimizer={kind: adam, eps: 0}", "optimizer.eps: must be more than 0.0, found 0"),
-        ("optimizer={kind: adams}", "did you mean 'adam'? allowed: sgd, adam, adamw"),
-        ("optimizer=adam", "write it as {kind: adam}"),
-        ("schedule={kind: step}", "workload.schedule: the key 'every' is missing\n"),
-        ("schedule={kind: linear, warmup: -1}", "schedule.warmup: must be at least 0, found -1\n"),
-        ("schedule={kind: cosine, floor: 2}", "schedule.floor: 2 is not a fraction from 0 to 1\n"),
-        ("local_steps=0", "workload.local_steps: must be at least 1, found 0\n"),
         (
             "evaluate={target: 0}",
             "the target must be more than 0 and at most 1, found 0: accuracy is a share\n",

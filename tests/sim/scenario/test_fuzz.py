@@ -17,7 +17,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from tests import ROOT
 from tests.examples import examples
-from tests.sim.scenario.files import GOOD
+from tests.sim.scenario.files import GOOD, write
 
 SCENARIOS = ROOT / "scenarios"
 TEXTS = [GOOD, *(path.read_text("utf-8") for path in sorted(SCENARIOS.glob("*.yaml")))]
@@ -109,6 +109,18 @@ def test_damaged_scenarios(content: bytes) -> None:
         planned_or_refused(Path(folder), content)
 
 
+PATHS = st.sampled_from(
+    ["name", "seed", "topology", "topology.kind", "codec", "codec.kind", "faults.0", "workers"]
+)
+WRITTEN = st.sampled_from([one.decode("utf-8", "replace") for one in SNIPPETS])
+
+
+@given(PATHS, WRITTEN)
+def test_whatever_is_set(path: str, junk: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(NetfoldError):
+        load(write(Path(folder), GOOD), [f"{path}={junk}", f"variants.ring.{path}={junk}"])
+
+
 NUMBERS = [-1, 0, 1, 1.5, 10**15, 10**16, 10**30]
 WORDS = ["", "h0", "s0", "a->b", "\n", "\ud800", "100Gbps", "host", "switch", "1e999", "x" * 500]
 JUNK = st.sampled_from([None, True, *NUMBERS, *WORDS, [], {}, [[]], {"id": {}}])
@@ -153,13 +165,4 @@ def damaged_graph(draw: st.DrawFn) -> Any:
 def test_damaged_graphs(data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "net.json").write_text(json.dumps(data))
-        planned_or_refused(Path(folder), ON_GRAPH.encode())
-
-
-@examples(50)
-@given(st.integers(0, 4000), st.integers(0, 60), st.binary(max_size=8))
-def test_damaged_json(at: int, length: int, inserted: bytes) -> None:
-    text = json.dumps(GRAPH).encode()
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "net.json").write_bytes(text[:at] + inserted + text[at + length :])
         planned_or_refused(Path(folder), ON_GRAPH.encode())

@@ -137,10 +137,3 @@ def test_names_fit_into_names_of_files(tmp_path: Path, length: int) -> None:
         return
     with pytest.raises(ScenarioError, match=":1: name: must be text of at most 200 characters, found 'nnn"):
         load(wanted)
-
-
-def test_names_that_are_too_long_together(tmp_path: Path) -> None:
-    text = GRID.replace("    star: ", f"    {'s' * 120}: ").replace("    floats: ", f"    {'f' * 120}: ")
-
-    with pytest.raises(ScenarioError, match="must be text of at most 200 characters, found 'sss"):
-        load(write(tmp_path, text))

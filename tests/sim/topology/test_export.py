@@ -10,13 +10,12 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
-from netfold.sim.errors import NetfoldError
 from netfold.sim.topology.export import export
 from netfold.topologies.files import Defaults
 from netfold.topologies.files.gml import from_gml
 from netfold.topologies.files.graphml import from_graphml
 from netfold.topologies.graph import LinkSpec
-from tests.examples import examples
+from tests.examples import examples, nightly
 from tests.topologies.graphs import topologies
 from tests.topologies.measures.known import torus
 
@@ -31,7 +30,7 @@ def attributes(graph: nx.Graph) -> tuple[object, object]:
     return nodes, links
 
 
-@examples(30)
+@examples(10)
 @given(topologies())
 def test_all_formats_keep_everything(graph: nx.Graph) -> None:
     expected = attributes(graph)
@@ -51,7 +50,7 @@ def test_tuples_become_text() -> None:
         assert found.graph["dimensions"] == "3,3"
 
 
-@examples(30)
+@examples(10)
 @given(topologies())
 def test_graphml_and_gml_are_read_back_as_topologies(graph: nx.Graph) -> None:
     """With rates above 32 bits, which GML has as text."""
@@ -73,6 +72,8 @@ def test_dot_has_every_node_and_link() -> None:
     ) in lines
 
 
+@nightly
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_graphviz_reads_dot() -> None:
     done = subprocess.run(
@@ -86,10 +87,3 @@ def test_names_are_quoted_for_dot() -> None:
     graph = nx.relabel_nodes(torus((3, 3)), {"s0": 'a"b\\c'})
 
     assert r'  "a\"b\\c" [' in export(graph, "dot")
-
-
-def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(NetfoldError, match="there is no format 'jso'") as caught:
-        export(torus((3, 3)), "jso")
-
-    assert caught.value.hint == "did you mean 'json'? formats: json, graphml, gml, dot"

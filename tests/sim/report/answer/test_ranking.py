@@ -183,18 +183,3 @@ def test_a_lossy_winner_says_so(nmse: float | None, told: str) -> None:
     lossy = [entry("a", 1.0, bit_exact=False, nmse=nmse), entry("b", 2.0, plain=True)]
 
     assert answers(groups_of(lossy))[0].endswith(told)
-
-
-def test_ranks_are_shared_by_times_that_are_shown_alike() -> None:
-    variants = with_ranking([entry("c", 9.0), entry("b", 1.001), entry("a", 1.002)], None)
-
-    assert {one["name"]: one["ranking"]["rank"] for one in variants} == {"a": 1, "b": 1, "c": 3}
-
-
-def test_of_many_groups_the_first_are_told() -> None:
-    variants = [
-        entry(name, time, {"elements": n}) for n in range(9) for name, time in ((f"a{n}", 1), (f"b{n}", 2))
-    ]
-
-    assert len(answers(groups_of(variants))) == 5
-    assert answers(groups_of(variants))[-1] == "and 5 more groups of variants of equal workload"
