@@ -14,13 +14,15 @@ import pytest
 from docs.findings import evolution, faults, floats, hashing, index, overflow, threshold
 from docs.findings.__main__ import main
 from docs.findings.patterns import support
-from docs.findings.table import PAGE, Line, digits, names, percent, shown
+from docs.findings.table import PAGE, Line, digits, names, shown
 from docs.findings.tables import ALL
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
+from tests.examples import nightly
 
+pytestmark = nightly
 QUICK = [(table.name, line) for table in ALL for line in table.lines if line.is_quick]
 
 
@@ -50,14 +52,6 @@ def test_a_table_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str
         "there is no table 'hash'; there are hashing, success, rounds, lost-counter, lost-word, floats, "
         "overflow, index\n"
     )
-
-
-def test_figures_are_written_with_two_digits() -> None:
-    written = [digits(figure) for figure in (0, 0.996, 9.96, 1234, 0.00099, 0.5, 25, 0.0010)]
-
-    assert written == ["0", "1.0", "10", "1200", "9.9e-4", "0.50", "25", "0.0010"]
-    assert percent([0.1, 0.3]) == "20 (10–30)"
-    assert percent([0.0]) == "0"
 
 
 def test_the_threshold_and_rounds_are_those_of_the_literature() -> None:

@@ -97,21 +97,6 @@ def test_the_notice_says_how_not_to(tool: Any) -> None:
     assert str(Path.home()) not in text
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_it_never_stands_in_the_way(
-    tool: Any, installed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(requirement: str) -> tuple[str, str]:
-        assert not installed, "there is nothing to find out"
-        raise OSError("no index")
-
-    monkeypatch.setattr(tool, "_is_installed", lambda: installed)
-    monkeypatch.setattr(tool, "chosen", broken)
-    tool.main()
-
-    assert capsys.readouterr() == ("", "")
-
-
 def test_it_tells_and_goes_on(
     tool: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
