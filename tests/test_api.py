@@ -69,20 +69,6 @@ def test_a_run_has_its_results_as_tables(run: netfold.Run) -> None:
     assert run.faults.is_empty()
 
 
-def test_a_run_is_drawn_when_somebody_asks(run: netfold.Run) -> None:
-    assert not (run.path / "report.html").exists()
-    assert not (run.path / "figures").exists()
-
-    page = run.report()
-
-    assert page == run.path / "report.html"
-    assert page.read_text("utf-8").endswith("</html>\n")
-    assert (run.path / "figures" / "throughput.svg").is_file()
-    first = page.read_bytes()
-    page.write_text("old")
-    assert netfold.load(run.path).report().read_bytes() == first
-
-
 def test_a_run_is_the_same_however_it_is_given(run: netfold.Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(TEXT)

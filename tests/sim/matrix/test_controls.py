@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -15,12 +13,8 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.commands.main import app
 from netfold.sim.matrix.cells import REFUSED, Bench
 from netfold.sim.matrix.make import Wanted, columns_of, make_matrix, rows_of
-from tests import ROOT
-from tests.examples import nightly
 from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged
 from tests.sim.toys import registered
-
-TOY_COLLECTIVE = [sys.executable, "-m", "tests.sim.collectives.test_toy_collective"]
 
 
 @pytest.mark.parametrize("kind", sorted(codec_kinds()))
@@ -58,25 +52,6 @@ def test_a_codec_that_needs_an_option_is_a_row() -> None:
         ("in_network", "tree", "sharp"),
     ]
     assert given.passes
-
-
-@nightly
-@pytest.mark.processes
-def test_a_collective_of_ones_own_is_a_column() -> None:
-    words = ["codecs", "matrix", "fixed_point", "none", "--collective", "gather", "--json"]
-    done = subprocess.run(
-        [*TOY_COLLECTIVE, *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
-    )
-    cells = json.loads(done.stdout)["cells"]
-
-    assert [(cell["codec"], cell["loss"], cell["verdict"]) for cell in cells] == [
-        ("fixed_point", "", "pass"),
-        ("fixed_point", "1%", "pass"),
-        ("none", "", REFUSED),
-        ("none", "1%", REFUSED),
-    ]
-    assert cells[1]["packets_lost"] > 0
-    assert cells[2]["hint"].startswith("use collective.kind: ring, ")
 
 
 def test_the_switch_is_the_one_that_can_do_least() -> None:

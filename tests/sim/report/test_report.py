@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib.colors import to_hex
 
+from netfold.sim.errors import DataError
+from netfold.sim.report import style, timeline
+from netfold.sim.report.figures import bytes_sent, time_spent
 from netfold.sim.report.html import build_report
-from netfold.sim.report.style import PHASE_COLOURS, label_colours
+from netfold.sim.report.learning import TASKS_MAX, learning
+from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
+from netfold.sim.report.table import results_table
 from netfold.sim.report.timeline import Bar, _chosen, _tracks
-from netfold.sim.results import Reference, RunData
+from netfold.sim.results import Reference, RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary
 
 
 @pytest.fixture
@@ -71,16 +83,6 @@ def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) ->
     assert "<li>hosts forward nothing</li>" in text
     assert "<pre>netfold run scenario.yaml --seed 7 --set workers=2 --set seed=7</pre>" in text
     assert "h0-&gt;s0" in text
-
-
-def test_verdict_comes_first(report: Callable[..., str]) -> None:
-    text = report()
-    places = [
-        text.index(f">{title}<") for title in ("Pass", "Variants", "Checks", "Busiest links", "Figures")
-    ]
-
-    assert places == sorted(places)
-    assert "All 4 checks hold." in text
 
 
 def test_steps_are_compared_where_rules_of_fusion_differ(report: Callable[..., str]) -> None:
@@ -299,3 +301,195 @@ def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> Non
 
     rows_more = 6  # 17 names of up to 25 characters: 3 columns of 6 rows; one more at most than fits
     assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)
+
+
+@pytest.fixture
+def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+    def write(*fakes: Fake, **changes: Any) -> Path:
+        return reported(tmp_path, *fakes, **changes)
+
+    return write
+
+
+def test_a_link_in_the_place_of_figures_is_refused(write: Callable[..., Path], tmp_path: Path) -> None:
+    folder, outside = write(RING), tmp_path / "outside"
+    outside.mkdir()
+    for target in (outside, tmp_path / "missing"):
+        place = folder / "figures"
+        os.rename(place, folder / "old") if not place.is_symlink() else place.unlink()
+        place.symlink_to(target)
+
+        with pytest.raises(DataError) as caught:
+            build_report(folder)
+
+        assert str(caught.value) == (
+            f"{place}: is a link, a folder is to be written there\n  remove it, and repeat the command"
+        )
+        (folder / "old").rename(folder / f"old-{target.name}") if (folder / "old").exists() else None
+        assert list(outside.iterdir()) == []
+        assert not (tmp_path / "missing").exists()
+
+
+def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(RING)
+    page = folder / "report.html"
+    page.unlink()
+    page.mkdir()
+    with pytest.raises(DataError, match=r"report\.html: is a folder, a file is to be written there"):
+        build_report(folder)
+    page.rmdir()
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {"bytes.svg": b"<svg/>"})
+    figure = folder / "figures" / "bytes.svg"
+    figure.mkdir()
+    with pytest.raises(DataError, match=r"bytes\.svg: is a folder, a file is to be written there"):
+        build_report(folder)
+    figure.rmdir()
+    os.rename(folder / "figures", folder / "old")
+    (folder / "figures").write_text("a file")
+    with pytest.raises(DataError, match="figures: is a file, a folder is to be written there"):
+        build_report(folder)
+    (folder / "figures").unlink()
+    page.symlink_to(folder / "missing")
+
+    assert build_report(folder).read_text().startswith("<!doctype html>")
+    assert not page.is_symlink()
+
+
+def test_threads_draw_one_after_the_other_and_leave_the_settings_as_they_were() -> None:
+    inside, leave, order = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        with style.house_style():
+            inside.set()
+            leave.wait(10)
+            order.append("first")
+
+    def second() -> None:
+        inside.wait(10)
+        with style.house_style():
+            order.append("second")
+
+    with matplotlib.rc_context({"font.size": 23.0}):
+        threads = [threading.Thread(target=one) for one in (first, second)]
+        for thread in threads:
+            thread.start()
+        inside.wait(10)
+        threads[1].join(0.2)
+        leave.set()
+        for thread in threads:
+            thread.join(10)
+
+        assert order == ["first", "second"]
+        assert matplotlib.rcParams["font.size"] == 23.0
+
+
+def test_a_notebook_shows_a_result_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel, a console of rich displays what it prints, unless it is told not to."""
+    shown: list[Any] = []
+    module = ModuleType("IPython.display")
+    module.display = lambda *things, **_: shown.append(things)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    class Result(Shown):
+        def table(self) -> Any:
+            return results_table({"scenario": "quick", "seed": 7, **summary(RING)})
+
+    html = Result()._repr_html_()
+
+    assert shown == []
+    assert html.count("│ ring ") == 1
+    assert "monospace" in html
+    assert "│ ring " in str(Result())
+    assert shown == []
+
+
+def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(tmp_path: Path) -> None:
+    fakes = [replace(RING, name=f"shared/job-{number}", steps=1) for number in range(300)]
+    run = load(write_run(tmp_path, run_data(*fakes)))
+    with style.house_style():
+        drawn = timeline.timeline(run, style.label_colours(["values"]))
+
+    assert drawn is not None
+    assert len(drawn.axes) == 60
+    assert drawn.get_suptitle() == "What each worker did in step 0, in the first 60 of 300"
+
+
+def test_the_training_of_many_jobs_is_drawn_of_the_first(tmp_path: Path) -> None:
+    fakes = [replace(RING, name=f"shared/job-{number}", losses=(2.0, 1.0)) for number in range(30)]
+    with style.house_style():
+        drawn = learning(load(write_run(tmp_path, run_data(*fakes))))
+
+    assert drawn is not None
+    assert len(drawn.axes) == 3 * TASKS_MAX
+    assert drawn.axes[0].get_title(loc="left").startswith("The first 10 of 30 jobs. job-0: training loss")
+
+
+def legend(svg: bytes) -> dict[str, str]:
+    """Fill of each entry of a figure's legend by its text."""
+    (found,) = ElementTree.fromstring(svg).findall(".//*[@id='legend_1']")
+    fills, entries = [], {}
+    for element in found.iter():
+        fill = re.search(r"fill: (#[0-9a-f]{6})", element.get("style", ""))
+        if fill and element.tag.endswith("path"):
+            fills.append(fill[1])
+        if element.tag.endswith("text") and element.text:
+            entries[element.text.removeprefix("network: ")] = fills[-1]
+    return entries
+
+
+def test_a_message_has_one_colour_in_all_figures_of_a_run(tmp_path: Path) -> None:
+    """Also where figures have different messages: those without payload are not in that of bytes."""
+    names = [f"table {number}" for number in range(12)]
+    many = replace(
+        LOSSLESS, messages=tuple((name, 4, 40 * (number % 2)) for number, name in enumerate(names))
+    )
+    folder = reported(tmp_path, RING, many)
+    sent, spent, line = (
+        legend((folder / "figures" / f"{name}.svg").read_bytes())
+        for name in ("bytes", "breakdown", "timeline")
+    )
+
+    assert {*names} & sent.keys() == {*names[1::2]}
+    assert label_colours(names[1::2]).items() - label_colours(names).items()  # alone they would be others
+    assert {name: line[name] for name in names} == {name: spent[name] for name in names}
+    assert {name: sent[name] for name in names[1::2]} == {name: spent[name] for name in names[1::2]}
+    assert sent["values"] == spent["values"] == line["values"]
+
+
+def test_each_bar_goes_through_a_round_in_its_own_order(tmp_path: Path) -> None:
+    """Messages that two variants send in opposite order."""
+    other = replace(LOSSLESS, name="other", messages=(("values", 16, 760), ("index", 4, 40)))
+    run = load(write_run(tmp_path, run_data(LOSSLESS, other)))
+    colours = label_colours(["index", "values"])
+    with house_style():
+        figure = time_spent(run, colours)
+    assert figure is not None
+    names = {to_hex(colour): name for name, colour in {**PHASE_COLOURS, **colours}.items()} | {
+        "#ffffff": "late"
+    }
+    bars: dict[int, list[tuple[float, str]]] = {0: [], 1: []}
+    for container in figure.axes[0].containers:
+        (bar,) = container.patches
+        bars[round(bar.get_y() + bar.get_height() / 2)].append(
+            (bar.get_x(), names[to_hex(bar.get_facecolor())])
+        )
+
+    assert [name for _, name in sorted(bars[0])] == ["encode", "index", "values", "decode", "late"]
+    assert [name for _, name in sorted(bars[1])] == ["encode", "values", "index", "decode", "late"]
+
+
+def test_bytes_are_beside_each_variants_own_dense_gradient(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path, run_data(RING, replace(LOSSLESS, elements=500))))
+    with house_style():
+        figure = bytes_sent(run, label_colours(["index", "values"]))
+    assert figure is not None
+    (ticks,) = figure.axes[0].collections
+
+    assert [path.vertices.tolist() for path in ticks.get_paths()] == [
+        [[8.0, -0.5], [8.0, 0.5]],  # kB: 4 bytes of 2 buckets of 1000 elements
+        [[4.0, 0.5], [4.0, 1.5]],
+    ]

@@ -30,9 +30,7 @@ RACKS = "topology={kind: file, path: net.json}"
 @pytest.mark.parametrize(
     ("sets", "demand"),
     [
-        (("collective.frame=udp-256",), Demand(3, 512, 64)),
         (("collective.frame=udp-1024",), Demand(3, 512, 256)),
-        (("collective.frame=udp-1024", "topology.switch=tofino2"), Demand(3, 512, 256)),
         (("collective.frame=udp-1024", "topology.switch=fpga"), Demand(3, 512, 256)),
         (("collective.program=atp", FACTOR), Demand(3, 20_000, 62)),
     ],
@@ -104,16 +102,6 @@ REFUSED = {
         "tiny.yaml:3: topology.switch: program tree does not recover from lost packets, and networks of "
         "tofino1 drop some\n  use program switchml, or a switch that can: ideal, sharp",
     ),
-    "a timer where there is none": (
-        ("collective={program: timed, slot_timer: 1ms}", FACTOR, "collective.switch=s0"),
-        "--set: collective.switch: the timed program needs timers, tofino1 has none\n"
-        "  use a switch that can: ideal, trio",
-    ),
-    "sums that do not stick": (
-        ("collective.program=atp", FACTOR, "topology.switch=trio"),
-        "--set: topology.switch: ATP needs sums that stick at the limit; trio supports: wrap\n"
-        "  use a switch that can: ideal, tofino1, tofino2, fpga",
-    ),
     "more operations than there are": (
         (*SHARP, "collective.slots=24"),
         "--set: collective.slots: 24 slots need as many outstanding operations, sharp has 23\n"
@@ -154,16 +142,6 @@ def test_operations_are_shared_by_jobs(tmp_path: Path) -> None:
     assert refused(tmp_path, *sets, "jobs.b.collective.slots=8", text=TWO) == (
         "--set: jobs.b.collective.slots: 8 slots do not fit on switch s0: 16 are taken by job 'a' "
         "(up to 16), 7 are left\n  use 7 slots at most, fewer for the other jobs, or another switch"
-    )
-
-
-def test_every_job_takes_a_group(tmp_path: Path) -> None:
-    sets = ("topology.switch=small", TREE, "collective.slots=2")
-    own = "profiles=[{{name: small, like: sharp, groups: {}}}]"
-    assert only(tmp_path, *sets, own.format(2), text=TWO)
-
-    assert refused(tmp_path, *sets, own.format(1), text=TWO) == (
-        "tiny.yaml:11: jobs: 2 jobs need a group each, small has 1\n  use 1 jobs at most"
     )
 
 

@@ -215,16 +215,6 @@ def test_other_switches_relieve_a_full_one(tmp_path: Path, hosts: int, spines: i
     assert sum(counts) == hosts + points - 1
 
 
-@pytest.mark.parametrize("more", ["tree=depth", "tree=traffic", "trees=2"])
-def test_relief_takes_no_more_switches_than_wanted(tmp_path: Path, more: str) -> None:
-    """64 workers on a leaf need both spines, so three switches."""
-    sets = (*wide(64, 2), f"collective.{more}")
-
-    assert {len(tree) for tree in shape(tmp_path, *sets, "collective.aggregators=3")} == {3}
-    text = refused(tmp_path, *sets, "collective.aggregators=2", text=RACKS)
-    assert "SwitchML cannot tell 64 workers apart" in text
-
-
 def test_folded_packets_have_narrower_limits(tmp_path: Path) -> None:
     """Packets of 256 words pass four pipelines, whose rules know 16 workers."""
     frame = ("collective.frame=udp-1024", "collective.slots=64")

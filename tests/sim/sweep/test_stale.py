@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,8 +13,6 @@ import pytest
 from netfold.sim.sweep import make, page, task
 from netfold.sim.sweep.make import Settings, run_sweep
 from netfold.sim.sweep.task import Outcome
-from tests import ROOT
-from tests.examples import nightly
 from tests.sim.sweep.inline import Inline, use_inline
 from tests.sim.sweep.scene import BASE, points, scenario
 from tests.sim.toys import registered
@@ -60,36 +56,6 @@ class Mine(Codec):
     def error_bound(self, contributions):
         return Wide()
 """
-SCRIPT = """
-import sys
-
-import netfold
-import mine
-
-if __name__ == "__main__":
-    swept = netfold.sweep(
-        {
-            "name": "stale", "workers": 2, "topology": {"kind": "star", "hosts": 4},
-            "workload": {"kind": "synthetic", "elements": 4000},
-            "codec": {"kind": "mine"}, "collective": {"kind": "parameter_server"},
-        },
-        over={"workers": [2, 3]}, out=sys.argv[1], jobs=1,
-    )
-    print("payload", swept.points["payload_bytes_up"].to_list())
-"""
-
-
-def payload(folder: Path) -> tuple[list[float], str]:
-    """What every worker sends up, by the script; and what it says on stderr."""
-    done = subprocess.run(
-        [sys.executable, str(folder / "script.py"), str(folder / "out")],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (found,) = re.findall(r"^payload \[(.*)\]$", done.stdout, re.MULTILINE)
-    return [float(one) for one in found.split(",")], done.stderr
 
 
 def test_sources_beside_a_codec_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,27 +74,6 @@ def test_sources_beside_a_codec_count(tmp_path: Path, monkeypatch: pytest.Monkey
         assert not digests() & first
     for name in ("mine", "helper"):
         monkeypatch.delitem(sys.modules, name)
-
-
-@nightly
-@pytest.mark.processes
-def test_an_edited_codec_runs_again(tmp_path: Path) -> None:
-    """Also where a module that it imports was edited: it sends TIMES gradients of 4 bytes an element."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "mine.py").write_text(CODEC)
-    (tmp_path / "helper.py").write_text("TIMES = 1\n")
-    once = [4.0 * ELEMENTS] * 2
-
-    assert payload(tmp_path)[0] == once
-    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
-    again, said = payload(tmp_path)
-    assert again == once
-    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
-    assert "run again" not in said
-    (tmp_path / "helper.py").write_text("TIMES = 4\n")
-    assert payload(tmp_path)[0] == [4 * one for one in once]
-    (tmp_path / "mine.py").write_text(CODEC.replace("np.tile(gradient, TIMES)", "np.tile(gradient, 2)"))
-    assert payload(tmp_path)[0] == [2 * one for one in once]
 
 
 MODEL = """

@@ -13,10 +13,9 @@ from rich.console import Console
 
 from netfold.sim.errors import DataError
 from netfold.sim.report.answer.bounds import because, sentence, short
-from netfold.sim.report.answer.ranking import answers, groups_of
 from netfold.sim.report.compare import compare
 from netfold.sim.results import write_run
-from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data, summary
+from tests.sim.results.builders import LOSSLESS, RING, Fake, run_data
 
 SLOW = replace(RING, name="slow", messages=(("values", 484, 4000),))  # 512 µs of aggregation, ring has 128
 WRONG = replace(LOSSLESS, name="wrong", verdict="fail")  # the fastest, with wrong sums
@@ -179,18 +178,6 @@ def test_why_the_fastest_is() -> None:
     )
     assert because(slow, ("quick", quick)) == ""
     assert because([], ("slow", slow)) == ""
-
-
-def test_the_line_below_the_table() -> None:
-    variants = summary(RING, LOSSLESS, WRONG)["variants"]
-    for variant, time in zip(variants, (1.2, 0.4, 0.3), strict=True):
-        variant["bounds"] = [part("link", time, where="h0->s0")]
-
-    assert answers(groups_of(variants)) == [
-        "first by aggregation time: lossless, 48.0 µs, 2.67 × baseline (ring); its links are the bottleneck "
-        "for 40.0 µs, against 120 µs for ring"
-    ]
-    assert answers(groups_of(summary(RING)["variants"])) == []
 
 
 def test_the_figure_has_a_bar_per_variant_and_repeats(write: Callable[..., Path]) -> None:
