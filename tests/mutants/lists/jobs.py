@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant, faults
 
 QUEUE = ["tests/sim/run/coming/test_queue.py"]
 STAYS = ["tests/sim/results/test_stays.py"]
-ARRIVALS = ["tests/sim/scenario/test_arrivals.py"]
+ARRIVALS = ["tests/sim/scenario/test_jobs.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(

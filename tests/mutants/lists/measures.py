@@ -133,7 +133,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/topology/export.py",
-        ["tests/sim/topology/test_export.py"],
+        ["tests/sim/topology/test_topology.py"],
         [
             (
                 "quotes in names end them",

@@ -79,7 +79,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/report/figures.py",
-        ["tests/sim/report/test_figures.py"],
+        ["tests/sim/report/test_report.py"],
         [
             (
                 "all variants have the largest dense gradient",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 S = "tests/sim/scenario/"
-ROUTES, ERRORS = "tests/sim/resolve/test_plan_routes.py", "tests/sim/resolve/test_plan_errors.py"
+ROUTES, ERRORS = "tests/sim/resolve/test_plan_routes.py", "tests/sim/resolve/test_plan.py"
 
 MUTANTS: list[Mutant] = [
     *faults(

@@ -241,12 +241,6 @@ def test_flows_on_fewer_than_half_of_what_they_could_fill(
     ]
 
 
-def test_flows_without_a_choice_crowd_on_nothing() -> None:
-    network = compile_network(leaf_spine(8, 1, 4, LINK, LINK))
-
-    assert crowding_warnings(network, [path(network, host, 31, 0) for host in range(28)]) == ()
-
-
 def test_streams_to_a_switch_are_told_when_they_share_a_spine(tmp_path: Path) -> None:
     """Three workers of leaf0 whose switch is leaf1, over four spines: one in 16 seeds puts them on one."""
     crowded = []

@@ -92,15 +92,6 @@ def test_a_change_to_tensors_drops_the_elements_and_back(tmp_path: Path) -> None
         ),
         ("kind: synthetic\nelements: 10\nbucket: 0B", "workload.bucket: must be more than 0, found '0B'"),
         (
-            "kind: synthetic\nelements: 10\nfusion: {kind: layers}",
-            "workload.fusion.kind: cannot use 'layers' as a kind\n"
-            "  did you mean 'layer_fusion'? allowed: none, one, size, partition, mg_wfbp, omgs, layer_fusion",
-        ),
-        (
-            "kind: synthetic\nelements: 10\nfusion: {kind: partition, buckets: [[0], [1.5]]}",
-            "workload.fusion.buckets.1.0: must be the name or the number of a layer, found 1.5",
-        ),
-        (
             "kind: synthetic\ndensity: 1%",
             "workload: the key 'elements' is missing\n  give the elements of the gradient",
         ),

@@ -136,16 +136,6 @@ SETS = [
         "write the list whole",
     ),
     ("jobs.a=1", "--set: jobs.a: a job cannot be replaced as a whole\n  use jobs.NAME.PATH=VALUE"),
-    (
-        "jobs.a.topology.hosts=1",
-        "--set: jobs.a.topology.hosts: unknown key 'topology'\n"
-        "  allowed: start, count, arrivals, fallback, workers, hosts, workload, device, overlap, codec, "
-        "collective, published",
-    ),
-    (
-        "jobs=a",
-        "--set: jobs: must be a list of jobs, found 'a'\n  each job has a name and the keys it changes",
-    ),
 ]
 
 

@@ -52,16 +52,6 @@ SETS = [
         "  use a number and one of bps, Kbps, Mbps, Gbps, Tbps (for example '100Gbps')",
     ),
     (
-        "workers=[1",
-        "--set: workers: broken YAML: expected ',' or ']', but got '<stream end>'\n"
-        "  check the brackets and quotes of the value in --set",
-    ),
-    (
-        "variants.ring.codec={kind: none, more: {a: 1, a: 2}}",
-        "--set: variants.ring.codec.more: the key 'a' appears twice\n"
-        "  it is already in --set variants.ring.codec",
-    ),
-    (
         "variants.ring.collective.slots=3",
         "--set: variants.ring.collective.slots: unknown key 'slots'\n"
         "  allowed: kind, frame, window, timeout, ack_every, channels, chunk",

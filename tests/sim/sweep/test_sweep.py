@@ -94,17 +94,6 @@ def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.usefixtures("plain")
-def test_the_order_in_which_points_end_changes_no_byte(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    one = sweep(monkeypatch, tmp_path / "a", order=1)
-    other = sweep(monkeypatch, tmp_path / "b", order=2)
-
-    assert contents(drawn(one)) == contents(drawn(other))
-    assert (one / "times.parquet").read_bytes() != (other / "times.parquet").read_bytes()
-
-
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("after", [0, 5])
 def test_a_stopped_sweep_goes_on_and_ends_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: int

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import networkx as nx
@@ -19,7 +17,7 @@ from netfold.topologies.files.gml import from_gml
 from netfold.topologies.files.graphml import from_graphml
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds
-from tests.examples import examples, nightly
+from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
 from tests.topologies.graphs import topologies
 from tests.topologies.measures.known import torus
@@ -125,17 +123,6 @@ def test_dot_has_every_node_and_link() -> None:
         '  "s0h0" -- "s0" ["label"="100Gbps, 1us", "rate_bps"="100000000000", "delay_ps"="1000000", '
         '"buffer_bytes"="262144"];'
     ) in lines
-
-
-@nightly
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_graphviz_reads_dot() -> None:
-    done = subprocess.run(
-        ["dot", "-Tplain"], input=export(torus((3, 3)), "dot"), text=True, capture_output=True, check=False
-    )
-
-    assert done.returncode == 0
 
 
 def test_names_are_quoted_for_dot() -> None:

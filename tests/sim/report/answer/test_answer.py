@@ -49,9 +49,7 @@ def test_the_variants_of_one_run_are_compared_with_its_baseline(write: Callable[
     ("sort", "order"),
     [
         ("aggregation", ["lossless", "ring", "slow", "wrong"]),
-        ("elements", ["lossless", "ring", "slow", "wrong"]),
         ("compression", ["lossless", "slow", "ring", "wrong"]),  # equal ones in the order of the run
-        ("wire", ["lossless", "slow", "ring", "wrong"]),
         ("given", ["wrong", "slow", "ring", "lossless"]),
     ],
 )
