@@ -55,7 +55,7 @@ BY_NIGHT = {
 RECORDS = {"summary.json", "rounds.parquet", "links.parquet", "steps.parquet", "phases.parquet"}
 NOT_PINNED = "not reproducible on other processors"
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 pinned = pytest.mark.skipif(not variables(), reason="this processor has no AVX2: nothing is pinned")
 
 Contents = dict[str, bytes]

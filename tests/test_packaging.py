@@ -83,6 +83,7 @@ print([name for name in sys.modules if name.partition(".")[0] in {FOLDERS}])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_imports() -> None:
     """`import netfold` loads nothing else, `testing` needs no import, the hook pins no instructions, and no

@@ -4,6 +4,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import netfold.sim.run.run
 import netfold.sim.workload.training.data.fetch
 from netfold.sim.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.run.outcome import Outcome
+from tests.sim.results.builders import RING, summary
 from tests.sim.scenario.files import GOOD, changed, write
 
 
@@ -24,42 +26,17 @@ def run_netfold(*arguments: object) -> Result:
     return CliRunner().invoke(netfold.sim.commands.main.app, [str(argument) for argument in arguments])
 
 
-def outcome(verdict: str) -> Any:
-    """What `run_scenario` returns, with one variant of one check."""
-    metrics = {
-        "workers": 2,
-        "aggregation_time_us": 10.0,
-        "aggregation_elements_per_s": 1e9,
-        "wire_bytes_up_per_worker": 1000.0,
-        "compression_ratio": 2.0,
-        "bit_exact": True,
-        "merges_verified": True,
-        "workers_held_min": 2,
-        "loss_first": None,
-        "breakdown": None,
-        "codec_choice": None,
-        "decode_failures": 0,
-        "forecast_misses": 0,
-        "infinite_entries": 0,
-    }
-    check = {"name": "sum_is_right", "verdict": verdict, "detail": "3 of 4 elements"}
-    variant = {
-        "name": "only",
-        "verdict": verdict,
-        "checks": [check],
-        "metrics": metrics,
-        "references": [],
-        "bounds": [],
-    }
-    summary = {"verdict": verdict, "baseline": None, "variants": [variant], "warnings": [], "injected": []}
-    return Outcome("quick", 7, Path("runs/quick/now"), summary, {"packet_hops": 0})
+def outcome(verdict: str) -> Outcome:
+    """What `run_scenario` returns, with one variant, whose first check may fail."""
+    found = {"baseline": None, "warnings": [], "injected": [], **summary(replace(RING, verdict=verdict))}
+    return Outcome("quick", 7, Path("runs/quick/now"), {**found, "verdict": verdict}, {"packet_hops": 0})
 
 
 @pytest.fixture
 def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[Any, ...]]]:
     """Replace the simulation by a result or an error, and record what it was called with."""
 
-    def replace(result: Any) -> list[tuple[Any, ...]]:
+    def returns(result: Any) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
 
         def run_scenario(*arguments: Any) -> Any:
@@ -74,7 +51,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
         monkeypatch.setattr(netfold.sim.report.html, "build_report", lambda folder: folder / "report.html")
         return calls
 
-    return replace
+    return returns
 
 
 Replace = Callable[[Any], list[tuple[Any, ...]]]
@@ -90,7 +67,7 @@ def test_run_passes_its_options_on_and_prints_the_table(run_returns: Replace) ->
 
     assert result.exit_code == 0
     assert calls == [(Path("a.yaml"), ("workers=2", "name=b"), 3, Path("there"), ("slow", "fast"))]
-    assert "only" in result.stdout
+    assert "ring" in result.stdout
     assert f"Not modelled:\n  {netfold.sim.run.run.APPROXIMATIONS[0]}\n" in result.stdout
     assert result.stdout.endswith("\nReport: runs/quick/now/report.html\n")
     assert result.stderr == "writing the report\n"
@@ -111,7 +88,7 @@ def test_a_failed_check_is_shown_and_exits_with_1(run_returns: Replace) -> None:
     result = run_netfold("run", "a.yaml")
 
     assert result.exit_code == 1
-    assert "only: sum_is_right: fail: 3 of 4 elements\n" in result.stdout
+    assert "ring: sum_is_right: fail: round 3: element 17 is 5, should be 4\n" in result.stdout
     assert run_netfold("run", "a.yaml", "--json").exit_code == 1
 
 

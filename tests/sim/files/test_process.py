@@ -135,6 +135,7 @@ def printed(*command: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.parametrize(

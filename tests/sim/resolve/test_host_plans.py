@@ -32,6 +32,7 @@ def servers(folder: Path, keys: str) -> tuple[list[str], tuple[int, ...]]:
         ("", (["h3"], ())),
         (", servers: 2, placement: spread", (["h3", "h4"], ())),
         (", servers: 2, placement: [h5, h3]", (["h5", "h3"], ())),
+        (", placement: beside_workers", (["h0"], (0,))),
         (", servers: 2, placement: beside_workers", (["h0", "h1"], (0, 1))),
     ],
 )
@@ -62,6 +63,7 @@ def test_servers_run_where_the_scenario_says(
             "placement: [h2]",
             "collective.placement: host 'h2' runs a worker\n  use another host; free: h3, h4, h5",
         ),
+        ("chunk: 3B", "collective.chunk: must be at least 4B, found '3B'\n"),
     ],
 )
 def test_what_cannot_be_served_says_why(tmp_path: Path, keys: str, told: str) -> None:

@@ -185,3 +185,11 @@ def test_no_more_children_move_than_needed() -> None:
     """Of 6 children a switch can have 4. The new one is a child too, so 3 move to it, and 3 stay."""
     assert beside({0: 4, 1: 4}, {0: 1, 1: 2}) == ([0, 1], [4, 3])
     assert beside({0: 5, 1: 5}, {0: 1, 1: 2}) == ([0, 1], [5, 2])
+
+
+def test_a_switch_is_relieved_by_the_fewest_hops() -> None:
+    """A near switch with room for 2 takes one off; a far one with room for all would do it alone."""
+    switches, counts = beside({0: 4, 1: 2, 2: 2, 3: 6}, {0: 1, 1: 2, 2: 2, 3: 9})
+
+    assert sorted(switches) == [0, 1, 2]
+    assert counts == [4, 2, 2]

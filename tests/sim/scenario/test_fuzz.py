@@ -30,44 +30,18 @@ workload: {kind: synthetic, elements: 100}
 codec: {kind: fixed_point}
 collective: {kind: in_network}
 """
-SNIPPETS = [
-    b"&a ",
-    b"*a",
-    b"<<: *a\n",
-    b"<<: {kind: ring}\n",
-    b"x-a: &a [1, 2]\n",
-    b"[" * 40,
-    b"{a: " * 40,
-    b"!!int x",
-    b"? ",
-    b"- ",
-    b"|\n",
-    b"---\n",
-    b"%YAML 1.1\n",
-    b"\t",
-    b"\x00",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b'"\\ud800"',
-    b'"\\U00110000"',
-    b"9" * 5000,
-    b"1e400",
-    b"-1",
-    b"1e12",
-    b"0",
-    b".nan",
-    b"~",
-    b"null",
-    b"''",
-    b"1bps",
-    b"1000s",
-    b"99999999GiB",
-    b"1Tbps",
+ANCHORS = (b"&a ", b"*a", b"<<: *a\n", b"<<: {kind: ring}\n", b"x-a: &a [1, 2]\n")
+OPENED = (b"[" * 40, b"{a: " * 40, b"!!int x", b"? ", b"- ", b"|\n", b"---\n", b"%YAML 1.1\n")
+CHARACTERS = (b"\t", b"\x00", b"\xff", b"\xef\xbb\xbf", b'"\\ud800"', b'"\\U00110000"')
+VALUES = (b"9" * 5000, b"1e400", b"-1", b"1e12", b"0", b".nan", b"~", b"null", b"''")
+UNITS = (b"1bps", b"1000s", b"99999999GiB", b"1Tbps")
+KEYS = (
     b"kind: tree",
     b"jobs: [{name: a}, {name: b}]\n",
     b"faults: [{kind: slow_host, worker: 0, factor: 9999}]\n",
     b"profiles: [{name: p, like: tofino1}]\n",
-]
+)
+SNIPPETS = [*ANCHORS, *OPENED, *CHARACTERS, *VALUES, *UNITS, *KEYS]
 
 
 def planned_or_refused(folder: Path, content: bytes) -> None:

@@ -52,6 +52,7 @@ def check(found: dict[int, Any], folder: Path, plans: list[fakes.Plan]) -> None:
         assert attempts(folder, number) == count
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @examples(4)
 @given(plans=st.lists(PLANS, min_size=3, max_size=7), size=st.integers(1, 3))
@@ -106,28 +107,44 @@ def test_the_heaviest_begin_first() -> None:
     assert order == [1, 2, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
-def test_a_process_serves_many_tasks_until_it_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_serves_many_tasks_until_it_or_the_pool_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With one thread each, after an error that cannot be sent, and in another one once it was killed."""
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    with WorkerPool(1) as pool:
-        found = [pool.submit(fakes.threads, None) for _ in range(3)]
-        with pytest.raises(RuntimeError, match="UnpicklableError: too odd"):
-            pool.submit(fakes.raise_unpicklable, None).result(timeout=20)
-        first = pool.submit(os.getpid).result()
-        future = pool.submit(fakes.pid_and_sleep, str(tmp_path))
-        pid = wait_for_pid(tmp_path)
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(WorkerDiedError, match=r"SIGKILL.*memory"):
-            future.result(timeout=20)
-        assert pool.submit(fakes.pid_and_sleep, str(tmp_path)).result(timeout=20) == "done"
+    (tmp_path / "other").mkdir()
+    pool = WorkerPool(1)
+    found = [pool.submit(fakes.threads, None) for _ in range(3)]
+    with pytest.raises(RuntimeError, match="UnpicklableError: too odd"):
+        pool.submit(fakes.raise_unpicklable, None).result(timeout=20)
+    first = pool.submit(os.getpid).result()
+    future = pool.submit(fakes.pid_and_sleep, str(tmp_path))
+    pid = wait_for_pid(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match=r"SIGKILL.*memory"):
+        future.result(timeout=20)
+    assert pool.submit(fakes.pid_and_sleep, str(tmp_path)).result(timeout=20) == "done"
 
     assert all(set(one.result().values()) == {"1"} for one in found)
     assert first == pid
     assert not is_alive(pid)
     assert os.environ["OMP_NUM_THREADS"] == "8"
     assert "NUMBA_NUM_THREADS" not in os.environ
+
+    running, waiting = (
+        pool.submit(fakes.pid_and_sleep, str(tmp_path / "other")),
+        pool.submit(fakes.threads, None),
+    )
+    pid = wait_for_pid(tmp_path / "other")
+    pool.kill()
+    assert waiting.cancelled()
+    assert isinstance(running.exception(timeout=20), WorkerDiedError)
+    assert not is_alive(pid)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(fakes.threads, None)
 
 
 def wait_for_pid(folder: Path) -> int:
@@ -147,23 +164,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@nightly
-@pytest.mark.processes
-def test_kill_ends_running_tasks_and_cancels_the_others(tmp_path: Path) -> None:
-    pool = WorkerPool(1)
-    running = pool.submit(fakes.pid_and_sleep, str(tmp_path))
-    other = pool.submit(fakes.threads, None)
-    pid = wait_for_pid(tmp_path)
-    pool.kill()
-
-    assert other.cancelled()
-    assert isinstance(running.exception(timeout=20), WorkerDiedError)
-    assert not is_alive(pid)
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(fakes.threads, None)
-
-
-@nightly
+@pytest.mark.slow
 @pytest.mark.processes
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     """In the middle of a task, when that one is killed and can tell them nothing."""

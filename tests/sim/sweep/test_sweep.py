@@ -332,6 +332,7 @@ CODE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
