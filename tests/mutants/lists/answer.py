@@ -128,7 +128,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/report/answer/ranking.py",
-        ["tests/sim/report/answer/test_ranking.py"],
+        ["tests/sim/report/answer/test_answer.py"],
         [
             ("jobs are compared", '{"job": one["name"].partition("/")[2], **own}', "own"),
             ("another learning rate is another workload", "if key not in CHOICES}", "if key != ''}"),

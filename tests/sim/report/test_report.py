@@ -34,7 +34,9 @@ from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, r
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Callable[..., str]:
+def report(tmp_path: Path, plain: None) -> Callable[..., str]:
+    """The text of a report without figures."""
+
     def write(*fakes: Fake, **changes: Any) -> str:
         return (reported(tmp_path, *fakes, **changes) / "report.html").read_text("utf-8")
 
@@ -120,8 +122,8 @@ def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., s
     assert sorted(set(balance.rows)) == [4, 6, 7, 8]
 
 
-def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
-    text = report()
+def test_the_report_needs_no_other_file(tmp_path: Path) -> None:
+    text = (reported(tmp_path) / "report.html").read_text("utf-8")
     addresses = re.findall(r'(?:src|href)="([^"]*)"', text)
 
     assert addresses

@@ -59,7 +59,7 @@ def test_one_switch_as_long_as_the_uplink_carries_all_streams(
         ((), LINE_25G),
         ((ONE,), LINE_25G / 2),
     ],
-    ids=["auto", "one", "tree"],
+    ids=["auto", "one"],
 )
 def test_what_is_chosen_by_is_what_comes_out(
     tmp_path: Path, sets: tuple[str, ...], elements_per_s: float
