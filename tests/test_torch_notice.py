@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.examples import nightly
 
 SCRIPT = ROOT / "tools" / "torch_notice.py"
 
@@ -37,6 +40,8 @@ def wheel(folder: Path, version: str, needs: str = "") -> Path:
 CUDA = "Requires-Dist: nvidia-cublas==13.1\nRequires-Dist: nvidia-cudnn-cu13==9; platform_system == 'Linux'\n"
 
 
+@nightly
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("version", "needs", "why"),
     [
@@ -45,16 +50,27 @@ CUDA = "Requires-Dist: nvidia-cublas==13.1\nRequires-Dist: nvidia-cudnn-cu13==9;
         ("2.13.0+cpu", "", ""),
     ],
 )
-def test_what_pip_would_take_is_read(
-    tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, needs: str, why: str
-) -> None:
+def test_what_pip_would_take_is_read(tmp_path: Path, version: str, needs: str, why: str) -> None:
     """As pip finds it: here by its own settings, in a folder."""
     name = wheel(tmp_path, version, needs).name
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    program = (
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import torch_notice;"
+        "print(*torch_notice.chosen('torch==2.13.0'), sep='|')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            **os.environ,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(tmp_path),
+            "PIP_CONFIG_FILE": os.devnull,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
-    assert tool.chosen("torch==2.13.0") == (name, why)
+    assert done.stdout == f"{name}|{why}\n"
 
 
 def test_without_metadata_name_and_size_tell(tool: Any) -> None:
