@@ -35,14 +35,8 @@ OF_NUMPY = {
 }
 OF_MATH = OF_NUMPY | {"pow", "atan", "atan2", "acos", "asin", "erf", "erfc", "gamma", "lgamma"}
 DRAWN = {
-    "normal",
-    "standard_normal",
-    "lognormal",
-    "gamma",
-    "standard_gamma",
-    "exponential",
-    "beta",
-    "chisquare",
+    *("normal", "standard_normal", "lognormal", "gamma", "standard_gamma"),
+    *("exponential", "beta", "chisquare"),
 }
 TRAFFIC = "sim/collectives/in_network/placement/traffic.py"
 NETWORKS = "sim/workload/training/networks/"  # of PyTorch, which is pinned

@@ -11,10 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import netfold
-from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.bird.lanes import Digits
 from netfold.homomorphic.contract import ContractError
-from netfold.homomorphic.gate import OPTION_MAX, CodecRefusedError, make_encoder
+from netfold.homomorphic.gate import OPTION_MAX, CodecRefusedError
 from netfold.sim.commands.main import app
 from netfold.sim.errors import NetfoldError
 from netfold.sim.run.codec_errors import CodecError
@@ -119,17 +118,6 @@ def test_only_the_gate_asks_codecs_and_makes_their_encoders() -> None:
     assert found == []
 
 
-def test_fold_raises_what_it_documents() -> None:
-    with pytest.raises(netfold.DataError, match="fixed point carries magnitudes below"):
-        netfold.fold("packed", [[3e38], [3e38]])
-    with pytest.raises(netfold.DataError, match="the gradients are no numbers"):
-        netfold.fold("packed", [["a"], ["b"]])
-    with pytest.raises(netfold.DataError, match=r"the gradients have the shapes \(2,\), \(1,\)"):
-        netfold.fold("packed", [[1, 2], [3]])
-    with pytest.raises(netfold.DataError, match="the gradients have the shapes none"):
-        netfold.fold("packed", [])
-
-
 def test_fold_says_what_a_codec_s_contract_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = read_codec("none").codec
     monkeypatch.setattr(type(codec), "worker", lambda self, *rest: Unfit())
@@ -144,8 +132,3 @@ def test_fold_says_what_a_codec_s_contract_misses(monkeypatch: pytest.MonkeyPatc
 class Unfit:
     def exchange(self, gradient: object, round: object) -> Any:
         yield 7
-
-
-def test_a_refusal_is_an_error_of_encoding() -> None:
-    with pytest.raises(EncodeError, match="majority has room for 15 workers, found 16; use at most 15"):
-        make_encoder(read_codec("majority").codec, 0, 16, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from zipfile import ZipFile
 
 import pytest
 
+from netfold.sim.processor import variables
 from tests import ROOT
+from tests.examples import nightly
 
 FOLDERS = ("homomorphic", "sim", "switch", "topologies")
 TESTING = tuple(f"testing/{name}.py" for name in ("__init__", "cases", "law", "many", "steps", "team"))
@@ -39,6 +42,7 @@ def test_the_wheel_has_every_file_once_below_netfold(tmp_path: Path) -> None:
     }
 
 
+@nightly
 def test_the_source_distribution_gives_the_same_wheel(tmp_path: Path) -> None:
     builder = pytest.importorskip("hatchling.builders.sdist", reason="comes with the extra `test`")
     (path,) = builder.SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
@@ -65,13 +69,29 @@ def test_nothing_is_imported_by_the_bare_name_of_a_folder() -> None:
     assert found == []
 
 
-def test_no_module_has_the_bare_name_of_a_folder() -> None:
-    program = (
-        "import sys, netfold.sim.commands.main, netfold.sim.run.run\n"
-        f"print([name for name in sys.modules if name.partition('.')[0] in {FOLDERS}])"
-    )
+HEAVY = ("numpy", "numba", "torch", "polars", "pydantic", "simpy", "matplotlib", "networkx", "rich")
+IMPORTS = f"""
+import os, sys, netfold
+print([name for name in {HEAVY} if name in sys.modules], {{*netfold.__all__}} <= {{*dir(netfold)}})
+print(netfold.testing.check_codec.__name__)
+before = {{*os.environ}}
+import netfold.torch, numpy as np
+netfold.fold("packed", np.ones((2, 100), np.float32))
+print({{*os.environ}} - before & {{*{[*variables()]}}})
+import netfold.sim.commands.main, netfold.sim.run.run
+print([name for name in sys.modules if name.partition(".")[0] in {FOLDERS}])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_imports() -> None:
+    """`import netfold` loads nothing else, `testing` needs no import, the hook pins no instructions, and no
+    module has the bare name of a folder.
+    """
+    free = {name: value for name, value in os.environ.items() if name not in variables()}
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", IMPORTS], cwd=ROOT, env=free, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == "[]\n"
+    assert done.stdout.splitlines() == ["[] True", "check_codec", "set()", "[]"]

@@ -43,7 +43,12 @@ SLOW = (
     "07-lossless.yaml",
     "08-five-systems.yaml",
     "10-held-back.yaml",
+    "bird.yaml",
+    "marsit.yaml",
     "sasg.yaml",
+    "sketch-fusion.yaml",
+    "loss-0-1.collective",  # the whole of 02-loss again
+    "collective.timeout=50us",
     "switchml-rate.yaml",
 )  # many seconds: `make docs` runs them
 PATTERNS = {

@@ -122,7 +122,10 @@ def test_names_are_those_of_the_files() -> None:
         assert load(file).name == file.stem.lstrip("0123456789-")
 
 
-@pytest.mark.parametrize(("workers", "share"), [(4, 1), (8, 4), (16, 4)])
+@pytest.mark.parametrize(
+    ("workers", "share"),
+    [(8, 8), *(pytest.param(*one, marks=nightly) for one in ((4, 1), (8, 4), (16, 4)))],
+)
 def test_the_published_rate_of_switchml(workers: int, share: int) -> None:
     """Within 2 % of what SwitchML publishes, and never above what the wire can carry."""
     name, elements = f"workers-{workers}", 26_214_400 // share
@@ -136,7 +139,7 @@ def test_the_published_rate_of_switchml(workers: int, share: int) -> None:
 
 
 def test_loss_costs_time_alone() -> None:
-    found = shown(SCENARIOS / "02-loss.yaml", "workload.elements=100000")
+    found = shown(SCENARIOS / "02-loss.yaml", "workload.elements=30000")
     grid = [found[name].metrics for name in ("no-loss", "loss-0-1", "loss-1", "loss-5")]
 
     assert all(metrics["merges_verified"] for metrics in grid)
@@ -175,21 +178,6 @@ def test_overlap_takes_as_long_as_the_busiest_machine() -> None:
     assert iteration_us["beside"] < iteration_us["on-device"] < iteration_us["layer-wise"]
 
 
-def test_two_models_train_alike_whatever_exact_codec_carries_their_gradients() -> None:
-    file, systems = SCENARIOS / "08-five-systems.yaml", ("dense", "top", "lossless")
-    runs = [shown(file, "workload.steps=12", only=system) for system in systems]
-    found = {name: one.metrics for run in runs for name, one in run.items()}
-
-    assert {one["test_metric"] for name, one in found.items() if name.endswith("/digits")} == {"accuracy"}
-    assert {one["test_metric"] for name, one in found.items() if name.endswith("/films")} == {"HR@10"}
-    for task, elements in (("digits", 407_050), ("films", 611_073)):
-        dense, top, lossless = (found[f"{name}/{task}"] for name in ("dense", "top", "lossless"))
-        assert {one["elements"] for one in (dense, top, lossless)} == {elements}
-        assert lossless["loss"] == pytest.approx(dense["loss"], rel=1e-4)
-        assert dense["loss"] < 0.8 * dense["loss_first"]
-        assert top["wire_bytes_up"] < 0.1 * dense["wire_bytes_up"]
-
-
 @nightly
 def test_every_system_trains_two_models() -> None:
     """The whole of the scenario: 200 steps, in which residuals and uploads of long ago have come back."""
@@ -207,6 +195,7 @@ def test_every_system_trains_two_models() -> None:
         assert films["loss"] < 0.51 < films["loss_first"]
 
 
+@nightly
 def test_what_is_held_back_comes_later() -> None:
     found = shown(SCENARIOS / "10-held-back.yaml")
     metrics = {name: one.metrics for name, one in found.items()}
@@ -221,6 +210,7 @@ def test_what_is_held_back_comes_later() -> None:
     assert metrics["halves"]["nmse"] < 1e-6 < 0.1 < metrics["top"]["nmse"]
 
 
+@nightly
 def test_heavy_hitters_of_a_sketch_train_if_the_rest_is_held_back() -> None:
     file = SCENARIOS / "systems" / "sketch-fusion.yaml"
     metrics = {name: shown(file, only=name)[name].metrics for name in ("dense", "two-rounds", "forgets")}

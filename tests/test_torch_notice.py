@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.examples import nightly
 
 SCRIPT = ROOT / "tools" / "torch_notice.py"
 
@@ -39,6 +40,8 @@ def wheel(folder: Path, version: str, needs: str = "") -> Path:
 CUDA = "Requires-Dist: nvidia-cublas==13.1\nRequires-Dist: nvidia-cudnn-cu13==9; platform_system == 'Linux'\n"
 
 
+@nightly
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("version", "needs", "why"),
     [
@@ -95,21 +98,6 @@ def test_the_notice_says_how_not_to(tool: Any) -> None:
     assert "torch-2.13.0.whl: a CUDA build (it needs 15 nvidia packages), gigabytes in all" in text
     assert f" -m pip install {pin} --index-url https://download.pytorch.org/whl/cpu\n" in text
     assert str(Path.home()) not in text
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_it_never_stands_in_the_way(
-    tool: Any, installed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(requirement: str) -> tuple[str, str]:
-        assert not installed, "there is nothing to find out"
-        raise OSError("no index")
-
-    monkeypatch.setattr(tool, "_is_installed", lambda: installed)
-    monkeypatch.setattr(tool, "chosen", broken)
-    tool.main()
-
-    assert capsys.readouterr() == ("", "")
 
 
 def test_it_tells_and_goes_on(

@@ -106,10 +106,6 @@ def test_a_run_that_is_not_pinned_is_compared_with_a_note(
     )
 
 
-def test_a_run_of_an_earlier_version_is_compared(two_runs: Callable[[dict[str, Any]], list[Path]]) -> None:
-    assert compare(two_runs({"isa": None, "pinned": None})).notes == ()
-
-
 def test_a_run_does_not_go_on_with_other_instructions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 import netfold
 from netfold.sim.commands.main import app
-from netfold.sim.errors import DataError
 from netfold.sim.files import durable
 from netfold.sim.results import load
 from tests.sim.scenes import TINY, write
@@ -78,17 +76,6 @@ def test_without_a_report_it_is_said_how_to_write_one(
     assert drawn(tmp_path) == ["figures", "report.html"]
 
 
-@pytest.mark.parametrize("name", ["run", "sweep"])
-@pytest.mark.parametrize(("words", "is_drawn"), [((), True), (("--no-report",), False)])
-def test_json_is_one_object_with_a_report_or_without(
-    command: Callable[..., Result], tmp_path: Path, name: str, words: tuple[str, ...], is_drawn: bool
-) -> None:
-    found = json.loads(command(name, "--json", *words).stdout)
-
-    assert found["run_dir" if name == "run" else "folder"] == str(only_folder(tmp_path))
-    assert bool(drawn(tmp_path)) is is_drawn
-
-
 def test_a_run_that_fails_has_a_report(command: Callable[..., Result], tmp_path: Path) -> None:
     result = command("run", "--set", "faults=[{kind: loss, rate: 100%}]")
 
@@ -102,8 +89,6 @@ def test_a_run_that_fails_has_a_report(command: Callable[..., Result], tmp_path:
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "No space left on device\n  free space\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (DataError("damaged", "run it again"), 2, "damaged\n  run it again\n"),
-        (ZeroDivisionError("a bug"), 1, "\n"),  # `main` prints its traceback, and exits with 3
     ],
 )
 def test_a_report_that_fails_leaves_a_whole_run(

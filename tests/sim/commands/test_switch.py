@@ -52,35 +52,6 @@ def test_a_program_stage_by_stage() -> None:
     ]
 
 
-def test_a_program_on_a_switch_without_stages() -> None:
-    printed = run_netfold("switch fit atp --profile fpga").stdout.splitlines()
-
-    assert [cell.strip() for cell in printed[-5].split("│")[1:-1]] == [
-        "values",
-        "62",
-        "20000",
-        "32",
-        "4.73 MiB",
-    ]
-    assert printed[-3:] == [
-        "passes         9 a slot round (N + 1): 1 a packet, 1 for the server's reply",
-        "latency        1us for the packet that completes a slot (1 pass)",
-        "registers      5.04 MiB of 8.00 GiB, values alone 4.73 MiB",
-    ]
-
-
-def test_a_program_that_takes_every_pipeline() -> None:
-    printed = run_netfold("switch fit switchml --profile tofino1 --words 256").stdout.splitlines()
-
-    assert printed[-5:] == [
-        "passes         39 a slot round (4N + 7): 4 a packet, 7 to read the result out",
-        "latency        6.6us for the packet that completes a slot (11 passes)",
-        "loopback       31 of 56 ports busy when 8 workers send at 100Gbps",
-        "header vector  2640 of 4096 bits (64 %): 74 B of headers, 64 words",
-        "registers      4.28 MiB in each of 4 pipelines, values alone 4.00 MiB",
-    ]
-
-
 def test_a_program_that_does_not_fit() -> None:
     result = run_netfold("switch fit switchml --profile tofino1 --words 128")
 
@@ -131,20 +102,8 @@ def test_a_fit_as_json() -> None:
             "  did you mean 'switchml'? known: switchml, tree, timed, atp, inca\n",
         ),
         (
-            "switch fit atp --profile tofinoo1",
-            "there is no switch profile 'tofinoo1'\n"
-            "  did you mean 'tofino1'? known: plain, ideal, tofino1, tofino2, "
-            "sharp, fpga, trio; or give a YAML file with one\n",
-        ),
-        (
             "switch fit switchml --profile trio --per-pass 8",
             "--per-pass 8: trio has no stages, one pass adds all words of a packet\n  remove --per-pass\n",
-        ),
-        (
-            "switch profiles tri",
-            "there is no switch profile 'tri'\n"
-            "  did you mean 'trio'? known: plain, ideal, tofino1, tofino2, "
-            "sharp, fpga, trio; or give a YAML file with one\n",
         ),
     ],
 )
@@ -152,24 +111,6 @@ def test_what_cannot_be_asked(line: str, told: str) -> None:
     result = run_netfold(line)
 
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
-
-
-def test_larger_packets_take_more_memory_where_nothing_is_folded() -> None:
-    def registers(words: int) -> str:
-        return run_netfold(f"switch fit switchml --profile fpga --words {words}").stdout.splitlines()[-1]
-
-    assert registers(64) == "registers      4.28 MiB of 8.00 GiB, values alone 4.00 MiB"
-    assert registers(256) == "registers      16.3 MiB of 8.00 GiB, values alone 16.0 MiB"
-
-
-def test_a_tree_on_a_network_that_drops() -> None:
-    result = run_netfold("switch fit tree --profile tofino1 --words 64")
-
-    assert (result.exit_code, result.stdout) == (
-        1,
-        "does not fit: program tree does not recover from lost packets, and networks of tofino1 drop some\n"
-        "  use program switchml, or a switch that can: ideal, sharp\n",
-    )
 
 
 def test_ports_of_any_rate(tmp_path: Path) -> None:
@@ -180,10 +121,6 @@ def test_ports_of_any_rate(tmp_path: Path) -> None:
     assert printed[-3] == "loopback       56 ports, load unknown: port_rate is 0, any rate"
     as_json = json.loads(run_netfold(f"switch fit switchml --profile {path} --json").stdout)
     assert as_json["loopback_ports"] == [None, 56]
-
-
-def test_no_slots_is_bad_usage() -> None:
-    assert run_netfold("switch fit atp --profile tofino1 --slots 0").exit_code == 2
 
 
 def test_all_profiles_in_a_list_and_all_their_numbers() -> None:

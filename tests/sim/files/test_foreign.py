@@ -1,7 +1,6 @@
 """Files of other programs: reading within limits, and errors for the rest."""
 
 import os
-import pickle
 import socket
 from pathlib import Path
 
@@ -70,9 +69,3 @@ def test_text(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError) as caught:
         text_of("a\nGröße".encode("latin-1"))
     assert str(caught.value) == "it is not UTF-8 text (line 2)\n  save the file as UTF-8"
-
-
-def test_it_survives_pickling() -> None:
-    copy = pickle.loads(pickle.dumps(UnreadableError("m", "h", is_missing=True)))
-
-    assert (copy.message, copy.hint, copy.is_missing) == ("m", "h", True)

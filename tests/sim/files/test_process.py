@@ -15,9 +15,10 @@ import pytest
 import netfold
 from netfold.sim.files.durable import claim, write_file, write_folder
 from tests import ROOT
+from tests.examples import nightly
 from tests.sim.scenes import TINY
 
-THREADS, RUNS = 4, 3
+THREADS, RUNS = 4, 1
 TABLES = ("summary.json", "checks.json", "steps", "rounds", "phases", "links", "nodes", "notes", "faults")
 
 
@@ -134,10 +135,16 @@ def printed(*command: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("alone", [REFUSED]), ("fork", [REFUSED] * 2), ("spawn", ["pass"] * 2)],
+    [
+        ("alone", [REFUSED]),
+        pytest.param("fork", [REFUSED] * 2, marks=nightly),
+        pytest.param("spawn", ["pass"] * 2, marks=nightly),
+    ],
 )
 def test_a_forked_child_ends(tmp_path: Path, how: str, words: list[str]) -> None:
     (tmp_path / "script.py").write_text(FORKED)
@@ -145,6 +152,8 @@ def test_a_forked_child_ends(tmp_path: Path, how: str, words: list[str]) -> None
     assert json.loads(printed(str(tmp_path / "script.py"), f"{TINY}\n", how)) == words
 
 
+@nightly
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_of_one_that_has_not_run_may_run() -> None:
     """polars is imported, and has not started a thread."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -13,14 +11,10 @@ from typer.testing import CliRunner
 import netfold
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.commands.main import app
-from netfold.sim.errors import NetfoldError
 from netfold.sim.matrix.cells import REFUSED, Bench
 from netfold.sim.matrix.make import Wanted, columns_of, make_matrix, rows_of
-from tests import ROOT
 from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged
 from tests.sim.toys import registered
-
-TOY_COLLECTIVE = [sys.executable, "-m", "tests.sim.collectives.test_toy_collective"]
 
 
 @pytest.mark.parametrize("kind", sorted(codec_kinds()))
@@ -60,34 +54,6 @@ def test_a_codec_that_needs_an_option_is_a_row() -> None:
     assert given.passes
 
 
-def test_a_class_without_options_is_told_in_words() -> None:
-    bare = type("Bare", (), {"kind": "bare"})
-    with registered(bare), pytest.raises(netfold.ScenarioError) as caught:
-        netfold.matrix("bare")
-
-    assert str(caught.value) == (
-        "bare: is registered by Bare, which is no dataclass\n"
-        "  decorate the class with @dataclass(frozen=True)"
-    )
-
-
-def test_a_collective_of_ones_own_is_a_column() -> None:
-    words = ["codecs", "matrix", "fixed_point", "none", "--collective", "gather", "--json"]
-    done = subprocess.run(
-        [*TOY_COLLECTIVE, *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
-    )
-    cells = json.loads(done.stdout)["cells"]
-
-    assert [(cell["codec"], cell["loss"], cell["verdict"]) for cell in cells] == [
-        ("fixed_point", "", "pass"),
-        ("fixed_point", "1%", "pass"),
-        ("none", "", REFUSED),
-        ("none", "1%", REFUSED),
-    ]
-    assert cells[1]["packets_lost"] > 0
-    assert cells[2]["hint"].startswith("use collective.kind: ring, ")
-
-
 def test_the_switch_is_the_one_that_can_do_least() -> None:
     found = netfold.matrix(["none", "majority"], collectives="in_network", loss="0%").cells
     ran = found.filter(pl.col("verdict") == "pass").select("codec", "choice", "switch")
@@ -99,16 +65,6 @@ def test_the_switch_is_the_one_that_can_do_least() -> None:
         ("majority", "switchml", "tofino1"),
         ("majority", "tree", "sharp"),
     ]
-
-
-def test_a_named_switch_is_used_for_all_cells() -> None:
-    found = netfold.matrix("none", collectives="in_network", switch="tofino1", loss="0%").cells
-
-    assert set(found["switch"]) == {"tofino1"}
-    assert set(found["verdict"]) == {REFUSED}
-    assert found["hint"][0] == (
-        "use a switch that can (ideal, sharp, fpga), or a codec that needs no more than it can"
-    )
 
 
 def test_more_workers_than_lanes_are_told_first() -> None:
@@ -168,13 +124,10 @@ def test_the_title_counts_workers(workers: int, told: str) -> None:
     ("words", "told"),
     [
         (["topkk"], "topkk: cannot use 'topkk' as a kind\n  did you mean 'topk'? allowed: auto, "),
-        (["topk", "topk"], "topk: appears twice\n  name each codec once"),
         (["topk:share=2"], "topk:share=2: share is 2.0: must be above 0 and at most 1, "),
         (["--collective", "rng"], "there is no collective 'rng'\n  did you mean 'ring'? known: ring, "),
         (["--switch", "tofino3"], "there is no switch profile 'tofino3'\n  did you mean 'tofino2'? known: "),
-        (["--loss", "2"], "loss: cannot read '2' as a fraction\n  use a number from 0 to 1 or a percentage"),
         (["--json", "--markdown"], "--json and --markdown are both given; leave out one"),
-        (["--workers", "0"], "Invalid value for '--workers'"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(words: list[str], told: str) -> None:
@@ -182,15 +135,3 @@ def test_mistakes_are_told_before_anything_runs(words: list[str], told: str) -> 
 
     assert result.exit_code == 2
     assert told in result.stderr
-
-
-def test_the_api_refuses_what_the_command_refuses() -> None:
-    with pytest.raises(NetfoldError, match="there is no collective 'rng'"):
-        netfold.matrix("topk", collectives="rng")
-
-
-def test_a_matrix_shows_itself() -> None:
-    found = netfold.matrix("topk", collectives="all_gather", loss="0%")
-
-    assert repr(found) == "<netfold matrix: 1 of 1 cells ran, 0 failed>"
-    assert "│ topk  │ bounded │ 6.44 µs          │" in str(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,13 +48,6 @@ def test_another_run_can_be_the_baseline(write: Callable[..., Path]) -> None:
 
     assert [row.ratios["aggregation_time_us"] for row in compare([first, second], second).rows] == [0.5, 1.0]
     assert [row.run[-1] for row in compare([first], baseline=second).rows] == ["2", "7"]
-
-
-def test_latest_and_its_folder_are_one_run(write: Callable[..., Path]) -> None:
-    folder = write(RING)
-
-    assert len(compare([folder], baseline=folder.parent.parent / "latest").rows) == 1
-    assert len(compare([folder, folder, folder.parent.parent / "latest"]).rows) == 1
 
 
 def test_the_baseline_may_be_the_number_in_the_table(write: Callable[..., Path]) -> None:
@@ -134,38 +126,6 @@ def test_another_scenario_is_said_in_one_note(write: Callable[..., Path]) -> Non
     )
 
 
-@pytest.mark.parametrize(("width", "tables"), [(175, 1), (100, 2), (80, 3), (61, 5)])
-def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
-    write: Callable[..., Path], width: int, tables: int
-) -> None:
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(compare([write(replace(RING, name="lossless-x"), LOSSLESS)]).table(), crop=False)
-    lines = capture.get().splitlines()
-    headed = [line for line in lines if line.startswith("┃ # ┃ run ┃ variant ")]
-
-    assert len(headed) == sum("│ lossless-x" in line for line in lines) == tables
-    found = [heading.strip() for line in headed for heading in line.strip("┃").split("┃")[3:]]
-    assert sorted(found) == sorted(
-        [
-            *(
-                "aggregation",
-                "bottleneck",
-                "elements/s",
-                "× baseline",
-                "iteration",
-                "× baseline",
-                "bytes/worker",
-                "× baseline",
-            ),
-            "bit-exact",
-            "verdict",
-        ]
-    )
-    assert max(map(len, lines)) <= width
-    assert not any(line.endswith(" ") for line in lines)
-
-
 def cells(console_text: str, row: int) -> list[str]:
     """What one row of the table says."""
     lines = [line for line in console_text.splitlines() if line.startswith("│")]
@@ -203,59 +163,6 @@ def test_ratios_are_of_the_numbers_beside_them(write: Callable[..., Path]) -> No
     assert found.notes == (
         "quick/2026-11-21T19-12-51-seed7-2: other numbers of workers: 'ring' has 4, 'ring' of the baseline 2",
     )
-
-
-def test_wire_bytes_are_compared_per_worker(write: Callable[..., Path]) -> None:
-    """(8000 + 100) × 2 over (4000 + 100) × 2 per worker, though half as many workers send as many."""
-    twice = replace(RING, messages=(("values", 100, 8000),), workers=2)
-    row = compare([write(replace(RING, workers=4)), write(twice)]).rows[1]
-
-    assert row.ratios["wire_bytes_up_per_worker"] == 8100 / 4100
-    assert row.ratios["wire_bytes_up"] == 8100 / 4100 / 2
-    assert row.ratios["compression_ratio"] == 0.5
-
-
-def test_training_loss_has_a_column_where_something_was_trained(write: Callable[..., Path]) -> None:
-    console = Console(width=200, color_system=None)
-    with console.capture() as capture:
-        console.print(compare([write(replace(RING, losses=(2.3, 1.87)), LOSSLESS)]).table())
-
-    assert "training loss" in capture.get()
-    assert "2.30 → 1.87" in capture.get()
-
-
-def test_table_fits_a_hundred_columns_and_explains_itself(write: Callable[..., Path]) -> None:
-    found = compare([write(RING, LOSSLESS), write(SLOWER, replace(LOSSLESS, verdict="fail"))])
-    console = Console(width=100, color_system=None)
-    with console.capture() as capture:
-        console.print(found.table())
-    text = capture.get()
-
-    assert max(map(len, text.splitlines())) <= 100
-    assert "1  quick/2026-11-21T19-12-51-seed7  (baseline)" in text
-    assert "2  quick/2026-11-21T19-12-51-seed7-2" in text
-    assert "note: quick/2026-11-21T19-12-51-seed7-2: a check failed" in text
-    assert "0.500 ×" in text
-
-
-def test_json_holds_all_of_it(write: Callable[..., Path]) -> None:
-    found = json.loads(json.dumps(compare([write(RING)]).as_dict(), allow_nan=False))
-
-    assert set(found) == {"baseline", "rows", "notes", "runs", "sort"}
-    assert set(found["rows"][0]) == {
-        *(
-            "rank",
-            "run",
-            "variant",
-            "verdict",
-            "group",
-            "against",
-            "bottleneck",
-            "parts",
-            "metrics",
-            "ratios",
-        ),
-    }
 
 
 def test_nothing_to_compare() -> None:

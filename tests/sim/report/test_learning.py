@@ -143,26 +143,6 @@ def test_a_loss_that_explodes_leaves_the_others_in_view(tmp_path: Path) -> None:
     assert losses[0].get_ylim()[0] < 1.1
 
 
-def test_jobs_have_rows_of_their_own_and_variants_one_line_in_the_legend(tmp_path: Path) -> None:
-    jobs = [replace(fake, name=f"{fake.name}/{job}") for fake in (TRAINED, SPARSE) for job in ("one", "two")]
-    figure = drawn(run_of(tmp_path, *jobs))
-    titles = [row[0].get_title(loc="left") for row in panels(figure)]
-
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ring", "lossless"]
-    assert titles == [
-        f"{job}: {what}" for job in ("one", "two") for what in ("training loss", "accuracy on held-out data")
-    ]
-
-
-def test_jobs_of_one_task_are_told_apart(tmp_path: Path) -> None:
-    data = run_data(*(replace(TRAINED, name=f"ring/{job}") for job in ("one", "two")))
-    for entry in data.summary["variants"]:
-        entry["setup"] = {"workload": {"kind": "training", "model": "mlp"}}
-    rows = panels(drawn(load(write_run(tmp_path, data))))
-
-    assert [row[0].get_title(loc="left").partition(":")[0] for row in rows[::2]] == ["one, mlp", "two, mlp"]
-
-
 def test_tasks_are_named_as_the_scenario_names_them(tmp_path: Path) -> None:
     data = run_data(TRAINED, SPARSE)
     for entry, model in zip(data.summary["variants"], ("mlp", "ncf"), strict=True):
@@ -175,16 +155,6 @@ def test_tasks_are_named_as_the_scenario_names_them(tmp_path: Path) -> None:
         *["ncf"] * 2,
     ]
     assert [len(row[0].lines) for row in rows] == [1, 1, 1, 1]
-
-
-def test_many_losses_are_smoothed_and_the_title_says_so(tmp_path: Path) -> None:
-    losses = tuple(float(2 + (step % 2)) for step in range(100))
-    ((first, *_),) = panels(drawn(run_of(tmp_path, replace(RING, steps=100, losses=losses))))
-    (_, up), *_ = points(first)
-
-    assert first.get_title(loc="left") == "training loss, mean of 4 steps"
-    assert up[3:] == pytest.approx([2.5] * 97)
-    assert up[:3] == pytest.approx([2.0, 2.5, 7 / 3])
 
 
 def test_without_two_trained_steps_there_is_no_figure(tmp_path: Path) -> None:

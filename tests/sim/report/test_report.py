@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
+import matplotlib
 import pytest
+from matplotlib.colors import to_hex
 
 from netfold.sim.errors import DataError
+from netfold.sim.report import style, timeline
+from netfold.sim.report.figures import bytes_sent, time_spent
 from netfold.sim.report.html import build_report
-from netfold.sim.report.style import PHASE_COLOURS, _legend_characters, label_colours
+from netfold.sim.report.learning import TASKS_MAX, learning
+from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
+from netfold.sim.report.table import results_table
 from netfold.sim.report.timeline import Bar, _chosen, _tracks
-from netfold.sim.results import Reference, RunData
+from netfold.sim.results import Reference, RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Callable[..., str]:
+def report(tmp_path: Path, plain: None) -> Callable[..., str]:
+    """The text of a report without figures."""
+
     def write(*fakes: Fake, **changes: Any) -> str:
         return (reported(tmp_path, *fakes, **changes) / "report.html").read_text("utf-8")
 
@@ -75,34 +87,6 @@ def test_every_variant_and_check_is_in_the_report(report: Callable[..., str]) ->
     assert "h0-&gt;s0" in text
 
 
-def test_verdict_comes_first(report: Callable[..., str]) -> None:
-    text = report()
-    places = [
-        text.index(f">{title}<") for title in ("Pass", "Variants", "Checks", "Busiest links", "Figures")
-    ]
-
-    assert places == sorted(places)
-    assert "All 4 checks hold." in text
-
-
-def test_the_fastest_sound_variant_is_named(report: Callable[..., str]) -> None:
-    found = " ".join(report(RING, LOSSLESS, replace(LOSSLESS, name="wrong", verdict="fail")).split())
-
-    assert "<b>First by aggregation time: lossless, 48.0 µs, 2.67 × baseline (ring).</b>" in found
-
-
-def test_whole_steps_are_compared_where_buckets_differ(report: Callable[..., str]) -> None:
-    """One bucket takes 48 µs after backward; two take 58 from its middle on, and end 10 µs earlier."""
-    late = replace(RING, name="late", buckets=1, elements=2000, messages=(("values", 40, 8000),))
-    early = replace(RING, name="early", messages=(("values", 30, 4000),))
-    found = " ".join(report(late, early).split())
-
-    assert "First by time of whole steps, as buckets differ: early, 98.0 µs, 1.10 × baseline (late)." in found
-    same = " ".join(report(replace(late, buckets=2, elements=1000), early).split())
-    assert "First by aggregation time" in same
-    assert "of whole steps" not in same
-
-
 def test_steps_are_compared_where_rules_of_fusion_differ(report: Callable[..., str]) -> None:
     rules = [SETUP | {"workload": {"fusion": {"kind": kind}}} for kind in ("omgs", "mg_wfbp")]
 
@@ -138,8 +122,8 @@ def test_html_is_balanced_and_its_tables_are_rectangular(report: Callable[..., s
     assert sorted(set(balance.rows)) == [4, 6, 7, 8]
 
 
-def test_the_report_needs_no_other_file(report: Callable[..., str]) -> None:
-    text = report()
+def test_the_report_needs_no_other_file(tmp_path: Path) -> None:
+    text = (reported(tmp_path) / "report.html").read_text("utf-8")
     addresses = re.findall(r'(?:src|href)="([^"]*)"', text)
 
     assert addresses
@@ -156,18 +140,6 @@ def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
     assert build_report(folder) == folder / "report.html"
     assert (folder / "report.html").read_bytes() == before
     assert (folder / "figures" / "bytes.svg").exists()
-
-
-def test_a_report_of_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a run folder"):
-        build_report(tmp_path)
-
-
-def test_training_is_drawn_where_something_was_trained(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, losses=(0.7, 0.6)), LOSSLESS)
-
-    assert "ring" in svg_text((folder / "figures" / "training.svg").read_bytes())
-    assert "lossless" not in svg_text((folder / "figures" / "training.svg").read_bytes())
 
 
 def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str]) -> None:
@@ -192,22 +164,6 @@ def test_figures_say_how_much(tmp_path: Path) -> None:
     assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
 
 
-def test_a_failed_variant_is_marked_in_the_figure(tmp_path: Path) -> None:
-    folder = reported(tmp_path, RING, replace(LOSSLESS, verdict="fail"))
-
-    assert "a check failed" in svg_text((folder / "figures" / "throughput.svg").read_bytes())
-
-
-def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
-    slow = replace(RING, messages=(("values", 4000, 4000),))
-    folder = reported(tmp_path, slow, LOSSLESS)
-
-    assert any(
-        text.startswith("the same, magnified")
-        for text in svg_text((folder / "figures" / "timeline.svg").read_bytes())
-    )
-
-
 def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
     nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
     folder = reported(tmp_path, Fake("zeros", (("values", 0, 0),), **nothing))
@@ -219,21 +175,6 @@ def test_at_most_eight_workers_are_drawn_and_the_slowest_is_one() -> None:
     assert _chosen(range(8), 5) == list(range(8))
     assert _chosen(range(64), 63) == [0, 9, 18, 27, 36, 45, 54, 63]
     assert _chosen(range(64), 20) == [0, 9, 20, 27, 36, 45, 54, 63]
-
-
-def test_a_panel_says_how_many_of_its_workers_it_shows(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, workers=16), LOSSLESS)
-    texts = svg_text((folder / "figures" / "timeline.svg").read_bytes())
-
-    assert "ring · 168 µs (8 of 16 workers shown)" in texts
-    assert "lossless · 88.0 µs" in texts
-    assert "worker 15" in texts  # builders make the last one the latest
-
-
-def test_steps_and_workers_are_said_of_all_variants(report: Callable[..., str]) -> None:
-    text = " ".join(report(RING, replace(LOSSLESS, workers=16)).split())
-
-    assert "the mean over workers (2 to 16). All of these are means over steps (2)." in text
 
 
 SETUP: dict[str, Any] = {
@@ -270,14 +211,6 @@ def test_what_was_run_is_reported_once_where_variants_share_it(report: Callable[
     ) in text
 
 
-def test_what_repeats_a_run_names_the_variants_that_were_chosen(report: Callable[..., str]) -> None:
-    chosen = {**run_data(RING).summary, "chosen": ["ring", "other"]}
-
-    assert "<pre>netfold run scenario.yaml --seed 7 --set a=b --variant ring --variant other</pre>" in report(
-        RING, summary=chosen, sets=("a=b",)
-    )
-
-
 def test_what_a_run_needs_besides_its_folder_is_reported_with_its_digest(report: Callable[..., str]) -> None:
     files = [
         {"path": "big.npz", "kept": False, "bytes": 20_000_000, "sha256": "ab" * 32},
@@ -303,23 +236,6 @@ def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: 
     assert "Unfinished" not in report(RING)
 
 
-def test_variants_that_ran_the_same_have_no_table_of_differences(report: Callable[..., str]) -> None:
-    text = report(RING, LOSSLESS, summary=summary_with(run_data(RING, LOSSLESS), SETUP, SETUP))
-
-    assert "<td>star: hosts 4, rate 25Gbps</td>" in text
-    assert "<tr><th>variant</th></tr>" not in text
-
-
-def test_colours_depend_on_the_label_alone() -> None:
-    labels = ["values", "values exponents", "index", "index + exponents", "exponents", "redo"]
-    colours = label_colours(labels)
-
-    assert len(set(colours.values())) == len(labels)
-    assert colours["values"] == "#0072B2"
-    assert label_colours(["values", "mine"])["values"] == "#0072B2"
-    assert label_colours(["mine", "yours"]) == label_colours(["yours", "mine"])
-
-
 @pytest.mark.parametrize("count", [9, 20, 60])
 def test_no_two_labels_have_one_colour(count: int) -> None:
     labels = [f"table {number}" for number in range(count)]
@@ -329,20 +245,6 @@ def test_no_two_labels_have_one_colour(count: int) -> None:
     assert len(set(colours.values())) == count + 2
     assert not set(colours.values()) & set(PHASE_COLOURS.values())
     assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())
-
-
-@pytest.mark.parametrize("columns_count", [1, 2, 3, 4, 5])
-def test_the_width_of_a_legend_is_that_of_its_columns(columns_count: int) -> None:
-    names = ["a", "bb", "ccc", "dddd", "eeeee"]
-    columns = np.array_split(np.array(list(map(len, names))), columns_count)  # as matplotlib does
-
-    assert _legend_characters(names, columns_count) == sum(int(column.max()) + 8 for column in columns)
-
-
-def test_a_long_name_is_broken_into_lines(tmp_path: Path) -> None:
-    folder = reported(tmp_path, replace(RING, name="shards-" * 6), LOSSLESS)
-
-    assert svg_text((folder / "figures" / "bytes.svg").read_bytes()).count("shards-" * 3) == 2
 
 
 def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
@@ -382,20 +284,6 @@ def test_operations_under_way_at_once_have_tracks_of_their_own() -> None:
     assert _tracks(list(bars.values())) == expected
 
 
-def test_figures_do_not_depend_on_the_users_matplotlib_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import matplotlib
-
-    folder = reported(tmp_path)
-    before = (folder / "figures" / "bytes.svg").read_bytes()
-    monkeypatch.setitem(matplotlib.rcParams, "font.size", 30.0)
-    build_report(folder)
-
-    assert (folder / "figures" / "bytes.svg").read_bytes() == before
-    assert matplotlib.rcParams["font.size"] == 30.0
-
-
 def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -> None:
     data = run_data(RING)
     unchecked = {**data.summary, "verdict": "fail"}
@@ -415,3 +303,195 @@ def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> Non
 
     rows_more = 6  # 17 names of up to 25 characters: 3 columns of 6 rows; one more at most than fits
     assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)
+
+
+@pytest.fixture
+def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
+    def write(*fakes: Fake, **changes: Any) -> Path:
+        return reported(tmp_path, *fakes, **changes)
+
+    return write
+
+
+def test_a_link_in_the_place_of_figures_is_refused(write: Callable[..., Path], tmp_path: Path) -> None:
+    folder, outside = write(RING), tmp_path / "outside"
+    outside.mkdir()
+    for target in (outside, tmp_path / "missing"):
+        place = folder / "figures"
+        os.rename(place, folder / "old") if not place.is_symlink() else place.unlink()
+        place.symlink_to(target)
+
+        with pytest.raises(DataError) as caught:
+            build_report(folder)
+
+        assert str(caught.value) == (
+            f"{place}: is a link, a folder is to be written there\n  remove it, and repeat the command"
+        )
+        (folder / "old").rename(folder / f"old-{target.name}") if (folder / "old").exists() else None
+        assert list(outside.iterdir()) == []
+        assert not (tmp_path / "missing").exists()
+
+
+def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
+    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(RING)
+    page = folder / "report.html"
+    page.unlink()
+    page.mkdir()
+    with pytest.raises(DataError, match=r"report\.html: is a folder, a file is to be written there"):
+        build_report(folder)
+    page.rmdir()
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {"bytes.svg": b"<svg/>"})
+    figure = folder / "figures" / "bytes.svg"
+    figure.mkdir()
+    with pytest.raises(DataError, match=r"bytes\.svg: is a folder, a file is to be written there"):
+        build_report(folder)
+    figure.rmdir()
+    os.rename(folder / "figures", folder / "old")
+    (folder / "figures").write_text("a file")
+    with pytest.raises(DataError, match="figures: is a file, a folder is to be written there"):
+        build_report(folder)
+    (folder / "figures").unlink()
+    page.symlink_to(folder / "missing")
+
+    assert build_report(folder).read_text().startswith("<!doctype html>")
+    assert not page.is_symlink()
+
+
+def test_threads_draw_one_after_the_other_and_leave_the_settings_as_they_were() -> None:
+    inside, leave, order = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        with style.house_style():
+            inside.set()
+            leave.wait(10)
+            order.append("first")
+
+    def second() -> None:
+        inside.wait(10)
+        with style.house_style():
+            order.append("second")
+
+    with matplotlib.rc_context({"font.size": 23.0}):
+        threads = [threading.Thread(target=one) for one in (first, second)]
+        for thread in threads:
+            thread.start()
+        inside.wait(10)
+        threads[1].join(0.2)
+        leave.set()
+        for thread in threads:
+            thread.join(10)
+
+        assert order == ["first", "second"]
+        assert matplotlib.rcParams["font.size"] == 23.0
+
+
+def test_a_notebook_shows_a_result_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel, a console of rich displays what it prints, unless it is told not to."""
+    shown: list[Any] = []
+    module = ModuleType("IPython.display")
+    module.display = lambda *things, **_: shown.append(things)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+
+    class Result(Shown):
+        def table(self) -> Any:
+            return results_table({"scenario": "quick", "seed": 7, **summary(RING)})
+
+    html = Result()._repr_html_()
+
+    assert shown == []
+    assert html.count("│ ring ") == 1
+    assert "monospace" in html
+    assert "│ ring " in str(Result())
+    assert shown == []
+
+
+def test_the_time_line_has_an_axis_for_the_first_sixty_of_many_jobs(tmp_path: Path) -> None:
+    fakes = [replace(RING, name=f"shared/job-{number}", steps=1) for number in range(300)]
+    run = load(write_run(tmp_path, run_data(*fakes)))
+    with style.house_style():
+        drawn = timeline.timeline(run, style.label_colours(["values"]))
+
+    assert drawn is not None
+    assert len(drawn.axes) == 60
+    assert drawn.get_suptitle() == "What each worker did in step 0, in the first 60 of 300"
+
+
+def test_the_training_of_many_jobs_is_drawn_of_the_first(tmp_path: Path) -> None:
+    fakes = [replace(RING, name=f"shared/job-{number}", losses=(2.0, 1.0)) for number in range(30)]
+    with style.house_style():
+        drawn = learning(load(write_run(tmp_path, run_data(*fakes))))
+
+    assert drawn is not None
+    assert len(drawn.axes) == 3 * TASKS_MAX
+    assert drawn.axes[0].get_title(loc="left").startswith("The first 10 of 30 jobs. job-0: training loss")
+
+
+def legend(svg: bytes) -> dict[str, str]:
+    """Fill of each entry of a figure's legend by its text."""
+    (found,) = ElementTree.fromstring(svg).findall(".//*[@id='legend_1']")
+    fills, entries = [], {}
+    for element in found.iter():
+        fill = re.search(r"fill: (#[0-9a-f]{6})", element.get("style", ""))
+        if fill and element.tag.endswith("path"):
+            fills.append(fill[1])
+        if element.tag.endswith("text") and element.text:
+            entries[element.text.removeprefix("network: ")] = fills[-1]
+    return entries
+
+
+def test_a_message_has_one_colour_in_all_figures_of_a_run(tmp_path: Path) -> None:
+    """Also where figures have different messages: those without payload are not in that of bytes."""
+    names = [f"table {number}" for number in range(12)]
+    many = replace(
+        LOSSLESS, messages=tuple((name, 4, 40 * (number % 2)) for number, name in enumerate(names))
+    )
+    folder = reported(tmp_path, RING, many)
+    sent, spent, line = (
+        legend((folder / "figures" / f"{name}.svg").read_bytes())
+        for name in ("bytes", "breakdown", "timeline")
+    )
+
+    assert {*names} & sent.keys() == {*names[1::2]}
+    assert label_colours(names[1::2]).items() - label_colours(names).items()  # alone they would be others
+    assert {name: line[name] for name in names} == {name: spent[name] for name in names}
+    assert {name: sent[name] for name in names[1::2]} == {name: spent[name] for name in names[1::2]}
+    assert sent["values"] == spent["values"] == line["values"]
+
+
+def test_each_bar_goes_through_a_round_in_its_own_order(tmp_path: Path) -> None:
+    """Messages that two variants send in opposite order."""
+    other = replace(LOSSLESS, name="other", messages=(("values", 16, 760), ("index", 4, 40)))
+    run = load(write_run(tmp_path, run_data(LOSSLESS, other)))
+    colours = label_colours(["index", "values"])
+    with house_style():
+        figure = time_spent(run, colours)
+    assert figure is not None
+    names = {to_hex(colour): name for name, colour in {**PHASE_COLOURS, **colours}.items()} | {
+        "#ffffff": "late"
+    }
+    bars: dict[int, list[tuple[float, str]]] = {0: [], 1: []}
+    for container in figure.axes[0].containers:
+        (bar,) = container.patches
+        bars[round(bar.get_y() + bar.get_height() / 2)].append(
+            (bar.get_x(), names[to_hex(bar.get_facecolor())])
+        )
+
+    assert [name for _, name in sorted(bars[0])] == ["encode", "index", "values", "decode", "late"]
+    assert [name for _, name in sorted(bars[1])] == ["encode", "values", "index", "decode", "late"]
+
+
+def test_bytes_are_beside_each_variants_own_dense_gradient(tmp_path: Path) -> None:
+    run = load(write_run(tmp_path, run_data(RING, replace(LOSSLESS, elements=500))))
+    with house_style():
+        figure = bytes_sent(run, label_colours(["index", "values"]))
+    assert figure is not None
+    (ticks,) = figure.axes[0].collections
+
+    assert [path.vertices.tolist() for path in ticks.get_paths()] == [
+        [[8.0, -0.5], [8.0, 0.5]],  # kB: 4 bytes of 2 buckets of 1000 elements
+        [[4.0, 0.5], [4.0, 1.5]],
+    ]

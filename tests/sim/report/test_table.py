@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from netfold.sim.report.table import results_table
+from netfold.sim.report.warnings import warnings
 from netfold.sim.results import Reference
 from tests.sim.results.builders import LOSSLESS, RING, Fake, summary
 
@@ -65,33 +66,10 @@ def all_headings(lines: list[str]) -> list[list[str]]:
             ],
         ),
         (
-            80,
-            [
-                ["aggregation", "elements/s", "× baseline", "bytes/worker", "verdict"],
-                ["compression", "bit-exact"],
-            ],
-        ),
-        (
-            64,
-            [
-                ["aggregation", "elements/s", "× baseline", "verdict"],
-                ["bytes/worker", "compression", "bit-exact"],
-            ],
-        ),
-        (
             63,
             [
                 ["aggregation", "verdict"],
                 ["elements/s", "× baseline", "bytes/worker"],
-                ["compression", "bit-exact"],
-            ],
-        ),
-        (
-            40,
-            [
-                ["aggregation", "verdict"],
-                ["elements/s", "× baseline"],
-                ["bytes/worker"],
                 ["compression", "bit-exact"],
             ],
         ),
@@ -109,15 +87,6 @@ def test_a_narrow_terminal_breaks_the_table_and_leaves_out_nothing(
     assert not any(line.endswith(" ") for line in lines)
 
 
-def test_a_column_that_does_not_fit_is_whole_all_the_same() -> None:
-    lines = printed(10, replace(RING, name="lossless-x"))
-
-    assert sorted(heading for table in all_headings(lines) for heading in table if heading != "variant") == (
-        sorted(headings(printed(200, RING))[1:])
-    )
-    assert any("128 µs" in line for line in lines)
-
-
 def test_steps_have_a_column_where_compute_takes_time() -> None:
     alone = replace(LOSSLESS, forward_us=0, backward_us=0)  # the network takes all of a step
     lines = printed(200, RING, alone)
@@ -126,15 +95,6 @@ def test_steps_have_a_column_where_compute_takes_time() -> None:
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
     assert [row[1:3] for row in cells] == [["128 µs", "168 µs"], ["28.0 µs", "28.0 µs"]]
     assert "iteration" not in headings(printed(200, alone))
-
-
-def test_the_table_says_what_it_divides_by() -> None:
-    assert (
-        "aggregation: mean per step; iteration: whole steps; × baseline: how many times as fast as ring, by "
-        "aggregation time; bytes/worker: sent by a worker, mean per step; compression: dense float32 bytes "
-        "over the payload, of all workers; bit-exact: the decoded sum is the exact one, bit for bit (n/a: "
-        "added as float32)"
-    ) in printed(400, RING, LOSSLESS)
 
 
 def test_a_lossy_variant_has_its_error_in_the_table_and_an_exact_one_says_so() -> None:
@@ -157,14 +117,6 @@ def test_held_out_data_has_a_column_where_there_were_tests() -> None:
     assert sum("accuracy 94.2 %" in line for line in lines) == 1
 
 
-def test_training_loss_has_a_column_where_something_was_trained() -> None:
-    lines = printed(200, replace(RING, losses=(2.3, 1.87)), LOSSLESS)
-
-    assert headings(lines)[-2:] == ["training loss", "verdict"]
-    assert "2.30 → 1.87" in lines[4]
-    assert "│ – " in lines[5]
-
-
 def test_time_is_broken_down_in_the_order_of_a_round() -> None:
     """Whatever came first in the records. Of 48 µs: 3, 2 · 16, 4 and 2 · 4; the last worker begins 1 late."""
     found = summary(LOSSLESS)
@@ -185,3 +137,27 @@ def test_published_figures_stand_below_the_table() -> None:
 
     assert lines[-1] == "published for ring: 2.82 G elements/s, a paper, figure 4"
     assert not any("bound" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], []),
+        (["a: slow"], ["a: slow"]),
+        (["a: slow", "b: slow"], ["a, b: slow"]),
+        (["a: slow", "b: late", "c: slow"], ["a, c: slow", "b: late"]),
+        ([f"{name}: slow" for name in "abcd"], ["a, b, c, d: slow"]),
+        ([f"{name}: slow" for name in "abcde"], ["a, b, c and 2 more: slow"]),
+        ([f"{name}: slow" for name in "abcdef"], ["all variants: slow"]),
+        (["the run was stopped"], ["the run was stopped"]),
+        (["a: 8: too many", "elsewhere: b: slow"], ["a: 8: too many", "elsewhere: b: slow"]),
+    ],
+)
+def test_each_text_is_there_once_with_those_that_have_it(given: list[str], told: list[str]) -> None:
+    variants = [{"name": name} for name in "abcdef"]
+
+    assert warnings({"variants": variants, "warnings": given}) == told
+
+
+def test_of_one_variant_the_name_stays() -> None:
+    assert warnings({"variants": [{"name": "a"}], "warnings": ["a: slow"]}) == ["a: slow"]

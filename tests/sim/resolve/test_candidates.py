@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import numpy as np
 import pytest
 
 from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.plan.idle_network import Pace, job_pace
-from netfold.sim.report.html import build_report
 from netfold.topologies import graph as graphs
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.kinds.leaf_spine import leaf_spine
-from tests.sim.scenes import job_of, job_plan, measure, only, plan, refused, run, simulate
+from tests.sim.scenes import job_of, job_plan, measure, only, plan, refused, simulate
 
 # The link between a leaf and the spine carries four streams as fast as its hosts send, and has eight.
 RACKS = """\
@@ -59,8 +55,11 @@ def test_one_switch_as_long_as_the_uplink_carries_all_streams(
 
 @pytest.mark.parametrize(
     ("sets", "elements_per_s"),
-    [((), LINE_25G), ((ONE,), LINE_25G / 2), ((TREE,), LINE_25G)],
-    ids=["auto", "one", "tree"],
+    [
+        ((), LINE_25G),
+        ((ONE,), LINE_25G / 2),
+    ],
+    ids=["auto", "one"],
 )
 def test_what_is_chosen_by_is_what_comes_out(
     tmp_path: Path, sets: tuple[str, ...], elements_per_s: float
@@ -145,15 +144,6 @@ def test_a_ring_that_is_faster_is_told(
     assert job_plan(only(tmp_path, *sets, text=RACKS)).warnings == expected
 
 
-def test_what_is_told_of_a_ring_is_so(tmp_path: Path) -> None:
-    long = "workload.elements=1000000"
-    ring = measure(tmp_path, "collective={kind: ring}", "codec={kind: none}", long, text=RACKS)
-    one = measure(tmp_path, ONE, long, text=RACKS)
-
-    assert ring["aggregation_elements_per_s"] == pytest.approx(0.386e9, rel=0.05)
-    assert one["aggregation_elements_per_s"] == pytest.approx(0.301e9, rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("sets", "remedy"),
     [
@@ -173,19 +163,6 @@ def test_what_else_helps(tmp_path: Path, sets: tuple[str, ...], remedy: str) -> 
 
     assert warning.startswith("a ring would be faster here")
     assert warning.endswith(remedy)
-
-
-def test_what_helps_where_nothing_is_left_open(tmp_path: Path) -> None:
-    """The leaves are as fast as hosts' links, but too small: only the spine alone is left."""
-    link = LinkSpec(10**11, 10**6, 1 << 20)
-    graph = leaf_spine(2, 1, 4, link, link, profile="small")
-    graph.nodes["spine0"]["profile"] = "tofino1"
-    (tmp_path / "net.json").write_text(to_json(graph))
-    sets = ("topology={kind: file, path: net.json}", "workers=8", "collective.slots=4096")
-    small = "profiles: [{name: small, like: tofino1, map_rams_per_stage: 1, sram_blocks_per_stage: 1}]\n"
-
-    (warning,) = job_plan(only(tmp_path, *sets, text=RACKS + small)).warnings
-    assert warning.endswith("4 streams share leaf0->spine0; use collective: {kind: ring}")
 
 
 @pytest.mark.parametrize("sets", [(), (ONE,)], ids=["auto", "one"])
@@ -222,42 +199,9 @@ def _chain(length: int) -> nx.Graph:
     return graph
 
 
-@pytest.mark.parametrize(
-    ("elements", "bucket", "is_told"),
-    [(1000, "", False), (300_000, "", True), (300_000, ", bucket: 4KB", False)],
-    ids=["short", "long", "short operations"],
-)
-def test_of_a_files_gradients_it_is_told_as_of_others(
-    tmp_path: Path, elements: int, bucket: str, is_told: bool
-) -> None:
-    np.save(tmp_path / "grads.npy", np.ones((16, elements), np.float32))
-    from_file = f"workload={{kind: file, path: grads.npy{bucket}}}"
-
-    assert bool(job_plan(only(tmp_path, ONE, from_file, text=RACKS)).warnings) == is_told
-    if elements == 1000:
-        ring = simulate(tmp_path, from_file, "collective={kind: ring}", "codec={kind: none}", text=RACKS)
-        own = simulate(tmp_path, from_file, ONE, text=RACKS)
-        assert own.steps[0].end_ps < ring.steps[0].end_ps
-
-
-def test_a_warning_is_in_all_that_a_run_leaves(tmp_path: Path) -> None:
-    outcome = run(tmp_path, ONE, text=RACKS)
-
-    assert outcome.summary["warnings"] == [f"racks: {SLOWER}"]
-    written = json.loads((outcome.run_dir / "summary.json").read_text())
-    assert written["warnings"] == outcome.summary["warnings"]
-    assert SLOWER.replace(">", "&gt;") in build_report(outcome.run_dir).read_text()
-
-
 def test_many_switches_of_a_large_network_are_not_all_compared(tmp_path: Path) -> None:
     """100 spines alike: the first whose tree is as fast as hosts' links is taken at once."""
     sets = ("topology={spines: 100, leaves: 8}", "workers={count: 64, placement: spread}")
 
     assert points(tmp_path, *sets)[0] == "spine0"
     assert plan(tmp_path, *sets, "collective.slots=1", text=RACKS)
-
-
-def test_the_least_traffic_of_no_switch_is_an_error_in_words(tmp_path: Path) -> None:
-    told = refused(tmp_path, "topology.switch=sharp", "collective.tree=traffic", TREE, text=RACKS)
-
-    assert "sharp runs program tree alone, found switchml" in told

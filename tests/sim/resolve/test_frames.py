@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.scenes import job_of, only, plan, refused, simulate
+from tests.sim.scenes import plan, refused, simulate
 
 US = 10**6
 X = 1106 * 80  # ps that a packet of 1106 B takes at 100 Gbps
@@ -73,13 +73,6 @@ def test_reliable_messages_use_it_too(tmp_path: Path) -> None:
     assert link.bytes == data * 70 + 4 * 4 * 3333 + 4 * 20 + data * 90
 
 
-def test_message_packets_default_to_one(tmp_path: Path) -> None:
-    job = job_of(only(tmp_path, OWN))
-
-    assert job.unit_packets == 1
-    assert (job.frame.elements, job.frame.ack_bytes) == (64, 90)
-
-
 @pytest.mark.parametrize(
     ("frame", "told"),
     [
@@ -98,21 +91,8 @@ def test_message_packets_default_to_one(tmp_path: Path) -> None:
             "collective.frame: a full packet of 65537B is too long\n  use 65536B on the wire at most",
         ),
         (
-            "{words: 256, overhead: 82B, mtu: 16B}",
-            "collective.frame.mtu: unknown key 'mtu'\n  allowed: words, overhead, first, last, ack",
-        ),
-        (
-            "{words: 256}",
-            "collective.frame: the key 'overhead' is missing\n"
-            "  overhead: Bytes of a packet besides words: headers, frame check sequence, preamble and gap.",
-        ),
-        (
             "{words: 1024, overhead: 82B}",
             "collective.frame: SwitchML with 1024 words a pass needs",
-        ),
-        (
-            "{words: 64, overhead: 400B}",
-            "collective.frame: SwitchML with 64 words a pass needs 5056 bits of packet header vector",
         ),
     ],
 )

@@ -32,12 +32,6 @@ def needed(ports: int, rate_gbps: str, sent_gbps: str, workers: int = 8) -> str:
     )
 
 
-def test_streams_are_as_fast_as_their_slowest_link(tmp_path: Path) -> None:
-    """Hosts send 25 Gbps each, whatever the uplink could: 31 · 25 = 775 of 800."""
-    assert only(tmp_path, text=RACKS)
-    assert needed(7, "100", "775") in refused(tmp_path, PORTS.format(7), text=RACKS)
-
-
 @pytest.mark.parametrize(
     ("port_gbps", "ports", "fits"),
     [("25", STREAMS, True), ("25", STREAMS - 1, False), ("25.84", 30, True), ("25.83", 30, False)],
@@ -75,7 +69,6 @@ def test_a_slow_port_for_results_slows_what_comes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "stream_gbps", "port_gbps"),
     [
-        ((), 25, 100),
         (("topology.uplink_rate=50Gbps",), 12.5, 100),
         ((PORT_RATE.format(10), PORTS.format(31)), 10, 10),
     ],
@@ -111,14 +104,3 @@ def test_jobs_on_one_switch_add_up(tmp_path: Path) -> None:
         "with SwitchML, mine has 15 of 100 Gbps\n  use 7 workers at most, "
         "or 64 words (256 B) a packet (collective.frame: udp-256)"
     )
-
-
-@pytest.mark.parametrize(
-    "order", ["[{name: a, workers: 2}, {name: b}]", "[{name: a}, {name: b, workers: 2}]"]
-)
-def test_jobs_share_the_port_of_their_results(tmp_path: Path, order: str) -> None:
-    """At 100 Gbps the results of both share one port: most is asked where the larger job has all of it."""
-    sets = ("topology.rate=100Gbps", f"jobs={order}")
-
-    assert only(tmp_path, *sets, PORTS.format(31), text=STAR)
-    assert "3100 Gbps" in refused(tmp_path, *sets, PORTS.format(30), text=STAR)

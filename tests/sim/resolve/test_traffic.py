@@ -7,7 +7,6 @@ from itertools import combinations, product
 
 import networkx as nx
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,21 +167,6 @@ def test_relief_keeps_a_tree_and_its_limits(graph: nx.Graph, data: st.DataObject
     assert all(parent < point for point, parent in enumerate(found.parents[1:], start=1))
     if all(tree.children_count(point) <= limit for point in range(len(tree.switches))):
         assert set(found.switches) == set(tree.switches)
-
-
-@pytest.mark.parametrize(
-    ("workers", "expected"), [(32, 1), (33, 2), (63, 2), (64, 3), (65, 3), (94, 3), (95, None)]
-)
-def test_helpers_of_one_full_switch(workers: int, expected: int | None) -> None:
-    """Two switches beside: each relieves the first by 31 workers."""
-    graph = leaf_spine(1, 2, workers, LINK, LINK, "tofino1")
-    network = compile_network(graph)
-    hosts, switches = nodes_of(network)
-    hops = lambda a, b: len(path(network, a, b, 0))  # noqa: E731
-
-    found = relieved(one_switch(switches[0], workers), tuple(hosts), switches, lambda _: 32, hops)
-
-    assert (None if found is None else len(found.switches)) == expected
 
 
 def beside(limits: dict[int, int], away: dict[int, int]) -> tuple[list[int], list[int]]:

@@ -17,7 +17,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from tests import ROOT
 from tests.examples import examples
-from tests.sim.scenario.files import GOOD
+from tests.sim.scenario.files import GOOD, write
 
 SCENARIOS = ROOT / "scenarios"
 TEXTS = [GOOD, *(path.read_text("utf-8") for path in sorted(SCENARIOS.glob("*.yaml")))]
@@ -30,44 +30,18 @@ workload: {kind: synthetic, elements: 100}
 codec: {kind: fixed_point}
 collective: {kind: in_network}
 """
-SNIPPETS = [
-    b"&a ",
-    b"*a",
-    b"<<: *a\n",
-    b"<<: {kind: ring}\n",
-    b"x-a: &a [1, 2]\n",
-    b"[" * 40,
-    b"{a: " * 40,
-    b"!!int x",
-    b"? ",
-    b"- ",
-    b"|\n",
-    b"---\n",
-    b"%YAML 1.1\n",
-    b"\t",
-    b"\x00",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b'"\\ud800"',
-    b'"\\U00110000"',
-    b"9" * 5000,
-    b"1e400",
-    b"-1",
-    b"1e12",
-    b"0",
-    b".nan",
-    b"~",
-    b"null",
-    b"''",
-    b"1bps",
-    b"1000s",
-    b"99999999GiB",
-    b"1Tbps",
+ANCHORS = (b"&a ", b"*a", b"<<: *a\n", b"<<: {kind: ring}\n", b"x-a: &a [1, 2]\n")
+OPENED = (b"[" * 40, b"{a: " * 40, b"!!int x", b"? ", b"- ", b"|\n", b"---\n", b"%YAML 1.1\n")
+CHARACTERS = (b"\t", b"\x00", b"\xff", b"\xef\xbb\xbf", b'"\\ud800"', b'"\\U00110000"')
+VALUES = (b"9" * 5000, b"1e400", b"-1", b"1e12", b"0", b".nan", b"~", b"null", b"''")
+UNITS = (b"1bps", b"1000s", b"99999999GiB", b"1Tbps")
+KEYS = (
     b"kind: tree",
     b"jobs: [{name: a}, {name: b}]\n",
     b"faults: [{kind: slow_host, worker: 0, factor: 9999}]\n",
     b"profiles: [{name: p, like: tofino1}]\n",
-]
+)
+SNIPPETS = [*ANCHORS, *OPENED, *CHARACTERS, *VALUES, *UNITS, *KEYS]
 
 
 def planned_or_refused(folder: Path, content: bytes) -> None:
@@ -107,6 +81,18 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_damaged_scenarios(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         planned_or_refused(Path(folder), content)
+
+
+PATHS = st.sampled_from(
+    ["name", "seed", "topology", "topology.kind", "codec", "codec.kind", "faults.0", "workers"]
+)
+WRITTEN = st.sampled_from([one.decode("utf-8", "replace") for one in SNIPPETS])
+
+
+@given(PATHS, WRITTEN)
+def test_whatever_is_set(path: str, junk: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(NetfoldError):
+        load(write(Path(folder), GOOD), [f"{path}={junk}", f"variants.ring.{path}={junk}"])
 
 
 NUMBERS = [-1, 0, 1, 1.5, 10**15, 10**16, 10**30]
@@ -153,13 +139,4 @@ def damaged_graph(draw: st.DrawFn) -> Any:
 def test_damaged_graphs(data: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "net.json").write_text(json.dumps(data))
-        planned_or_refused(Path(folder), ON_GRAPH.encode())
-
-
-@examples(50)
-@given(st.integers(0, 4000), st.integers(0, 60), st.binary(max_size=8))
-def test_damaged_json(at: int, length: int, inserted: bytes) -> None:
-    text = json.dumps(GRAPH).encode()
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "net.json").write_bytes(text[:at] + inserted + text[at + length :])
         planned_or_refused(Path(folder), ON_GRAPH.encode())

@@ -15,8 +15,7 @@ from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge
 from netfold.sim.scenario.models import NoDeviceSection
 from netfold.sim.scenario.node import Node
-from netfold.sim.workload.fusion.size import SizeSection
-from netfold.sim.workload.sections import Synthetic, Training
+from netfold.sim.workload.sections import Synthetic
 from tests.sim.scenario.files import GOOD, changed, write
 
 MINIMAL = """\
@@ -35,29 +34,8 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
     (variant,) = scenario.variants
     assert (scenario.name, scenario.description, scenario.seed) == ("minimal", "", 1)
     assert variant.name == "minimal"
-    assert variant.topology.model_dump() == {
-        "kind": "star",
-        "hosts": 2,
-        "rate": "100Gbps",
-        "delay": "1us",
-        "buffer": "16MiB",
-        "switch": "tofino1",
-        "links": (),
-        "switch_profiles": (),
-    }
-    assert (variant.workers.count, variant.workers.placement) == (2, "pack")
-    assert variant.workload == Synthetic(kind="synthetic", elements=10)
+    assert (variant.topology.switch, variant.workers.placement) == ("tofino1", "pack")
     assert NoDeviceSection() == variant.device
-    assert type(variant.codec).kind == "none"
-    assert variant.collective.model_dump() == {
-        "kind": "ring",
-        "frame": "roce-1024",
-        "window": 512,
-        "timeout": "auto",
-        "ack_every": 16,
-        "channels": 1,
-        "chunk": None,
-    }
     assert variant.faults == ()
 
 
@@ -84,14 +62,6 @@ def test_a_count_may_be_written_as_1e6(tmp_path: Path) -> None:
     assert (workload.elements, type(workload.elements), workers.count) == (1_000_000, int, 2)
 
 
-def test_lists_are_replaced(tmp_path: Path) -> None:
-    text = changed("  - name: switch", "  - name: switch\n    faults: []")
-
-    switch, ring = load(write(tmp_path, text)).variants
-
-    assert (switch.faults, ring.faults[0].rate) == ((), 0.01)
-
-
 def test_a_bare_count_of_workers_keeps_their_placement(tmp_path: Path) -> None:
     text = changed("workers: 8", "workers: {count: 8, placement: spread}").replace(
         "  - name: ring", "  - name: ring\n    workers: 4"
@@ -104,47 +74,11 @@ def test_a_bare_count_of_workers_keeps_their_placement(tmp_path: Path) -> None:
     assert [(v.workers.count, v.workers.placement) for v in (switch, ring)] == [(2, "spread"), (2, "spread")]
 
 
-def test_defaults_that_depend_on_other_keys(tmp_path: Path) -> None:
-    text = changed(
-        "kind: star\n  hosts: 8", "kind: leaf_spine\n  leaves: 2\n  spines: 2\n  hosts_per_leaf: 4"
-    )
-    text = text.replace("udp-256", "roce-1024")
-
-    switch, _ = load(write(tmp_path, text), ["topology.rate=25Gbps"]).variants
-
-    assert switch.topology.kind == "leaf_spine"
-    assert switch.topology.uplink_rate == 25 * 10**9
-    assert isinstance(switch.collective, InNetworkSection)
-    assert switch.collective.message_packets == 4
-
-
-def test_training_and_named_hosts(tmp_path: Path) -> None:
-    text = changed(
-        "kind: synthetic\n  elements: 1000\n  density: 5%",
-        "kind: training\n  model: ncf\n  expand: [147, 16]",
-    )
-    text = text.replace("workers: 8", "workers: {count: 2, placement: [h3, h1]}")
-
-    switch, _ = load(write(tmp_path, text)).variants
-
-    assert isinstance(switch.workload, Training)
-    assert (
-        switch.workload.expand,
-        switch.workload.batch,
-        switch.workload.fusion,
-    ) == ((147, 16), 256, SizeSection.model_validate({"bytes": "25MiB"}))
-    assert switch.workers.placement == ("h3", "h1")
-
-
-@pytest.mark.parametrize(("betas", "count"), [("[0.5]", 1), ("[]", 0)])
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_a_list_with_too_few_items_is_refused_in_words(
-    tmp_path: Path, kind: str, betas: str, count: int
-) -> None:
-    training = f"kind: training\n  model: ncf\n  optimizer: {{kind: {kind}, betas: {betas}}}"
+def test_a_list_with_too_few_items_is_refused_in_words(tmp_path: Path) -> None:
+    training = "kind: training\n  model: ncf\n  optimizer: {kind: adam, betas: [0.5]}"
     text = changed("kind: synthetic\n  elements: 1000\n  density: 5%", training)
 
-    with pytest.raises(ScenarioError, match=f"workload.optimizer.betas: has too few items: {count}"):
+    with pytest.raises(ScenarioError, match=r"workload\.optimizer\.betas: has too few items: 1"):
         load(write(tmp_path, text))
 
 
@@ -188,20 +122,6 @@ def test_every_value_can_be_located(tmp_path: Path) -> None:
     assert scenario.locate("topology.delay", "ring") == "--set"
 
 
-def test_errors_say_what_is_a_default(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD)
-    scenario = load(path)
-
-    def told(where: str, variant: str | None = "ring") -> str:
-        return str(scenario.error(where, "too few", "use more", variant))
-
-    assert told("collective.window") == f"{path}:30: variants.ring.collective.window: too few\n  use more"
-    assert told("collective.timeout") == (
-        f"{path}:28: variants.ring.collective.timeout (default): too few\n  use more"
-    )
-    assert told("device.kind", None) == f"{path}:14: device.kind: too few\n  use more"
-
-
 def test_a_value_wrong_in_one_variant_names_it(tmp_path: Path) -> None:
     text = changed("  frame: udp-256", "  message_packets: 2").replace(
         "  - name: switch", "  - name: switch\n  - name: udp\n    collective: {frame: udp-256}"
@@ -215,10 +135,6 @@ def test_a_value_wrong_in_one_variant_names_it(tmp_path: Path) -> None:
         f"{path}:21: collective.message_packets: must be 1 with frame udp-256, found 2\n"
         "  only RoCE has longer messages (in variant 'udp')"
     )
-
-
-def test_the_text_is_kept_as_given(tmp_path: Path) -> None:
-    assert GOOD.encode() == load(write(tmp_path, GOOD), ["workers=2"]).source_text
 
 
 SHARED = """\
@@ -260,16 +176,6 @@ def test_merge_keys_bring_what_is_not_written_and_the_first_mapping_wins(tmp_pat
     assert f"{path}:11" == scenario.locate("topology.delay", "a")
 
 
-def test_merged_mappings_may_merge_others(tmp_path: Path) -> None:
-    text = SHARED.replace("x-slow: &slow {rate: 1Gbps, delay: 9us}", "x-slow: &slow {<<: *links, hosts: 7}")
-    text = text.replace("  <<: [*links, *slow]\n", "  <<: *slow\n").replace("  hosts: 2\n", "")
-
-    (variant,) = load(write(tmp_path, text)).variants
-
-    assert variant.topology.kind == "star"
-    assert (variant.topology.rate, variant.topology.hosts) == (25 * 10**9, 7)
-
-
 @pytest.mark.parametrize("path", ["x-note=1", "topology.x-note=1", "variants.a.x-note=1", "profiles=[]"])
 def test_what_is_ignored_cannot_be_set(tmp_path: Path, path: str) -> None:
     file = write(tmp_path, SHARED)
@@ -278,12 +184,6 @@ def test_what_is_ignored_cannot_be_set(tmp_path: Path, path: str) -> None:
         return
     with pytest.raises(ScenarioError, match=r"^--set: .*: keys that begin with 'x-' are ignored, "):
         load(file, [path])
-
-
-def test_a_variant_may_be_called_like_an_ignored_key(tmp_path: Path) -> None:
-    file = write(tmp_path, SHARED.replace("name: a,", "name: x-a,"))
-
-    assert load(file, ["variants.x-a.workers=1"]).variants[0].workers.count == 1
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,10 +246,3 @@ def merged(base: object, override: object) -> object:
 @given(TREES, TREES)
 def test_merging_follows_the_rule(base: dict[str, object], override: dict[str, object]) -> None:
     assert merged(base, override) == merge(node(base), node(override)).plain
-
-
-@given(TREES, TREES)
-def test_merging_twice_changes_nothing_more(base: dict[str, object], override: dict[str, object]) -> None:
-    once = merge(node(base), node(override))
-
-    assert once.plain == merge(once, node(override)).plain

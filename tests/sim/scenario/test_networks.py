@@ -9,9 +9,13 @@ import networkx as nx
 import pytest
 
 import netfold
+from netfold.sim.errors import ScenarioError
+from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from netfold.sim.scenario.topology import build_topology
-from netfold.topologies.graph import NODES_MAX, hosts
+from netfold.topologies.files.node_link import from_json, to_json
+from netfold.topologies.graph import NODES_MAX
+from tests import ROOT
 from tests.sim.scenario.files import GOOD, changed, write
 
 LEAF_SPINE = "kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4"
@@ -29,7 +33,7 @@ def with_topology(topology: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def refused(topology: dict[str, Any]) -> str:
-    with pytest.raises(netfold.ScenarioError) as caught:
+    with pytest.raises(ScenarioError) as caught:
         netfold.validate(with_topology(topology))
     return str(caught.value)
 
@@ -54,21 +58,6 @@ def test_links_and_profiles_change_by_pattern(tmp_path: Path) -> None:
     assert graph.edges["leaf1", "spine0"]["buffer_bytes"] == 2**20
     assert graph.edges["leaf1", "spine1"]["rate_bps"] == 10**11
     assert [graph.nodes[name]["profile"] for name in ("leaf0", "spine1")] == ["tofino1", "tofino2"]
-
-
-def test_a_files_links_change_too(tmp_path: Path) -> None:
-    (tmp_path / "net.gml").write_text(
-        'graph [ node [ id 0 label "a" ] node [ id 1 label "b" ] edge [ source 0 target 1 ] ]'
-    )
-    topology = (
-        "{kind: file, path: net.gml, hosts_per_switch: 2, rate: 25Gbps, links: [{match: b-a, rate: 1Gbps}]}"
-    )
-    graph = graph_of(write(tmp_path, GOOD), f"topology={topology}")
-
-    assert len(hosts(graph)) == 4
-    assert graph.edges["a", "b"]["rate_bps"] == 10**9
-    assert graph.edges["h3", "b"]["rate_bps"] == 25 * 10**9
-    assert graph.nodes["a"]["profile"] == "tofino1"
 
 
 def test_gml_runs_with_given_or_default_links(tmp_path: Path) -> None:
@@ -96,20 +85,6 @@ def test_gml_runs_with_given_or_default_links(tmp_path: Path) -> None:
     }
 
 
-def test_setups_have_what_was_changed(tmp_path: Path) -> None:
-    links = [{"match": "h0-*", "rate": "10Gbps"}]
-    run = netfold.run(with_topology({"kind": "star", "hosts": 8, "links": links}), out=tmp_path)
-
-    assert run.summary["variants"][0]["setup"]["topology"] == {
-        "kind": "star",
-        "hosts": 8,
-        "rate": "100Gbps",
-        "delay": "1us",
-        "switch": "tofino1",
-        "links": links,
-    }
-
-
 STAR = {"kind": "star", "hosts": 8}
 
 
@@ -124,34 +99,14 @@ STAR = {"kind": "star", "hosts": 8}
             {**STAR, "links": [{"match": "*"}]},
             "topology.links.0: changes nothing\n  give rate, delay or buffer",
         ),
-        ({**STAR, "links": [{"rate": "1Gbps"}]}, "topology.links.0: the key 'match' is missing"),
-        ({**STAR, "links": [{"match": "*", "rate": "0Gbps"}]}, "topology.links.0.rate: must be more than 0"),
-        ({**STAR, "links": [{"match": "*", "rte": "1Gbps"}]}, "did you mean 'rate'?"),
         (
             {**STAR, "links": [{"match": "h1-*", "rate": "400Gbps"}]},
             "topology.links.0.rate: link h1–s0 has 400Gbps, a port of tofino1 100Gbps",
         ),
         (
-            {**STAR, "switch_profiles": [{"match": "s*", "profile": "shar"}]},
-            "topology.switch_profiles.0.profile: there is no switch profile 'shar'\n  did you mean 'sharp'?",
-        ),
-        (
-            {**STAR, "switch_profiles": [{"match": "h*", "profile": "sharp"}]},
-            "topology.switch_profiles.0.match: topology 'star': no switch matches 'h*'",
-        ),
-        (
-            {"kind": "rail_optimized", "islands_per_pod": 4, "spines": 0, "nvlink_switch": "tofin"},
-            "topology.nvlink_switch: there is no switch profile 'tofin'",
-        ),
-        (
             {"kind": "rail_optimized", "islands_per_pod": 4, "spines": 0, "nvlink_switch": "sharp"},
             "topology.nvlink_rate (default): link gpu0–nvlink0 has 3.6Tbps, a port of sharp 200Gbps",
         ),
-        ({"kind": "fat_tree", "k": 5}, "topology.k: fat_tree: k is 5, must be even"),
-        ({"kind": "torus", "dimensions": [4, 1]}, "topology.dimensions.1: must be at least 2, found 1"),
-        ({"kind": "torus", "dimensions": []}, "topology.dimensions: must be a list of at least 1"),
-        ({"kind": "torus", "dimensions": [99, 99]}, "topology.dimensions: 19602 nodes are too many"),
-        ({"kind": "bcube", "n": 2, "k": -1}, "topology.k: must be at least 0, found -1"),
         (
             {"kind": "bcube", "n": 10**9, "k": 60},
             f"topology.n: more than 10^549 nodes are too many: the packet engine takes up to {NODES_MAX}",
@@ -165,12 +120,60 @@ def test_mistakes_point_to_their_key(topology: dict[str, Any], words: str) -> No
 
 def test_routers_without_hosts_are_refused_with_the_key_that_adds_them(tmp_path: Path) -> None:
     (tmp_path / "net.gml").write_text('graph [ label "Zoo" node [ id 0 ] ]')
-    file = changed("kind: star\n  hosts: 8\n  rate: 100Gbps\n  delay: 500ns", "kind: file\n  path: net.gml")
-    path = write(tmp_path, file)
+    path = write(tmp_path, FILE.replace("json", "gml"))
 
-    with pytest.raises(netfold.ScenarioError) as caught:
+    with pytest.raises(ScenarioError) as caught:
         graph_of(path)
     assert str(caught.value) == (
         f"{path}:5: topology.path: net.gml: topology 'Zoo': has no host, its 1 nodes are switches\n"
         "  add hosts_per_switch: 1"
     )
+
+
+def test_star_and_leaf_spine_carry_the_scenarios_numbers(tmp_path: Path) -> None:
+    graph = graph_of(write(tmp_path, GOOD))
+    assert graph.edges["h0", "s0"] == {"rate_bps": 10**11, "delay_ps": 500_000, "buffer_bytes": 2**24}
+    assert graph.nodes["s0"]["profile"] == "tofino1"
+
+    graph = graph_of(write(tmp_path, GOOD), f"topology={{{LEAF_SPINE}, uplink_rate: 40Gbps}}")
+    assert graph.edges["h7", "leaf1"]["rate_bps"] == 10**11
+    assert graph.edges["leaf1", "spine0"]["rate_bps"] == 40 * 10**9
+
+
+FILE = changed("kind: star\n  hosts: 8\n  rate: 100Gbps\n  delay: 500ns", "kind: file\n  path: net.json")
+
+
+def test_a_file_is_looked_for_beside_the_scenario(tmp_path: Path) -> None:
+    graph = graph_of(write(tmp_path, GOOD))
+    (tmp_path / "net.json").write_text(to_json(graph))
+
+    assert dict(graph.edges) == dict(graph_of(write(tmp_path, FILE)).edges)
+
+
+def test_a_file_that_is_missing_or_breaks_the_contract(tmp_path: Path) -> None:
+    path = write(tmp_path, FILE)
+
+    with pytest.raises(ScenarioError) as caught:
+        graph_of(path)
+    assert str(caught.value) == (
+        f"{path}:5: topology.path: cannot read 'net.json': there is no such file\n"
+        "  give the path of a file of node-link JSON, GraphML or GML (.json, .graphml, .gml), "
+        "relative to the scenario file"
+    )
+    (tmp_path / "net.json").write_text('{"nodes": [{"id": "s0", "kind": "switch", "tier": 1}], "edges": []}')
+    with pytest.raises(ScenarioError) as caught:
+        graph_of(path)
+    assert str(caught.value) == (
+        f"{path}:5: topology.path: net.json: topology: node 's0': "
+        "profile is missing, must be the name of a switch profile, such as 'plain'"
+    )
+
+
+def test_the_example_file_is_as_exported_and_can_be_used() -> None:
+    folder = ROOT / "scenarios"
+    text = (folder / "graphs" / "two-racks.json").read_text()
+    assert text == to_json(from_json(text))
+
+    sets = ["topology={kind: file, path: graphs/two-racks.json}"]
+    plan = resolve(load(folder / "01-quickstart.yaml", sets))
+    assert {len(variant.network.nodes) for variant in plan.variants} == {10}

@@ -34,22 +34,6 @@ def refused(folder: Path, *lines: str) -> str:
     return str(caught.value).replace(f"{folder}/scenario.yaml", "FILE")
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        ("switchml", ("roce-1024", "auto", 4)),
-        ("tree", ("roce-2048", "auto", 1)),
-        ("atp", ("atp", "auto", 1)),
-    ],
-)
-def test_defaults(tmp_path: Path, program: str, expected: tuple[str, int, int]) -> None:
-    found = collective(tmp_path, f"program: {program}")
-
-    assert (found.frame, found.slots, found.message_packets) == expected
-    assert (found.aggregators, found.overflow, found.switch, found.server) == ("auto", "auto", "auto", "auto")
-    assert (found.entries, found.ecn_threshold, found.adaptive) == (20_000, 80_000, True)
-
-
 def test_timed_slots_need_their_timer(tmp_path: Path) -> None:
     found = collective(tmp_path, "program: timed", "slot_timer: 1ms")
     assert (found.frame, found.slots, found.message_packets, found.slot_timer) == (
@@ -68,16 +52,9 @@ def test_timed_slots_need_their_timer(tmp_path: Path) -> None:
     ("program", "line", "owners"),
     [
         ("switchml", "slot_timer: 1ms", "program timed"),
-        ("switchml", "server: h3", "program atp"),
         ("tree", "entries: 10", "program atp"),
-        ("tree", "timeout: 1ms", "programs switchml, timed and atp"),
-        ("tree", "message_packets: 4", "program switchml"),
         ("atp", "timeout_max: 1s", "programs switchml and timed"),
-        ("atp", "aggregators: tree", "programs switchml and tree"),
         ("atp", "message_packets: 1", "program switchml"),
-        ("tree", "adaptive: false", "program atp"),
-        ("tree", "ecn_threshold: 1MB", "program atp"),
-        ("tree", "first_timeout: 1ms", "programs switchml, timed and atp"),
     ],
 )
 def test_options_of_other_programs_are_refused(tmp_path: Path, program: str, line: str, owners: str) -> None:
@@ -101,25 +78,12 @@ def test_values_that_a_program_cannot_have_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "frame", "hint"),
     [
-        ("switchml", "atp", "allowed: udp-256, udp-1024, roce-1024"),
         ("switchml", "roce-2048", "did you mean 'roce-1024'? allowed: udp-256, udp-1024, roce-1024"),
         ("tree", "udp-256", "allowed: roce-1024, roce-2048"),
-        ("timed", "roce-1024", "allowed: udp-256, udp-1024"),
         ("atp", "udp-256", "allowed: atp"),
     ],
 )
 def test_every_program_has_frames_of_its_own(tmp_path: Path, program: str, frame: str, hint: str) -> None:
     assert refused(tmp_path, f"program: {program}", f"frame: {frame}", "slot_timer: 1ms").startswith(
         f"FILE:9: collective.frame: cannot use '{frame}' with program {program}\n  {hint}"
-    )
-
-
-def test_a_misspelt_program(tmp_path: Path) -> None:
-    assert refused(tmp_path, "program: switchmi") == (
-        "FILE:8: collective.program: cannot use 'switchmi'\n"
-        "  did you mean 'switchml'? allowed: switchml, tree, timed, atp"
-    )
-    assert refused(tmp_path, "overflow: stick") == (
-        "FILE:8: collective.overflow: cannot use 'stick'\n"
-        "  did you mean 'sticky'? allowed: auto, wrap, saturate, sticky"
     )

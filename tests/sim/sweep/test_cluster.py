@@ -16,12 +16,17 @@ from netfold.sim.sweep.cluster import Cluster, cluster_of, connected
 from netfold.sim.sweep.dispatch import FailedError, Job, Limits, dispatch
 from netfold.sim.sweep.make import Settings, run_sweep
 from netfold.sim.sweep.task import own_versions
+from tests.examples import nightly
 from tests.sim.sweep.fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts
 from tests.sim.sweep.inline import Inline, use_inline
 from tests.sim.sweep.scene import scenario
 
 distributed = pytest.importorskip("distributed", reason="comes with the extra `dask`")
-pytestmark = pytest.mark.filterwarnings("default")  # those of Dask are not ours
+pytestmark = [
+    nightly,
+    pytest.mark.processes,
+    pytest.mark.filterwarnings("default"),  # those of Dask are not ours
+]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from netfold.sim.run.run import run_scenario
 from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.scenario.sweep import POINTS_MAX
-from netfold.sim.sweep.points import points_of, refuse_absolute, resolved_text, seeds_of
+from netfold.sim.sweep.points import points_of, resolved_text, seeds_of
 from netfold.sim.sweep.task import is_source
 from tests.sim.sweep.scene import BASE, GRID, VERSIONS, points, scenario, write
 
@@ -75,42 +74,18 @@ def test_the_command_line_adds_replaces_and_removes_keys() -> None:
     assert load(ScenarioText(BASE + GRID, "x"), ["sweep=null"]).sweep is None
 
 
-def test_a_key_may_be_missing_without_the_sweep() -> None:
-    found = points(base=BASE.replace("workers: 4\n", ""))
-
-    assert [one.values[0] for one in found[::2]] == [2, 2, 4, 4]
-
-
-def test_mappings_and_one_variant_can_be_swept() -> None:
-    found = points("sweep: {codec: [{kind: fixed_point}], variants.switch.collective.slots: [8, 16]}\n")
-
-    texts = [json.loads(one.task.text)["variants"] for one in found if one.task is not None]
-    assert [[one["codec"]["kind"] for one in text] for text in texts] == [["fixed_point"] * 2] * 2
-    assert [text[1]["collective"]["slots"] for text in texts] == [8, 16]
-    assert "slots" not in texts[0][0]["collective"]
-
-
 WRONG = {
     "sweep: [1]": ["small.yaml:11: sweep: must be a mapping, found a list"],
-    "sweep: {}": ["sweep: sweeps nothing"],
-    "sweep: {seeds: 1}": ["sweep: sweeps nothing"],
     "sweep: {workers: 4}": ["sweep.workers: must be a list of values, found 4", "workers: [1, 2]"],
-    "sweep: {workers: []}": ["sweep.workers: must be a list of values, found an empty list"],
     "sweep: {topology: {rate: [1Gbps]}}": ["must be a list of values, found a mapping", "topology.rate: ["],
-    "sweep: {name: [a, b]}": ["cannot sweep 'name'"],
-    "sweep: {topology..rate: [1Gbps]}": ["cannot sweep 'topology..rate'"],
     "sweep: {seed: 5}": ["sweep.seed: must be a list of seeds", "for 5 repeats, use `seeds`"],
     "sweep: {seed: [1], seeds: 2}": ["sweep.seed: is swept by `seeds` already"],
     "sweep: {seeds: many}": ["sweep.seeds: must be a number of repeats or a list of seeds, found 'many'"],
-    "sweep: {seeds: 0}": ["sweep.seeds: must be a number of repeats or a list of seeds, found 0"],
-    "sweep: {seeds: [1, -1]}": ["sweep.seeds: must be a number of repeats or a list of seeds, found -1"],
     "sweep: {workers: [2, 4], impossible: drop}": [
         "sweep.impossible: cannot use 'drop'",
         "allowed: refuse, skip",
     ],
     f"sweep: {{workers: [2, 4], seeds: {POINTS_MAX // 2 + 1}}}": ["spans 10,002 points, the most is 10,000"],
-    "sweep: {wokers: [2, 4]}": ["small.yaml:11: wokers: unknown key 'wokers'", "did you mean 'workers'?"],
-    "sweep: {variants.rink.codec.kind: [packed]}": ["there is no variant 'rink'"],
     "sweep: {workers: [4, 4]}": ["points 1 and 2 are the same scenario"],
     "sweep:\n  workers:\n  - 2\n  - two\n  - x\n  workload.density: [200%]\n  topology.rate: [1, 1Gbps]\n": [
         "small.yaml:14: workers: must be a whole number, found 'two'",
@@ -128,12 +103,6 @@ def test_mistakes_are_told_with_the_line_of_the_value(text: str) -> None:
 
     for words in WRONG[text]:
         assert words in str(error.value)
-
-
-def test_as_many_points_as_are_allowed() -> None:
-    swept = scenario(f"sweep: {{workers: [2, 4], seeds: {POINTS_MAX // 2}}}\n").sweep
-    assert swept is not None
-    assert swept.size == POINTS_MAX
 
 
 def test_impossible_points_are_refused_together_with_the_points_that_have_them() -> None:
@@ -155,11 +124,6 @@ def test_impossible_points_can_be_left_out() -> None:
     assert [one.task is None for one in found] == [False, True]
     assert "cannot place 9 workers on 8 hosts" in found[1].error
     assert found[1].names == ("ring", "switch")
-
-
-def test_mistakes_are_never_left_out() -> None:
-    with pytest.raises(ScenarioError, match="must be a whole number"):
-        points("sweep: {workers: [8, many], impossible: skip}\n")
 
 
 def test_a_value_of_the_command_line_wins_and_makes_points_the_same() -> None:
@@ -206,17 +170,6 @@ def test_files_are_sent_and_their_content_counts(tmp_path: Path) -> None:
         points_of(load(file), VERSIONS)
 
 
-def test_a_file_by_its_absolute_path_stays_on_this_machine(tmp_path: Path) -> None:
-    path = tmp_path / "gradients.npy"
-    np.save(path, np.ones((4, 100), np.float32))
-    base = BASE.replace(SYNTHETIC, f"kind: file, path: {path}")
-    found = points("sweep: {topology.rate: [10Gbps]}\n", base=base)
-
-    with pytest.raises(NetfoldError, match="workers on other machines do not have this file"):
-        refuse_absolute(found)
-    refuse_absolute(points())
-
-
 def test_the_text_of_a_point_can_hold_any_character() -> None:
     base = BASE.replace(
         "codec: {kind: none}",
@@ -234,11 +187,6 @@ def test_the_schema_knows_sweeps(text: str) -> None:
     Draft202012Validator(schema()).validate(YAML(typ="safe", pure=True).load(BASE + text))
 
 
-@pytest.mark.parametrize("text", ["sweep: {workers: 4}\n", "sweep: {seeds: 0}\n", "sweep: {impossible: x}\n"])
-def test_the_schema_refuses_what_is_no_sweep(text: str) -> None:
-    assert not Draft202012Validator(schema()).is_valid(YAML(typ="safe", pure=True).load(BASE + text))
-
-
 def test_run_and_sweep_name_each_other(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"a sweep of 8 points\n.*netfold sweep"):
         run_scenario(ScenarioText(BASE + GRID, "x"), (), None, tmp_path, lambda *_: None)
@@ -250,11 +198,6 @@ def test_validate_checks_every_point() -> None:
     assert set(netfold.validate(BASE + GRID)) == {"ring", "switch"}
     with pytest.raises(ScenarioError, match="cannot place 9 workers"):
         netfold.validate(BASE + "sweep: {workers: [4, 9]}\n")
-
-
-def test_seeds_that_are_listed_are_not_replaced() -> None:
-    with pytest.raises(ScenarioError, match="--seed changes nothing"):
-        netfold.sweep(BASE + "sweep: {seeds: [1, 2]}\n", seed=3)
 
 
 def test_files_that_python_writes_are_no_sources() -> None:

@@ -8,17 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.sweep.dispatch import FailedError, Job, Limits, dispatch
 from netfold.sim.sweep.pool import WorkerDiedError, WorkerPool
 from tests import ROOT
+from tests.examples import examples, nightly
 from tests.sim.sweep import fakes
 from tests.sim.sweep.fakes import EXITS, KILLED, OK, RAISES, attempt, attempts, expected
 from tests.sim.sweep.inline import Inline, wait_inline
@@ -52,8 +52,10 @@ def check(found: dict[int, Any], folder: Path, plans: list[fakes.Plan]) -> None:
         assert attempts(folder, number) == count
 
 
-@settings(max_examples=25, deadline=None)
-@given(plans=st.lists(PLANS, max_size=7), size=st.integers(1, 3))
+@pytest.mark.slow
+@pytest.mark.processes
+@examples(4)
+@given(plans=st.lists(PLANS, min_size=3, max_size=7), size=st.integers(1, 3))
 def test_no_task_is_lost_or_doubled_whoever_dies(plans: list[fakes.Plan], size: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         with WorkerPool(size) as pool:
@@ -105,35 +107,44 @@ def test_the_heaviest_begin_first() -> None:
     assert order == [1, 2, 0]
 
 
-def test_executors_say_in_their_own_way_that_a_process_died() -> None:
-    left = [1, 2, 0]
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_process_serves_many_tasks_until_it_or_the_pool_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one thread each, after an error that cannot be sent, and in another one once it was killed."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    (tmp_path / "other").mkdir()
+    pool = WorkerPool(1)
+    found = [pool.submit(fakes.threads, None) for _ in range(3)]
+    with pytest.raises(RuntimeError, match="UnpicklableError: too odd"):
+        pool.submit(fakes.raise_unpicklable, None).result(timeout=20)
+    first = pool.submit(os.getpid).result()
+    future = pool.submit(fakes.pid_and_sleep, str(tmp_path))
+    pid = wait_for_pid(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError, match=r"SIGKILL.*memory"):
+        future.result(timeout=20)
+    assert pool.submit(fakes.pid_and_sleep, str(tmp_path)).result(timeout=20) == "done"
 
-    def lose(number: int) -> int:
-        left[number] -= 1
-        if left[number] >= 0:
-            raise ConnectionError("the worker is lost")
-        return number
-
-    executor, found = Inline(), dict[int, Any]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.sweep.dispatch.wait", wait_inline(executor))
-        limits = Limits(3, float("inf"), (ConnectionError,))
-        dispatch(executor, lose, [Job(number) for number in range(3)], limits, found.setdefault)
-
-    assert str(found.pop(1)) == "the worker is lost, 2 times"
-    assert found == {0: 0, 2: 2}
-
-
-def test_a_task_killed_from_outside_is_sent_again(tmp_path: Path) -> None:
-    with WorkerPool(1) as pool:
-        future = pool.submit(fakes.pid_and_sleep, str(tmp_path))
-        pid = wait_for_pid(tmp_path)
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(WorkerDiedError, match=r"SIGKILL.*memory"):
-            future.result(timeout=20)
-        assert pool.submit(fakes.pid_and_sleep, str(tmp_path)).result(timeout=20) == "done"
-
+    assert all(set(one.result().values()) == {"1"} for one in found)
+    assert first == pid
     assert not is_alive(pid)
+    assert os.environ["OMP_NUM_THREADS"] == "8"
+    assert "NUMBA_NUM_THREADS" not in os.environ
+
+    running, waiting = (
+        pool.submit(fakes.pid_and_sleep, str(tmp_path / "other")),
+        pool.submit(fakes.threads, None),
+    )
+    pid = wait_for_pid(tmp_path / "other")
+    pool.kill()
+    assert waiting.cancelled()
+    assert isinstance(running.exception(timeout=20), WorkerDiedError)
+    assert not is_alive(pid)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(fakes.threads, None)
 
 
 def wait_for_pid(folder: Path) -> int:
@@ -153,20 +164,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_kill_ends_running_tasks_and_cancels_the_others(tmp_path: Path) -> None:
-    pool = WorkerPool(1)
-    running = pool.submit(fakes.pid_and_sleep, str(tmp_path))
-    other = pool.submit(fakes.threads, None)
-    pid = wait_for_pid(tmp_path)
-    pool.kill()
-
-    assert other.cancelled()
-    assert isinstance(running.exception(timeout=20), WorkerDiedError)
-    assert not is_alive(pid)
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(fakes.threads, None)
-
-
+@pytest.mark.slow
+@pytest.mark.processes
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     """In the middle of a task, when that one is killed and can tell them nothing."""
     code = (
@@ -184,27 +183,6 @@ def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-def test_a_process_serves_many_tasks_with_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
-    with WorkerPool(1) as pool:
-        found = [pool.submit(fakes.threads, None) for _ in range(3)]
-        pids = {pool.submit(os.getpid).result() for _ in range(3)}
-        wait(found)
-
-    assert all(set(future.result().values()) == {"1"} for future in found)
-    assert len(pids) == 1
-    assert os.environ["OMP_NUM_THREADS"] == "8"
-    assert "NUMBA_NUM_THREADS" not in os.environ
-
-
-def test_errors_that_cannot_be_sent_are_told_in_words() -> None:
-    with WorkerPool(1) as pool:
-        with pytest.raises(RuntimeError, match="UnpicklableError: too odd"):
-            pool.submit(fakes.raise_unpicklable, None).result(timeout=20)
-        assert pool.submit(os.getpid).result(timeout=20) != os.getpid()
-
-
 @pytest.mark.parametrize(
     ("exit_code", "words"),
     [
@@ -218,6 +196,8 @@ def test_how_a_process_died(exit_code: int, words: str) -> None:
     assert str(WorkerDiedError(exit_code)) == f"its process {'was ' if exit_code < 0 else ''}{words}"
 
 
+@nightly
+@pytest.mark.processes
 def test_a_script_without_a_guard_is_told_what_to_do(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

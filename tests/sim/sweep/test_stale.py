@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,9 +13,9 @@ import pytest
 from netfold.sim.sweep import make, page, task
 from netfold.sim.sweep.make import Settings, run_sweep
 from netfold.sim.sweep.task import Outcome
-from tests import ROOT
 from tests.sim.sweep.inline import Inline, use_inline
-from tests.sim.sweep.scene import points, scenario
+from tests.sim.sweep.scene import BASE, points, scenario
+from tests.sim.toys import registered
 
 ELEMENTS = 4000
 CODEC = """
@@ -57,55 +56,24 @@ class Mine(Codec):
     def error_bound(self, contributions):
         return Wide()
 """
-SCRIPT = """
-import sys
-
-import netfold
-import mine
-
-if __name__ == "__main__":
-    swept = netfold.sweep(
-        {
-            "name": "stale", "workers": 2, "topology": {"kind": "star", "hosts": 4},
-            "workload": {"kind": "synthetic", "elements": 4000},
-            "codec": {"kind": "mine"}, "collective": {"kind": "parameter_server"},
-        },
-        over={"workers": [2, 3]}, out=sys.argv[1], jobs=1,
-    )
-    print("payload", swept.points["payload_bytes_up"].to_list())
-"""
 
 
-def payload(folder: Path) -> tuple[list[float], str]:
-    """What every worker sends up, by the script; and what it says on stderr."""
-    done = subprocess.run(
-        [sys.executable, str(folder / "script.py"), str(folder / "out")],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (found,) = re.findall(r"^payload \[(.*)\]$", done.stdout, re.MULTILINE)
-    return [float(one) for one in found.split(",")], done.stderr
-
-
-def test_an_edited_codec_runs_again(tmp_path: Path) -> None:
-    """Also where a module that it imports was edited: it sends TIMES gradients of 4 bytes an element."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "mine.py").write_text(CODEC)
+def test_sources_beside_a_codec_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "helper.py").write_text("TIMES = 1\n")
-    once = [4.0 * ELEMENTS] * 2
+    (tmp_path / "mine.py").write_text(CODEC.replace("@netfold.register\n", ""))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    base = BASE.partition("variants:")[0] + "codec: {kind: mine}\ncollective: {kind: parameter_server}\n"
 
-    assert payload(tmp_path)[0] == once
-    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
-    again, said = payload(tmp_path)
-    assert again == once
-    assert len(list((tmp_path / "out" / "stale" / "points").glob("*.json"))) == 2
-    assert "run again" not in said
-    (tmp_path / "helper.py").write_text("TIMES = 4\n")
-    assert payload(tmp_path)[0] == [4 * one for one in once]
-    (tmp_path / "mine.py").write_text(CODEC.replace("np.tile(gradient, TIMES)", "np.tile(gradient, 2)"))
-    assert payload(tmp_path)[0] == [2 * one for one in once]
+    def digests() -> set[str]:
+        return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=base)}
+
+    with registered(importlib.import_module("mine").Mine):
+        first = digests()
+        assert digests() == first
+        (tmp_path / "helper.py").write_text("TIMES = 4\n")
+        assert not digests() & first
+    for name in ("mine", "helper"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 MODEL = """
@@ -180,16 +148,6 @@ def test_a_sweep_that_stops_says_how_to_go_on(
     assert "the same command with --trust-kept (from Python: trust_kept=True) goes on" in note
 
 
-def test_kept_points_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    use_inline(monkeypatch, Inline())
-    caplog.set_level(logging.INFO, "netfold")
-    for _ in range(2):
-        run_sweep(scenario(), Settings(1), tmp_path, lambda ended: None)
-    assert len(re.findall(r"8 points kept from \d{4}", caplog.text)) == 1
-
-
 def test_a_measured_device_is_that_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", "")
 
@@ -201,7 +159,3 @@ def test_a_measured_device_is_that_of_a_machine(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
     assert not here & digests(measured)
     assert given == digests(plain)
-
-
-def test_the_version_of_topohub_counts() -> None:
-    assert "topohub" in task.own_versions().packages

@@ -12,7 +12,6 @@ import pytest
 
 from netfold.sim.errors import DataError
 from netfold.sim.report import style
-from netfold.sim.report.html import write_report
 from netfold.sim.report.networks import Look, draw_svg
 from netfold.sim.report.networks.busy import busy_links, graphs
 from netfold.sim.results import load, write_run
@@ -85,20 +84,6 @@ def test_a_link_has_the_colour_of_its_busier_direction(tmp_path: Path) -> None:
     assert style.busy_colour((total_us // 2) / total_us) in found
     assert style.busy_colour((total_us // 8) / total_us) in found
     assert style.busy_colour((total_us // 4) / total_us) not in found
-
-
-def test_the_report_has_the_figure_with_its_caption(tmp_path: Path) -> None:
-    folder = made(tmp_path, leaf_spine(2, 1, 2, LINK, UPLINK), {"h0->leaf0": 5})
-
-    assert "The topology of each variant. Colour: the share" in (folder / "report.html").read_text("utf-8")
-
-
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    folder = made(tmp_path, torus((3, 3)), {"s0->s1": 7})
-    before = (folder / "figures" / "utilisation.svg").read_bytes()
-    write_report(load(folder))
-
-    assert (folder / "figures" / "utilisation.svg").read_bytes() == before
 
 
 def test_a_large_topology_has_counts_and_the_spread_of_each_bundle(tmp_path: Path) -> None:
@@ -198,11 +183,3 @@ def test_switches_that_can_aggregate_are_filled() -> None:
     assert style.BLUE.lower() not in plain.decode().lower()
     assert "switch that can aggregate" in texts(able)
     assert {"100Gbps", "400Gbps", "host"} <= set(texts(able))
-
-
-def test_names_are_left_out_where_they_do_not_fit() -> None:
-    graph = leaf_spine(12, 2, 14, LINK, UPLINK)
-    found = texts(draw_svg(graph, Look("a")))
-
-    assert "leaf11" in found
-    assert "h1" not in found
