@@ -185,19 +185,6 @@ def test_numbers_of_merges_in_lanes() -> None:
         assert bits < 32 or number == merge.number
 
 
-def test_one_more_than_the_largest_then_less() -> None:
-    """INT32_MAX + 1 − 5, word by word."""
-    after = {WRAP: (INT32_MIN, INT32_MAX - 4), SATURATE: (INT32_MAX, INT32_MAX - 5), STICKY: (INT32_MAX,) * 2}
-    overflowed = {WRAP: 2, SATURATE: 1, STICKY: 2}
-    for overflow in Overflow:
-        values = int32([INT32_MAX])
-        counts = [arithmetic.add(values, int32([1]), int(overflow))]
-        assert after[overflow][0] == values[0]
-        counts.append(arithmetic.add(values, int32([-5]), int(overflow)))
-        assert after[overflow][1] == values[0]
-        assert overflowed[overflow] == sum(counts)
-
-
 @given(PAIRS, st.sampled_from(Overflow))
 def test_sums_are_the_reference_s(pairs: list[tuple[int, int]], overflow: Overflow) -> None:
     expected = [added(old, new, overflow) for old, new in pairs]
@@ -235,10 +222,6 @@ def test_signs_are_the_reference_s(pairs: list[tuple[int, int]], held: int, arri
     threshold = keep_threshold(held, arriving)
 
     assert merged_signs(old, new, threshold, key) == merged(Merge.SIGN, old, new, threshold, key)
-
-
-def test_signs_of_a_register_that_holds_no_worker_are_the_packet_s() -> None:
-    assert merged(Merge.SIGN, [0, -1, 12], [-1, 0, 7], keep_threshold(0, 1), 5) == [-1, 0, 7]
 
 
 def test_signs_survive_as_often_as_they_are_many() -> None:

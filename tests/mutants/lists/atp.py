@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LAW = ["tests/sim/engine/test_equivalence.py::test_atp"]
+LAW = ["tests/sim/engine/test_equivalence.py::test_plans[atp]"]
 KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [

@@ -429,7 +429,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/switches/aggregate.py",
-        ["tests/sim/engine/test_absence.py"],
+        ["tests/sim/engine/test_lanes.py"],
         [
             (
                 "a slot keeps its workers when it starts anew",
@@ -451,7 +451,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/switches/egress.py",
-        ["tests/sim/engine/test_absence.py"],
+        ["tests/sim/engine/test_lanes.py"],
         [
             (
                 "the result of nobody weighs as one with words",
@@ -483,7 +483,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/transports/payload.py",
-        ["tests/sim/engine/test_absence.py"],
+        ["tests/sim/engine/test_lanes.py"],
         [
             (
                 "an absent worker's packets weigh as others",

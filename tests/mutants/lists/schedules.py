@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-LAW = ["tests/sim/engine/test_equivalence.py::test_schedules"]
+LAW = ["tests/sim/engine/test_equivalence.py::test_plans[schedules]"]
 RING = ["tests/sim/collectives/test_between_hosts.py"]
 ABSENCE = ["tests/sim/collectives/test_absence.py"]
 

@@ -30,7 +30,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "sim/engine/switches/egress.py",
-        ["tests/sim/engine/test_equivalence.py::test_plans_of_any_kind"],
+        ["tests/sim/engine/test_equivalence.py::test_plans[any]"],
         [
             (
                 "copies to all splits have one key",

@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +21,16 @@ from netfold.sim.commands.main import app
 from netfold.sim.diagnosis.report import StuckError
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
+from netfold.sim.engine.observe.inspect import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results import load
 from netfold.sim.run.job import TrainingJob
-from tests.sim.exchanges import FRAME, messages_of, ring, switch
+from netfold.switch.program import ProgramSpec
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.tree import TREE
+from tests.sim.exchanges import FRAME, messages_of, switch
 from tests.sim.scenes import RING, TINY, Started, run, small_star, write
 
 DEAD = "{kind: loss, rate: 100%, links: ['h1->s0']}"
@@ -138,15 +143,6 @@ def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     assert comparison.notes == (
         f"{name}: 'dead', 'deaf', 'ring' got stuck, the numbers are those of the finished steps",
     )
-
-
-def test_all_variants_stuck(tmp_path: Path) -> None:
-    outcome = run(tmp_path, "faults=[{kind: loss, rate: 100%}]")
-
-    assert outcome.summary["verdict"] == "stuck"
-    figures = sorted(path.name for path in build_report(outcome.run_dir).with_name("figures").iterdir())
-    assert figures == ["throughput.svg", "utilisation.svg"]
-    assert load(outcome.run_dir).rounds.is_empty()
 
 
 def test_wrong_results_outrank_a_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,16 +298,6 @@ def test_a_worker_without_a_known_end_may_not() -> None:
     }
 
 
-def test_drain_leaves_nothing_in_flight() -> None:
-    bench = Bench(ring(2, FRAME), loss=0.2)
-    assert bench.exchange() is None
-
-    bench.fabric.drain()
-
-    assert bench.engine.next_event_ps() is None
-    assert sum(link["in_flight_packets"] for link in bench.engine.link_counters()) == 0
-
-
 def test_a_leak_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leaks = [f"slot {slot}, version 0: worker 1 of 3" for slot in range(5)]
     monkeypatch.setattr(Engine, "leaks", lambda self, job: leaks)
@@ -378,3 +364,61 @@ def test_timed_slots_do_not_wait_for_a_crashed_worker_but_a_step_does(tmp_path: 
     assert detail.startswith(
         "likely cause: worker 2 has crashed, and a step ends when all workers have finished it\n  try: "
     )
+
+
+MESSAGES = "collective={kind: in_network, frame: roce-1024, slots: 16, timeout_max: 10ms}"
+
+
+@pytest.mark.parametrize("link", ["h0->s0", "s0->h1"])
+def test_copies_that_break_messages_are_named(tmp_path: Path, link: str) -> None:
+    """A copy right behind its packet is a gap in a RoCE message's numbers, upwards and downwards."""
+    faults = f"faults=[{{kind: duplicate, rate: 100%, links: ['{link}']}}]"
+    summary = run(tmp_path, faults, MESSAGES, "workload.elements=20000").summary
+
+    verdict, detail = finishes(summary["variants"][0])
+    (injected,) = summary["injected"]
+    assert verdict == "stuck"
+    assert detail.startswith(
+        f"likely cause: `duplicate` copied {injected['count']} packets on {link}, "
+        "and a message counts only if its packets arrive in order and without a gap\n"
+        "  try: no duplicate in `faults`, or message_packets: 1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "bitmap", "counter", "text"),
+    [
+        (SWITCHML, 0b001, 2, "waits for 2 more"),
+        (SWITCHML, 0b111, 2, "waits for 2 more, though its bitmap has 3 of 3"),
+        (SWITCHML, 0b011, 3, "waits for 3 more, though its bitmap has 2 of 3"),
+        (TREE, 0b011, 0, "waits for 1 more"),  # it has no counter
+    ],
+)
+def test_a_leaked_slot_waits_for_packets(program: ProgramSpec, bitmap: int, counter: int, text: str) -> None:
+    state: Any = SimpleNamespace(bitmap=bitmap, counter=counter)
+
+    assert _waiting_for(program, 3, state) == text
+
+
+ONCE = (
+    "topology={kind: star, hosts: 3, rate: 100Gbps, delay: 1us, switch: sharp}",
+    "collective={kind: in_network, program: tree, frame: roce-1024}",
+)
+
+
+@pytest.mark.parametrize(
+    ("deaf", "sets", "event"),
+    [
+        (["h0->s0", "h2->s0"], (), "a packet of worker 1, dropped"),  # its bit is set when it sends again
+        (["h1->s0", "h2->s0"], ONCE, "a packet of worker 0, consumed"),  # a tree sends once
+        (["s0->h1"], ("workload.elements=64",), "a packet of worker 1, answer"),  # the slot is complete
+    ],
+)
+def test_the_last_event_of_a_slot(tmp_path: Path, deaf: list[str], sets: tuple[str, ...], event: str) -> None:
+    (variant,) = run(tmp_path, f"faults=[{{kind: loss, rate: 100%, links: {deaf}}}]", *sets).summary[
+        "variants"
+    ]
+    told: str = variant["diagnosis"]["slots"][0]["last_event"]
+
+    assert told.partition(" ago: ")[2] == event
+    assert variant["checks"][0]["detail"].count(told) == 1

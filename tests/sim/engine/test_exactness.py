@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Frame, Scaled, Segment
+from netfold.sim.engine.interface import Frame, Job, Scaled
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.plan.frames import frame_of
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.examples import examples
 from tests.reference.codecs.quantise import scale_of
 from tests.reference.engine.fabric import STREAM_TIMER
 from tests.sim.engine.small import (
@@ -40,7 +36,7 @@ from tests.sim.engine.small import (
     segment,
     star_of,
     start,
-    with_loopback,
+    wrapping_sum,
 )
 
 SHORT_PS = 50_000_000
@@ -51,40 +47,17 @@ ROCE = replace(
 )
 
 
-@given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 3), st.floats(0, 0.4), st.integers(0, 2**32))
-@examples(20)
-def test_results_do_not_depend_on_loss_or_window(
-    engine: Make, workers: int, window: int, unit_packets: int, loss: float, seed: int
-) -> None:
-    """Two streams in a row, three merges side by side, lengths that fill neither packets nor units."""
-    network = star_of(workers, FAST)
-    sim = engine(network, loss, seed)
-    number = sim.add_job(job(network, window * unit_packets, UDP, unit_packets, **TIMEOUTS))
-    for turn in range(2):
-        words = gradients(workers, 201, seed + turn)
-        own = [[segment(w[:100]), segment(w[100:103], Merge.OR), segment(w[103:], Merge.MAX)] for w in words]
-        start(sim, number, own)
-        run(sim, workers)
-        check_sums([each[0].result for each in own], [each[:100] for each in words])
-        for each in own:
-            assert np.array_equal(each[1].result, np.bitwise_or.reduce([w[100:103] for w in words]))
-            assert np.array_equal(each[2].result, np.maximum.reduce([w[103:] for w in words]))
-    run_dry(sim)
-    assert (links_total(sim, "lost_packets") > 0) == (retransmitted(sim, number, workers) > 0)
-
-
 @pytest.mark.parametrize("loss", [0.0, 0.1])
-@pytest.mark.parametrize("unit_packets", [1, 2])
-@pytest.mark.parametrize("blocks", [1, 3, 4, 6, 8, 9, 11, 30])
+@pytest.mark.parametrize(("blocks", "unit_packets"), [(1, 1), (3, 2), (6, 1), (8, 2), (11, 1)])
 def test_scaled_sums_are_exact_under_loss(engine: Make, blocks: int, unit_packets: int, loss: float) -> None:
-    """Windows of 8 units; blocks + min(W, blocks) units are sent, two exchanges in a row, ten fates.
+    """Windows of 8 units; blocks + min(W, blocks) units are sent, two exchanges in a row, five fates.
 
     With fewer blocks than window slots, words wait for their exponent; with five to seven, a unit can have
     its exponent before its window slot is free.
     """
     network = star_of(3, FAST)
     unit_words = 8 * unit_packets
-    for seed in seeds(engine, 10):
+    for seed in seeds(engine, 5):
         sim = engine(network, loss, seed)
         number = sim.add_job(job(network, 8 * unit_packets, UDP, unit_packets, **TIMEOUTS))
         random = np.random.default_rng(seed)
@@ -116,7 +89,7 @@ def quantised(words: NDArray[np.float32], exponents: NDArray[np.int8], unit_word
 
 @pytest.mark.parametrize(
     ("frame", "unit_packets", "buffer_packets"),
-    [(UDP, 1, 1), (UDP, 1, 4), (UDP, 1, 10), (ROCE, 4, 10), (ROCE, 4, 16), (ROCE, 4, 40)],
+    [(UDP, 1, 1), (UDP, 1, 10), (ROCE, 4, 10), (ROCE, 4, 40)],
 )
 def test_sums_are_exact_when_buffers_overflow(
     engine: Make, frame: Frame, unit_packets: int, buffer_packets: int
@@ -140,40 +113,6 @@ def test_sums_are_exact_when_buffers_overflow(
     run_dry(sim)
     up = sim.link_counters()[network.link_names.index("leaf0->spine0")]
     assert buffer_packets * wire_bytes >= up["backlog_bytes_max"] > 0
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.02])
-def test_jobs_that_share_hosts_and_a_switch_keep_apart(engine: Make, loss: float) -> None:
-    """Two jobs with adjacent slots, one over a loopback link; each starts its next round when one is done."""
-    plain = star_of(4, FAST)
-    sim = engine(with_loopback(plain, 4, replace(FAST, delay_ps=600_000)), loss, seed=3)
-    first = job(plain, 16, UDP, **TIMEOUTS)
-    second = job(
-        plain, 12, ROCE, 4, slot_base=16, hosts=(3, 1, 0), routes=(0,) * 3, loopback_link=8, **TIMEOUTS
-    )
-    workers = {sim.add_job(each): len(each.hosts) for each in (first, second)}
-    exchanges: dict[int, list[Segment]] = {}
-
-    def begin(number: int, round_: int) -> None:
-        words = gradients(workers[number], 8 * 70 + round_, seed=round_)
-        exchanges[number] = [segment(own) for own in words]
-        start(sim, number, [[each] for each in exchanges[number]])
-
-    done = dict.fromkeys(workers, 0)
-    for number in workers:
-        begin(number, 0)
-    while any(done[number] < 4 * workers[number] for number in workers):
-        (completion,) = run(sim, 1)
-        number = completion.job
-        done[number] += 1
-        round_, rest = divmod(done[number], workers[number])
-        if rest == 0:
-            own = exchanges[number]
-            check_sums([each.result for each in own], [each.words for each in own])
-            if round_ < 4:
-                begin(number, round_)
-    run_dry(sim)
-    assert (links_total(sim, "lost_packets") > 0) == (loss > 0)
 
 
 def busy_run(sim: Engine, *, is_ample: bool) -> tuple[list[int], list[int]]:
@@ -261,3 +200,68 @@ def test_streams_that_would_never_end_are_refused(engine: Make, is_atp: bool) ->
     refusal = r"^worker 0 of job 0 (already has an open stream|has stream 0 open)"
     with pytest.raises((ValueError, RuntimeError), match=refusal):
         sim.open_stream(number, 0, [segment(np.ones(1, np.int32))])
+
+
+HOSTS = 4
+SLOTS = 8
+SOON_PS = 3_000_000  # packets are on their way, none is back
+NETWORK = star_of(HOSTS)
+
+
+def pair(first_host: int, slot_base: int = 0) -> Job:
+    return job(NETWORK, SLOTS, hosts=(first_host, first_host + 1), routes=(0, 0), slot_base=slot_base)
+
+
+def opened(engine: Engine, number: int, words: list[Words]) -> list[Words]:
+    """Start the streams of a job; returns what its workers will receive."""
+    segments = [segment(own) for own in words]
+    for worker, own in enumerate(segments):
+        engine.open_stream(number, worker, [own])
+    return [own.result for own in segments]
+
+
+def finish(engine: Engine) -> None:
+    """Run until streams are complete: timers never fire."""
+    while engine.world.streams["is_open"].any():
+        engine.run(10**12)
+
+
+def test_a_job_cannot_come_later_without_room() -> None:
+    engine = Engine(NETWORK, 1)
+    opened(engine, engine.add_job(pair(0)), gradients(2, 1000))
+    engine.run(SOON_PS)
+
+    with pytest.raises(RuntimeError, match="once packets have been sent"):
+        engine.add_job(pair(2, SLOTS))
+    with pytest.raises(RuntimeError, match="slots cannot be reserved"):
+        engine.reserve_slots({HOSTS: 2 * SLOTS})
+
+
+def test_a_job_that_comes_while_another_sends_changes_nothing_of_it() -> None:
+    engine = Engine(NETWORK, 1)
+    engine.reserve_slots({HOSTS: 2 * SLOTS})
+    words, others = gradients(2, 1000, 1), gradients(2, 1500, 2)
+    received = opened(engine, engine.add_job(pair(0)), words)
+    engine.run(SOON_PS)
+    assert engine.next_event_ps() is not None  # it is not done
+    later = opened(engine, engine.add_job(pair(2, SLOTS)), others)
+    finish(engine)
+
+    for found in received:
+        np.testing.assert_array_equal(found, wrapping_sum(words))
+    for found in later:
+        np.testing.assert_array_equal(found, wrapping_sum(others))
+
+
+def test_released_slots_are_as_new() -> None:
+    """Each job's first packets are version 0 of its slots, whatever the last job left there."""
+    engine = Engine(NETWORK, 1)
+    engine.reserve_slots({HOSTS: SLOTS})
+    for number, hosts in enumerate((0, 2, 1)):
+        words = gradients(2, 1000 + 64 * number, number)
+        received = opened(engine, engine.add_job(pair(hosts)), words)
+        finish(engine)
+        engine.release_job(number)
+        for found in received:
+            np.testing.assert_array_equal(found, wrapping_sum(words))
+        assert not engine.world.registers.slots["bitmap"].any()

@@ -25,7 +25,6 @@ from tests.sim.engine.small import (
     link_between,
     message,
     run,
-    run_dry,
     segment,
     star_of,
 )
@@ -118,39 +117,6 @@ def test_flip_inverts_one_bit_of_one_copy(engine: Make) -> None:
     assert np.array_equal(results[0], total)
     assert np.array_equal(results[1], expected)
     assert not np.array_equal(total, expected)
-
-
-def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait(engine: Make) -> None:
-    """At X the first packet is on its way and the second has begun; the third waits, and so do all copies."""
-    sim = engine(LINE)
-    sim.open_flow(message(4 * 3, timeout_ps=10 * X + 2 * D))
-    sim.run(X)
-    sim.cut(UP)
-    counters = sim.link_counters()[UP]
-    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 1, 0)
-
-    sim.run(10 * X + 2 * D)  # the timer sends all three again
-    counters = sim.link_counters()[UP]
-    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 4, 0)
-    sim.restore(UP)
-    (done,) = sim.run(FOREVER_PS)
-
-    assert arrivals(sim, UP) == [(10 * X + 2 * D + n * X + D, q) for n, q in ((1, 2), (2, 0), (3, 1), (4, 2))]
-    assert done.time_ps == 10 * X + 2 * D + 4 * X + 2 * D
-    run_dry(sim)
-    check_conservation(sim)
-
-
-def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_it(engine: Make) -> None:
-    """A quarter of the first packet is sent; the rest of it, and the second one, take four times as long."""
-    sim = engine(LINE)
-    sim.open_flow(message(8))
-    sim.run(X // 4)
-    sim.set_rate(UP, LINK.rate_bps // 4)
-    sim.run(8 * X + D)
-
-    first = X // 4 + 4 * (X - X // 4)
-    assert [time_ps for time_ps, _ in arrivals(sim, UP)] == [first + D, first + 4 * X + D]
 
 
 def test_paused_host_holds_packets_and_timers(engine: Make) -> None:

@@ -97,20 +97,6 @@ def test_a_flow_passes_two_hosts_and_two_wires(engine: Make, name: str, packets:
     run_dry(sim)
 
 
-@pytest.mark.parametrize("name", list(CASES)[:3])
-def test_the_throughput_of_a_flow_is_that_of_the_slowest_of_host_and_wire(engine: Make, name: str) -> None:
-    """One more packet takes max(wire, per_packet + bytes · per_byte) more."""
-    sending, receiving = CASES[name]
-    ends = []
-    for packets in (50, 60):
-        sim = engine(hosts(star_of(2), sending, receiving))
-        sim.open_flow(message(packets * FRAME.elements))
-        ends.append(run(sim, 1)[0].time_ps)
-    own_ps = [bytes_ps(one.rate_bps) + one.packet_ps for one in (sending, receiving)]
-
-    assert ends[1] - ends[0] == 10 * max(X, *own_ps)
-
-
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("units", "unit_packets", "workers"), [(1, 1, 2), (30, 1, 3), (6, 4, 2)])
 def test_an_exchange_over_a_switch(

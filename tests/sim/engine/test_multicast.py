@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
+from netfold.sim.engine.interface import Branch, Job, Split
 from netfold.sim.plan.idle_network import job_traffic
 from netfold.sim.plan.multicast import down_paths, receivers_of, with_splits
 from netfold.switch.program import ProgramSpec
@@ -135,23 +135,6 @@ def test_a_copy_lost_before_the_split_is_lost_for_all_behind_it(engine: Make, un
     assert found["spine0->leaf0"] == 1 * unit_packets + 3 * unit_packets  # what the cut held up counts too
     assert found["leaf1->h3"] == unit_packets
     run_dry(sim)
-
-
-@pytest.mark.parametrize("fate", [Fate.LOSS, Fate.DUPLICATE, Fate.CORRUPTION])
-@pytest.mark.parametrize("unit_packets", [1, 3])
-def test_sums_stay_right_whatever_strikes_shared_copies(engine: Make, fate: Fate, unit_packets: int) -> None:
-    struck = Rule(fate, 0.3, tuple(range(len(FABRIC.link_names))))
-    sim = engine(FABRIC, rules=[struck])
-    number = sim.add_job(
-        with_splits(
-            FABRIC,
-            job(FABRIC, 2 * unit_packets, unit_packets=unit_packets, switch=SPINE, **TIMEOUTS),
-            everywhere,
-        )
-    )
-    words = gradients(6, 4 * 6 * unit_packets)
-
-    check_sums(aggregate(sim, number, words).results, words)
 
 
 def test_a_slots_timer_multicasts_too(engine: Make) -> None:

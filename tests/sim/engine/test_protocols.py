@@ -1,6 +1,6 @@
 """What protocols promise on FIFO networks that lose packets, and what a lost register does to them.
 
-4 workers, window 16, 400 packets; 30 seeds a case with the compiled engine, a few with the reference.
+4 workers, window 16, 400 packets; 8 seeds a case with the compiled engine, a few with the reference.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ PROTOCOLS = {"SwitchML": switchml, "SwitchML's messages": messages, "two racks":
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.001, 0.01, 0.05])
+@pytest.mark.parametrize("loss", [0.0, 0.01, 0.05])
 @EVERY_PROTOCOL
 def test_sums_are_exact_whatever_is_lost(engine: Make, protocol: str, loss: float) -> None:
     """Two exchanges in a row; all that is lost is sent again, and nothing else."""
@@ -101,7 +101,7 @@ def test_sums_are_exact_whatever_is_lost(engine: Make, protocol: str, loss: floa
     margin = MARGIN if case.job.program is ATP else 2**31
     elements = case.job.frame.elements
     evictions = 0
-    for seed in seeds(engine, 30):
+    for seed in seeds(engine, 8):
         sim = engine(case.network, loss, seed)
         number = sim.add_job(case.job)
         for size in (PACKETS * elements, 37 * elements + 1):
@@ -119,27 +119,13 @@ def test_sums_are_exact_whatever_is_lost(engine: Make, protocol: str, loss: floa
     assert (evictions > 0) == (case.job.program is ATP and loss > 0)
 
 
-@EVERY_PROTOCOL
-def test_the_seed_decides_what_is_lost_and_nothing_else_does(engine: Make, protocol: str) -> None:
-    case = PROTOCOLS[protocol]()
-
-    def log(seed: int) -> list[tuple[int, ...]]:
-        sim = engine(case.network, 0.1, seed)
-        aggregate(sim, sim.add_job(case.job), gradients(WORKERS, 80, margin=MARGIN))
-        run_dry(sim)
-        return list(sim.log)
-
-    assert log(5) == log(5)
-    assert log(5) != log(6)
-
-
 @pytest.mark.parametrize("protocol", ["SwitchML", "ATP"])
 @pytest.mark.parametrize("loss", [0.0, 0.01])
 def test_lost_registers(engine: Make, protocol: str, loss: float) -> None:
     """SwitchML finishes where no result is lost, else some never do; ATP finishes; nothing is ever wrong."""
     case = PROTOCOLS[protocol]()
     finished = struck = 0
-    for seed in seeds(engine, 30, 6):
+    for seed in seeds(engine, 12, 6):
         sim = engine(case.network, loss, seed)
         number = sim.add_job(case.job)
         words = gradients(WORKERS, PACKETS * FRAME.elements, seed, MARGIN)
@@ -153,9 +139,9 @@ def test_lost_registers(engine: Make, protocol: str, loss: float) -> None:
         check_what_is_there(own)
     assert struck > 0 or protocol == "SwitchML"  # whose workers are in step
     if protocol == "ATP" or loss == 0:
-        assert finished == len(seeds(engine, 30, 6))
+        assert finished == len(seeds(engine, 12, 6))
     else:
-        assert finished < len(seeds(engine, 30, 6)) / 2
+        assert finished < len(seeds(engine, 12, 6)) / 2
 
 
 def run_until(sim: Sim, completions: int, until_ps: int) -> int:
@@ -176,7 +162,7 @@ def check_what_is_there(own: list[Segment]) -> None:
 
 def test_first_entries_collide_as_often_as_hashing_says() -> None:
     """A window entry meets one of J other live ones with probability 1 − (1 − 1/M)^J, within 3 sigma."""
-    entries, window, others, count = 2000, 20, 30, 200
+    entries, window, others, count = 2000, 20, 30, 100
     hits = 0
     for seed in range(count):
         live = {entry for job in range(1, 1 + others) for entry in first_entries(seed, job, entries, window)}
@@ -201,26 +187,6 @@ def test_first_entries_are_the_reference_s() -> None:
             assert first_entries(seed, seed, entries, 20) == theirs
 
 
-def test_packets_collide_as_often_as_entries_are_taken() -> None:
-    """Entries that others hold, J drawn of M: the share of a window that collides, within 3 sigma."""
-    entries, window, others, count = 2000, 20, 600, 200
-    case = atp()
-    assert case.job.server is not None
-    server = replace(case.job.server, entries=entries, window_max=window)
-    collisions = 0
-    for seed in range(count):
-        sim = compiled(case.network, seed=seed)
-        number = sim.add_job(replace(case.job, slots_count=window, server=server))
-        taken = np.random.default_rng(seed).integers(0, entries, others)
-        sim.world.entries.rows["identity"][taken] = -1  # nobody's here: never freed
-        words = gradients(WORKERS, window * FRAME.elements, seed, MARGIN)
-        check_sums(aggregate(sim, number, words).results, words)
-        collisions += sim.switch_counters(number)["collisions"] // WORKERS
-    expected = 1 - (1 - 1 / entries) ** others
-    draws = count * window
-    assert abs(collisions / draws - expected) < 3 * (expected * (1 - expected) / draws) ** 0.5
-
-
 def test_goodput_of_atp_is_that_of_its_frame() -> None:
     """62 words in 332 B on the wire: at most 74.7 Gb/s of gradient at 100 Gb/s."""
     frame = Frame("atp", 62, 84)
@@ -229,7 +195,7 @@ def test_goodput_of_atp_is_that_of_its_frame() -> None:
     server = replace(case.job.server, window_max=250)
     sim = compiled(case.network)
     number = sim.add_job(replace(case.job, frame=frame, slots_count=250, server=server))
-    packets = 20_000
+    packets = 10_000
     aggregate(sim, number, gradients(WORKERS, packets * 62, 1, MARGIN))
     goodput_bps = packets * 62 * 32 * 10**12 / sim.now_ps
     assert 0.95 * 74.7e9 < goodput_bps < 74.7e9

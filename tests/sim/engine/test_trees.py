@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Branch
+from netfold.sim.engine.interface import Branch, Fate, Rule
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
@@ -24,6 +24,7 @@ from tests.sim.engine.small import (
     X,
     aggregate,
     check_sums,
+    compiled,
     gradients,
     job,
     link_between,
@@ -32,6 +33,7 @@ from tests.sim.engine.small import (
     star_of,
     start,
 )
+from tests.sim.scenes import simulate
 
 FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
 TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
@@ -81,25 +83,6 @@ def test_a_leaf_answers_from_the_result_that_it_keeps(engine: Make) -> None:
     assert (counters["answers"], counters["partials"], counters["results"]) == (1, 2, 1)
 
 
-def test_table_add_sends_codes_up_and_lanes_from_there_on(engine: Make) -> None:
-    sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, 1, lanes=8, **TWO_LEVELS))
-    table = np.arange(16, dtype=np.int32) * 1000
-    codes = [np.array([0x76543210 + rank], np.uint32) for rank in range(4)]
-    results = [np.zeros(8, np.int32) for _ in codes]
-    own = [
-        [segment(each, Merge.TABLE_ADD, result=result, table=table)]
-        for each, result in zip(codes, results, strict=True)
-    ]
-    start(sim, number, own)
-    done = run(sim, 4)
-
-    lanes = sum(np.array([(int(code[0]) >> 4 * lane & 15) * 1000 for lane in range(8)]) for code in codes)
-    assert all(np.array_equal(result, lanes) for result in results)
-    wide = (34 + 32 * 4) * 8000  # ps on the wire
-    assert {one.time_ps for one in done} == {X + 3 * wide + 4 * D}
-
-
 def test_a_slot_that_waits_too_long_answers_with_what_it_has(engine: Make) -> None:
     """Worker 1 comes late: it gets what worker 0 sent, and sends nothing."""
     network = star_of(2)
@@ -123,24 +106,80 @@ def test_a_slot_that_waits_too_long_answers_with_what_it_has(engine: Make) -> No
     assert (counters["timed_out"], counters["packets"], counters["results"]) == (1, 1, 0)
 
 
-def test_late_and_expired_packets_get_what_there_is(engine: Make) -> None:
-    """Worker 1's packets come when their rows have answered: the first late, or its row gone on."""
-    network = star_of(2)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1, program=TIMED, slot_timer_ps=X // 4))
-    words = gradients(2, 12)
-    own = [segment(each, holders=np.zeros(3, np.uint32)) for each in words]
-    down = link_between(network, 2, 1)
-    sim.cut(down)
-    sim.open_stream(number, 0, [own[0]])
-    sim.run(FOREVER_PS)
-    sim.flush(down)
-    sim.restore(down)
-    sim.open_stream(number, 1, [own[1]])
-    sim.run(FOREVER_PS)
+@pytest.mark.parametrize("program", [SWITCHML, TREE])
+@pytest.mark.parametrize("workers", [33, 64])
+def test_as_many_children_as_a_bitmap_has_bits(engine: Make, program: ProgramSpec, workers: int) -> None:
+    sim = engine(star_of(workers))
+    words = gradients(workers, 4 * 5)
+    number = sim.add_job(job(star_of(workers), 2, program=program))
+    outcome = aggregate(sim, number, words)
 
-    assert np.array_equal(own[0].result, words[0])
-    assert np.array_equal(np.asarray(own[1].holders), [0, 1, 1])
-    assert np.array_equal(own[1].result, np.concatenate([np.zeros(4, np.int32), words[0][4:]]))
-    counters = sim.switch_counters(number)
-    assert (counters["expired"], counters["late"], counters["timed_out"]) == (1, 2, 3)
+    check_sums(outcome.results, words)
+    # Windows of two packets: the third leaves when the first has returned, after 2 X + 2 D.
+    assert outcome.finished_ps == [3 * (2 * X + 2 * D)] * workers
+
+
+@pytest.mark.parametrize("workers", [64])
+def test_the_upper_bits_know_copies_and_losses(engine: Make, workers: int) -> None:
+    """Each worker's bit is told from those 32 above or below it."""
+    network = star_of(workers)
+    every = tuple(range(len(network.link_names)))
+    rules = [Rule(Fate.LOSS, 0.02, every), Rule(Fate.DUPLICATE, 0.05, every)]
+    sim = engine(network, rules=rules)
+    times = {"timeout_ps": 500 * X, "first_timeout_ps": 500 * X, "timeout_max_ps": 10**12}
+    words = gradients(workers, 4 * 12)
+
+    check_sums(aggregate(sim, sim.add_job(job(network, 3, **times)), words).results, words)
+
+
+@pytest.mark.parametrize(
+    ("program", "limit"), [(SWITCHML, 64), (TREE, 64), (TIMED, 32)], ids=["switchml", "tree", "timed"]
+)
+def test_more_children_than_bits_are_refused(program: ProgramSpec, limit: int) -> None:
+    timer = {"slot_timer_ps": X} if program is TIMED else {}
+    for workers in (limit, limit + 1):
+        network = star_of(workers)
+        plan = job(network, 2, program=program, **timer)
+        if workers == limit:
+            compiled(network).add_job(plan)
+            continue
+        with pytest.raises(ValueError, match=f"point 0 has {workers} children, must have 1 to {limit}"):
+            compiled(network).add_job(plan)
+
+
+def test_trees_take_more(engine: Make) -> None:
+    network = compile_network(leaf_spine(3, 1, 32, LINK, LINK))
+    tree: dict[str, Any] = {"switch": 99, "branches": tuple(Branch(leaf, 0) for leaf in (96, 97, 98))}
+    sim = engine(network)
+    number = sim.add_job(job(network, 2, homes=tuple(1 + rank // 32 for rank in range(96)), **tree))
+    words = gradients(96, 4 * 5)
+
+    check_sums(aggregate(sim, number, words).results, words)
+
+
+STAR = """\
+name: wide
+seed: 1
+topology: {kind: star, hosts: 64, rate: 100Gbps, delay: 1us, switch: ideal}
+workers: 64
+workload: {kind: synthetic, elements: 4000}
+codec: {kind: fixed_point, factor: 1e6}
+collective: {kind: in_network, frame: udp-256, slots: 16, timeout: 200us}
+"""
+RACKS = (
+    "topology={kind: leaf_spine, leaves: 1, spines: 2, hosts_per_leaf: 65, switch: tofino1, rate: 100Gbps}"
+)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ("workers=64", "faults=[{kind: loss, rate: 0.1%}]"),
+        ("workers=65", RACKS, "collective.trees=2"),
+        ("workers=65", RACKS, "collective.multicast=on"),
+    ],
+)
+def test_runs_of_many_workers_are_right(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    result = simulate(tmp_path, *sets, text=STAR)
+
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}

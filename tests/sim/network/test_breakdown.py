@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from netfold.sim.results import summarize
 from netfold.sim.results.breakdown import RANK_SKEW
 from tests.sim.scenes import DENSE, RING, measure, simulate
 
@@ -32,26 +33,21 @@ VARIANTS = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_phases_explain_the_aggregation_time(tmp_path: Path, name: str) -> None:
-    found = measure(tmp_path, *STAR, *VARIANTS[name])
+    """And each is the mean of what workers took for it, as they are in step."""
+    result = simulate(tmp_path, *STAR, *VARIANTS[name])
+    found = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    sums_us: dict[tuple[str, str], float] = defaultdict(float)
+    for phase in result.phases:
+        if phase.bucket >= 0:
+            sums_us[phase.phase, phase.label] += (phase.end_ps - phase.start_ps) / 1e6
 
     *rows, rest = found["breakdown"]
     assert rest["phase"] == RANK_SKEW
     assert abs(rest["share"]) <= 0.03
     assert sum(row["time_us"] for row in rows) == pytest.approx(found["aggregation_time_us"], rel=0.03)
     assert sum(row["payload_bytes"] for row in rows) == pytest.approx(found["payload_bytes_up"])
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_workers_in_step_take_their_mean_time(tmp_path: Path, name: str) -> None:
-    sets = (*STAR, *VARIANTS[name])
-    sums_us: dict[tuple[str, str], float] = defaultdict(float)
-    for phase in simulate(tmp_path, *sets).phases:
-        if phase.bucket >= 0:
-            sums_us[phase.phase, phase.label] += (phase.end_ps - phase.start_ps) / 1e6
-
-    rows = {(row["phase"], row["label"]): row["time_us"] for row in measure(tmp_path, *sets)["breakdown"]}
-    del rows[RANK_SKEW, ""]
-    assert rows == pytest.approx({what: time / WORKERS / 2 for what, time in sums_us.items()}, rel=0.03)
+    means_us = {what: time / WORKERS / 2 for what, time in sums_us.items()}
+    assert {(row["phase"], row["label"]): row["time_us"] for row in rows} == pytest.approx(means_us, rel=0.03)
 
 
 def test_encoding_and_decoding_take_the_charged_time(tmp_path: Path) -> None:
@@ -64,16 +60,6 @@ def test_encoding_and_decoding_take_the_charged_time(tmp_path: Path) -> None:
     assert times["decode", "values"] == pytest.approx((2 * 4 * ELEMENTS + blocks) * BYTE_US)
 
 
-def test_each_message_has_a_row(tmp_path: Path) -> None:
-    found = measure(tmp_path, *STAR, "codec={kind: packed}")["breakdown"]
-
-    assert [(row["phase"], row["label"]) for row in found] == [
-        *((phase, "index + exponents") for phase in ("encode", "network", "decode")),
-        *((phase, "values") for phase in ("encode", "network", "decode")),
-        (RANK_SKEW, ""),
-    ]
-
-
 def test_a_late_worker_explains_the_rest(tmp_path: Path) -> None:
     """All wait a millisecond for the last worker, which spends it outside the round."""
     late = "faults=[{kind: worker_pause, worker: 3, at: 0ms, for: 1ms}]"
@@ -82,7 +68,7 @@ def test_a_late_worker_explains_the_rest(tmp_path: Path) -> None:
     assert found["breakdown"][-1]["time_us"] == pytest.approx(1000, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", ["ring-lossless", "packed"])
 def test_buckets_that_follow_each_other_at_once_are_explained_too(tmp_path: Path, name: str) -> None:
     sets = ("workload.bucket=40000B", "device={kind: fixed, forward: 0s, backward: 0s, memory_rate: 800Gbps}")
     found = measure(tmp_path, *STAR, *VARIANTS[name], *sets)

@@ -7,11 +7,8 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.examples import examples
-from tests.reference.atp.switch import FREE, INT32_MAX, INT32_MIN, AtpReference, Entry, Outcome, Verdict
+from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
 from tests.switch.pipeline import ATP_VERDICTS, AtpPipeline
 
 OWN, OTHER = 7, 8
@@ -100,15 +97,6 @@ def test_one_worker_overwrites_and_completes(make: Make) -> None:
     assert held(switch) == Entry(OWN, 0b1, 1, False, [*SENT, 0])
 
 
-@both_engines
-def test_all_bits_of_the_bitmap_are_workers(make: Make) -> None:
-    switch = make()
-    outcomes = [first_time(switch, 1 << worker, [worker], workers=32) for worker in (31, *range(31))]
-
-    assert [outcome.verdict for outcome in outcomes] == [CONSUMED] * 31 + [COMPLETE]
-    assert outcomes[-1] == Outcome(COMPLETE, 2**32 - 1, [sum(range(32))], False, 0)
-
-
 @pytest.mark.parametrize("is_resend", [False, True])
 @pytest.mark.parametrize("identity", [FREE, OWN, OTHER])
 @both_engines
@@ -166,81 +154,3 @@ def test_entry_claimed_by_a_late_first_packet_stays_claimed(make: Make) -> None:
     if isinstance(switch, AtpReference):
         switch.clear()
         assert switch.claimed() == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "after", "overflowed"),
-    [
-        (INT32_MAX - 1, 1, INT32_MAX, 0),
-        (INT32_MAX - 1, 2, INT32_MAX, 1),
-        (-5, INT32_MAX, INT32_MAX - 5, 0),  # only the register's own word sticks
-        (INT32_MAX, 1, INT32_MAX, 1),
-        (INT32_MAX, -1, INT32_MAX, 1),
-        (INT32_MAX, 0, INT32_MAX, 0),
-        (INT32_MIN + 2, -1, -INT32_MAX, 0),
-        (INT32_MIN + 2, -2, INT32_MIN, 0),
-        (INT32_MIN + 2, -3, INT32_MIN, 1),
-        (-INT32_MAX, INT32_MAX, -INT32_MAX, 1),  # stuck, though no int32 limit was passed
-        (INT32_MIN, 1, INT32_MIN, 1),
-        (INT32_MIN, 0, INT32_MIN, 0),
-        (INT32_MIN, INT32_MIN, INT32_MIN, 1),
-    ],
-)
-@both_engines
-def test_saturation_sticks(make: Make, old: int, new: int, after: int, overflowed: int) -> None:
-    """Whoever adds to it, in every word of a packet; what overwrites it ends it."""
-    switch = make()
-    first_time(switch, 0b01, [old, old], workers=2)
-    outcome = first_time(switch, 0b10, [new, new], workers=2)
-
-    assert outcome == Outcome(COMPLETE, 0b11, [after, after], False, 2 * overflowed)
-    assert held(switch).values == [after, after, 0]
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [-3, 4]).overflowed_words == 0
-    assert held(switch).values == [-3, 4, 0]
-
-
-@both_engines
-def test_short_packets_touch_only_their_own_words(make: Make) -> None:
-    switch = make()
-    first_time(switch, 0b01, [1, 2, 3], workers=2)
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [10], workers=2).verdict is CONSUMED
-    assert first_time(switch, 0b10, [20], workers=2).words == [30]
-    assert held(switch).values == [30, 2, 3]
-
-
-def word(identity: int, worker: int) -> int:
-    """Different for every worker of every unit, and so is every sum of them."""
-    return (identity % 3 + 1) * 4**worker
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["data", "resend", "acknowledge"]), st.integers(1, 3), st.integers(0, 3)),
-        max_size=60,
-    )
-)
-@examples(200)
-@both_engines
-def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
-    make: Make,
-    script: list[tuple[str, int, int]],
-) -> None:
-    """Whatever comes in whatever order: three units of four workers compete for one entry."""
-    switch = make()
-    for what, identity, worker in script:
-        if what == "acknowledge":
-            switch.acknowledge(0, identity)
-            continue
-        words = [word(identity, worker)]
-        outcome = switch.data(0, identity, 1 << worker, 4, what == "resend", False, words)
-        holders = [each for each in range(4) if outcome.bits >> each & 1]
-        assert worker in holders
-        assert outcome.words == [sum(word(identity, each) for each in holders)]
-        assert (outcome.verdict is COMPLETE) <= (len(holders) == 4)
-        assert outcome.verdict in (COMPLETE, EVICT, ANSWER) or holders == [worker]
-
-        entry = switch.entry(0)
-        assert entry.count == entry.bitmap.bit_count()
-        assert (entry.identity == FREE) == (entry.bitmap == 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
 from tests.switch.pipeline import Make, Packet, Pipeline, both_engines
@@ -63,31 +62,6 @@ def test_truth_table(
     assert not np.delete(values, [4, 5], axis=0).any()
 
 
-@pytest.mark.parametrize(
-    ("merge", "old", "new", "expected"),
-    [
-        (Merge.ADD, INT32_MAX, 1, INT32_MIN),
-        (Merge.ADD, INT32_MIN, -1, INT32_MAX),
-        (Merge.ADD, INT32_MIN, INT32_MIN, 0),
-        (Merge.ADD, -5, 3, -2),
-        (Merge.OR, 0b1100, 0b0110, 0b1110),
-        (Merge.OR, INT32_MIN, 1, INT32_MIN + 1),
-        (Merge.MAX, -1, 1, 1),  # signed: as unsigned words −1 would be the larger
-        (Merge.OR, -8, 3, -5),
-        (Merge.MAX, INT32_MAX, INT32_MIN, INT32_MAX),
-        (Merge.MAX, 5, -9, 5),
-    ],
-)
-@both_engines
-def test_merges_of_one_word(make: Make, merge: Merge, old: int, new: int, expected: int) -> None:
-    """In particular INT32_MAX + 1 wraps to −2147483648, as SwitchML's registers do."""
-    pipeline = make(Machine.SWITCHML, 2)
-    pipeline.receive(Packet(0, 0, 0, [old], merge))
-    pipeline.receive(Packet(1, 0, 0, [new], merge))
-
-    assert [expected] == pipeline.words(0, 0, 1)
-
-
 @both_engines
 def test_a_round_and_copies_of_its_packets(make: Make) -> None:
     """Addition wraps around, the exponent is the largest, and copies change neither."""
@@ -117,17 +91,6 @@ def test_one_worker_completes_every_new_packet(make: Make) -> None:
     assert (pipeline.words(0, 0, 1), pipeline.words(0, 1, 1)) == ([7], [6])
 
 
-@both_engines
-def test_exponents_take_the_signed_maximum(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 5)
-    for worker, exponent in enumerate([-100, -128, 17, 4]):
-        pipeline.receive(Packet(worker, 0, 0, [0], exponent=exponent))
-
-    assert pipeline.exponent(0, 0) == 17
-    pipeline.receive(Packet(0, 0, 1, [0], exponent=-128))
-    assert [pipeline.exponent(0, turn) for turn in (0, 1)] == [17, -128]  # the other version starts anew
-
-
 def test_all_bits_of_the_bitmap_are_workers() -> None:
     """32 workers fill the word; the last completes, whichever it is, and readies the other version."""
     pipeline = Pipeline(Machine.SWITCHML, children=32)
@@ -143,18 +106,6 @@ def test_all_bits_of_the_bitmap_are_workers() -> None:
     assert [pipeline.receive(Packet(worker, 0, 0, [9])) for worker in order] == [ANSWER] * 32
     pipeline.receive(Packet(31, 0, 1, [9]))
     assert bitmaps[:2].tolist() == [2**31 - 1, 2**31]
-
-
-@both_engines
-def test_short_packets_leave_the_rest_of_the_register_alone(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 2)
-    pipeline.receive(Packet(0, 0, 0, [1, 2, 3]))
-    pipeline.receive(Packet(1, 0, 0, [10]))
-    assert pipeline.words(0, 0, 4) == [11, 2, 3, 0]
-
-    pipeline.receive(Packet(0, 0, 1, []))
-    assert pipeline.receive(Packet(1, 0, 1, [4, 5])) == COMPLETE
-    assert pipeline.words(0, 1, 3) == [4, 5, 0]
 
 
 @both_engines

@@ -76,14 +76,6 @@ def test_one_worker_completes_at_once(make: Make) -> None:
     assert pipeline.receive(Packet(0, 0, 1, [9])) == EXPIRED
 
 
-def test_all_bits_of_the_bitmap_are_workers() -> None:
-    pipeline = Pipeline(Machine.TIMED, children=32)
-    verdicts = [pipeline.receive(Packet(worker, 0, 0, [worker])) for worker in (31, *range(31))]
-    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
-    assert pipeline.words(0, 0, 1) == [sum(range(32))]
-    assert pipeline.registers.slots[0].bitmap == 2**32 - 1
-
-
 @both_engines
 def test_straggler_gets_what_the_others_had(make: Make) -> None:
     """It is too late for turn 0, in time for turn 1, and finds turn 0 gone once turn 2 has begun."""
