@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, faults
 
 LAW = ["tests/sim/engine/test_equivalence.py"]
-HEAP = ["tests/sim/engine/tables/test_heap.py"]
+HEAP = ["tests/sim/engine/tables/test_tables.py"]
 KEPT = "tests/sim/engine/test_equivalence.py::test_kept_plans"
 
 MUTANTS: list[Mutant] = [

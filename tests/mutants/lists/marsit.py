@@ -8,7 +8,7 @@ SIGNS = "tests/homomorphic/codecs/signs/"
 MARSIT = [SIGNS + "test_marsit.py", SIGNS + "test_virtual_iterate.py"]
 CASCADED = [SIGNS + "test_cascaded_sign.py"]
 COLLECTIVES = ["tests/sim/collectives/test_marsit.py"]
-DUPLICATES = ["tests/sim/engine/test_sign_duplicates.py"]
+DUPLICATES = ["tests/sim/engine/transports/test_words_kept.py"]
 
 MUTANTS: list[Mutant] = [
     *faults(

@@ -14,7 +14,7 @@ CLEARED = (
 MUTANTS: list[Mutant] = [
     *faults(
         "switch/programs/switchml.py",
-        ["tests/switch/programs/test_switchml.py", "tests/switch/programs/test_switchml_stateful.py"],
+        ["tests/switch/programs/test_switchml.py"],
         [
             ("a packet leaves the other version's bit", "    slots[row ^ 1].bitmap &= ~bit\n", ""),
             (
@@ -49,7 +49,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/timed.py",
-        ["tests/switch/programs/test_timed.py", "tests/switch/programs/test_timed_stateful.py"],
+        ["tests/switch/programs/test_timed.py"],
         [
             (
                 "a packet of an older turn starts the row anew",
@@ -66,7 +66,7 @@ MUTANTS: list[Mutant] = [
     ),
     *faults(
         "switch/programs/atp.py",
-        ["tests/switch/programs/test_atp.py", "tests/switch/programs/test_atp_stateful.py"],
+        ["tests/switch/programs/test_atp.py"],
         [
             (
                 "a resend claims a free entry",

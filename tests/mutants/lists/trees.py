@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, faults
 
-MULTICAST = ["tests/sim/engine/test_multicast.py"]
+MULTICAST = ["tests/sim/engine/test_trees.py"]
 PARALLEL = ["tests/sim/collectives/test_parallel_trees.py"]
 SHAPES = ["tests/sim/resolve/test_shapes.py"]
 TRAFFIC = ["tests/sim/resolve/test_traffic.py"]

@@ -70,17 +70,6 @@ def test_of_each_fate_the_first_rule_that_counts_is_tried_and_the_first_to_strik
     assert arrivals(sim, UP) == [(X + D + 5, 0)]
 
 
-def test_draws_are_those_the_keys_name(engine: Make) -> None:
-    sim = engine(LINE, rules=[Rule(Fate.CORRUPTION, 0.3, (UP,))])
-    sim.open_flow(message(4 * 60))
-    sim.run(60 * X)
-
-    keys = [mix_plain(1, 3, 5, q, 0) for q in range(60)]
-    struck = [key for key in keys if mix_plain(key, 0, 33) < int(0.3 * 2.0**64)]
-    assert sim.rule_counters() == [len(struck)]
-    assert 0 < len(struck) < 60
-
-
 def test_duplicate_puts_a_copy_behind_the_packet(engine: Make) -> None:
     sim = engine(LINE, rules=[Rule(Fate.DUPLICATE, 1.0, (UP,), delay_ps=3)])
     sim.open_flow(message(8, ack_every=2))

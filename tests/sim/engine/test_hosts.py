@@ -129,15 +129,6 @@ def test_with_one_slot_every_unit_takes_a_round_trip_with_all_its_work(engine: M
     assert found.finished_ps == [7 * last_out_ps(stages_of(sending, receiving), 1, 1)] * 2
 
 
-def test_hosts_without_work_take_no_time_beside_hosts_with_work(engine: Make) -> None:
-    """Host 0 takes 900 ns to receive; what host 1 receives is as fast as without."""
-    network = with_host_links(star_of(3), {0: (Work("out", NO_BYTES), Work("in", NO_BYTES, 900 * NS))})
-    sim = engine(network)
-    sim.open_flow(flow(2, 1, np.arange(4, dtype=np.int32)))
-
-    assert run(sim, 1)[0].time_ps == 2 * (X + D)
-
-
 def test_acknowledgements_take_time_and_go_first(engine: Make) -> None:
     """Host 1 sends 20 packets and acknowledges one: that is the first to leave it after what has begun.
 
@@ -178,25 +169,15 @@ def test_paths_begin_and_end_inside_hosts() -> None:
     assert [network.link_names[link] for link in path(network, 3, 2, 0)] == ["s0->h2", "in"]
 
 
-def test_the_rate_of_a_hosts_work_does_not_change() -> None:
+def test_work_that_no_network_has() -> None:
     network = hosts(star_of(2), Work("out", 10**9, 1), Work("in", NO_BYTES))
     with pytest.raises(ValueError, match="link out is inside a host: its rate does not change"):
         compiled(network).set_rate(network.first_link(0), 10**9)
-
-
-@pytest.mark.parametrize(
-    ("work", "error"),
-    [
+    for work, error in (
         ({3: (Work("out", 1), Work("in", 1))}, "must be hosts"),
         ({0: (Work("out", 1), Work("in", 1, 0, 5))}, "where it is sent"),
-    ],
-)
-def test_work_that_no_network_has(work: dict[int, tuple[Work, Work]], error: str) -> None:
-    with pytest.raises(ValueError, match=error):
-        with_host_links(star_of(3), work)
-
-
-def test_work_is_added_once() -> None:
-    network = hosts(star_of(2), Work("out", 1), Work("in", 1))
+    ):
+        with pytest.raises(ValueError, match=error):
+            with_host_links(star_of(3), work)
     with pytest.raises(ValueError, match="already"):
         hosts(network, Work("out", 1), Work("in", 1))

@@ -19,7 +19,7 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.reference.switch.merging import lanes_of, words_per_word
+from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.small import (
     FRAME,
     LINK,
@@ -95,37 +95,6 @@ def test_sums_at_the_end_of_a_lane_and_one_beyond(
     assert sim.switch_counters(number)["overflowed_words"] == beyond
 
 
-@pytest.mark.parametrize("bits", [4, 8, 16])
-def test_added_lanes_weigh_as_words(engine: Make, bits: int) -> None:
-    sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, 2, **TWO_LEVELS))
-    own = [lanes_segment([rank] * (8 * 32 // bits), bits, 2) for rank in range(4)]
-
-    done = summed(sim, number, own)
-
-    assert set(done) == {5 * X + 4 * D}
-    assert links_total(sim, "sent_bytes") == 2 * (4 + 2 + 2 + 4) * 50
-    total = sum(6 << place for place in range(0, 32, bits))
-    assert all({word % 2**32 for word in each.result.tolist()} == {total} for each in own)
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32])
-def test_a_slot_that_answers_early_has_lanes_of_its_width(engine: Make, bits: int) -> None:
-    """Worker 1 never comes: what worker 0 sent weighs as lanes do."""
-    network = star_of(2)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1, program=TIMED, slot_timer_ps=5 * X, lanes=bits // 4))
-    table = np.arange(16, dtype=np.int32) - 8
-    own = codes(0x01234567, bits, table)
-    sim.open_stream(number, 0, [own])
-    (done,) = run(sim, 1)
-
-    size_bytes = HEADER_BYTES + 4 * 4 * bits // 4
-    assert done.time_ps == X + D + 5 * X + size_bytes * 8000 + D
-    lanes = [lane for word in own.result.tolist() for lane in lanes_of(word, bits)]
-    assert lanes == [-1, -2, -3, -4, -5, -6, -7, -8]
-
-
 @pytest.mark.parametrize(
     ("changes", "of_job", "text"),
     [
@@ -159,20 +128,6 @@ def test_tables_and_lanes_belong_to_each_other_and_to_their_job() -> None:
         ValueError, match=r"^a table for lanes of 8 bits has values from -128 to 127, found 127 to 128"
     ):
         sim.open_stream(number, 1, [codes(7, 8, np.arange(113, 129, dtype=np.int32).clip(127))])
-
-
-def test_workers_whose_lanes_differ_are_refused() -> None:
-    network = star_of(2)
-    sim = compiled(network)
-    number = sim.add_job(job(network, 1))
-    words = np.zeros(4, np.int32)
-    sim.open_stream(number, 0, [segment(words, lane_bits=8)])
-    text = (
-        "worker 1 of job 0 streams 4 words by ADD without floats to fall back to, "
-        "another worker 4 words by ADD in 8-bit lanes without floats to fall back to"
-    )
-    with pytest.raises(ValueError, match=f"^{text}$"):
-        sim.open_stream(number, 1, [segment(words)])
 
 
 def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes() -> None:
@@ -358,13 +313,3 @@ def test_segments_that_contradict_each_other_are_refused(change: dict[str, Any],
     with pytest.raises(ValueError, match=words):
         sim.open_stream(number, 1, [replace(second, **change)])
     sim.open_stream(number, 1, [second])
-
-
-def test_atp_refuses() -> None:
-    network = star_of(3)
-    sim = compiled(network)
-    number = sim.add_job(atp_job(network, window=1))
-    _, absent = segments(integers(2, 4), {1})
-
-    with pytest.raises(ValueError, match="atp cannot carry the header of an absent worker"):
-        sim.open_stream(number, 1, [replace(absent, holders=None, members=None)])

@@ -123,7 +123,7 @@ def words(packets: int, last_words: int = 240) -> Any:
     return np.arange((packets - 1) * 240 + last_words, dtype=np.int32)
 
 
-@pytest.mark.parametrize("rate_bps", [10**9, 10 * 10**9, 25 * 10**9, 100 * 10**9])
+@pytest.mark.parametrize("rate_bps", [10**9, 25 * 10**9, 100 * 10**9])
 @pytest.mark.parametrize("last_words", [1, 240])
 def test_one_flow_through_one_switch(rate_bps: int, last_words: int) -> None:
     arrivals = check_same(star(2, link(rate_bps)), [flow(0, 1, words(20, last_words), FRAME)], [0])
@@ -141,7 +141,7 @@ def test_every_hop_another_rate_and_delay() -> None:
     assert len(check_same(graph, [flow(0, 1, words(25, 100), FRAME)], [0])) == 25
 
 
-@pytest.mark.parametrize("later_ps", [0, 137_000, 3_000_001])
+@pytest.mark.parametrize("later_ps", [0, 137_000])
 def test_two_flows_share_the_link_to_their_target(later_ps: int) -> None:
     """Packets of two sizes take turns on the last link."""
     flows = [flow(0, 2, words(20), FRAME), flow(1, 2, words(31, 50), Frame("small", 240, 9))]
@@ -180,7 +180,7 @@ def test_a_rate_without_whole_picoseconds_rounds_up_once_a_packet() -> None:
         assert -0.01 < late_ps < packet + 2
 
 
-@pytest.mark.parametrize(("buffer_packets", "arrived"), [(1, 9), (2, 11), (5, 14), (12, 21)])
+@pytest.mark.parametrize(("buffer_packets", "arrived"), [(1, 9), (5, 14)])
 def test_a_full_buffer_drops_the_same_packets(buffer_packets: int, arrived: int) -> None:
     """60 packets come 6.1 times as fast as they leave, and none comes in the instant in which one leaves.
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.examples import examples
 from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
-from tests.switch.pipeline import ATP_VERDICTS, AtpPipeline
+from tests.switch.pipeline import ATP_VERDICTS, ELEMENTS, AtpPipeline
+from tests.switch.programs.lockstep import CHILD_DRAWS, CHILDREN, INT32
 
 OWN, OTHER = 7, 8
 KEPT = [100, -5]  # what the entry held before
@@ -154,3 +160,123 @@ def test_entry_claimed_by_a_late_first_packet_stays_claimed(make: Make) -> None:
     if isinstance(switch, AtpReference):
         switch.clear()
         assert switch.claimed() == []
+
+
+def word(identity: int, worker: int) -> int:
+    """Different for every worker of every unit, and so is every sum of them."""
+    return (identity % 3 + 1) * 4**worker
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["data", "resend", "acknowledge"]), st.integers(1, 3), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+@examples(50)
+@both_engines
+def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
+    make: Make,
+    script: list[tuple[str, int, int]],
+) -> None:
+    """Whatever comes in whatever order: three units of four workers compete for one entry."""
+    switch = make()
+    for what, identity, worker in script:
+        if what == "acknowledge":
+            switch.acknowledge(0, identity)
+            continue
+        words = [word(identity, worker)]
+        outcome = switch.data(0, identity, 1 << worker, 4, what == "resend", False, words)
+        holders = [each for each in range(4) if outcome.bits >> each & 1]
+        assert worker in holders
+        assert outcome.words == [sum(word(identity, each) for each in holders)]
+        assert (outcome.verdict is COMPLETE) <= (len(holders) == 4)
+        assert outcome.verdict in (COMPLETE, EVICT, ANSWER) or holders == [worker]
+
+        entry = switch.entry(0)
+        assert entry.count == entry.bitmap.bit_count()
+        assert (entry.identity == FREE) == (entry.bitmap == 0)
+
+
+LOCKED = 2
+ENTRY_INDICES = st.integers(0, LOCKED - 1)
+ANY_WORDS = st.lists(INT32, max_size=ELEMENTS)
+# Units of one job and of others, the longest identity included: 12 bits of job, 20 of stream, 31 of unit.
+IDENTITIES = st.sampled_from([1, 2, (4095 << 51) | (2**20 - 1 << 31) | 2**31 - 1])
+
+
+class AtpLockStep(RuleBasedStateMachine):
+    """Units compete for two entries; workers send and resend in any order; registers get lost."""
+
+    @initialize(workers=CHILDREN)
+    def start(self, workers: int) -> None:
+        self.workers = workers
+        self.pipeline = AtpPipeline(LOCKED)
+        self.reference = AtpReference()
+
+    def arrive(
+        self, entry: int, identity: int, bits: int, is_resend: bool, is_marked: bool, words: list[int]
+    ) -> None:
+        """Both process one packet."""
+        packet = (entry, identity, bits, self.workers, is_resend, is_marked, words)
+        assert self.reference.data(*packet) == self.pipeline.data(*packet)
+
+    @rule(
+        entry=ENTRY_INDICES,
+        identity=IDENTITIES,
+        worker=CHILD_DRAWS,
+        is_resend=st.sampled_from([False, False, True]),
+        is_marked=st.booleans(),
+        words=ANY_WORDS,
+    )
+    def send(
+        self, entry: int, identity: int, worker: int, is_resend: bool, is_marked: bool, words: list[int]
+    ) -> None:
+        self.arrive(entry, identity, 1 << worker % self.workers, is_resend, is_marked, words)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, words=ANY_WORDS, order=st.randoms(use_true_random=False))
+    def send_all(self, entry: int, identity: int, words: list[int], order: Random) -> None:
+        """All workers send a unit: mostly a whole round, which single sends rarely make."""
+        workers = list(range(self.workers))
+        order.shuffle(workers)
+        for worker in workers:
+            shifted = [(word + worker + 2**31) % 2**32 - 2**31 for word in words]
+            self.arrive(entry, identity, 1 << worker, False, False, shifted)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, bits=st.integers(1, 2**32 - 1), words=ANY_WORDS)
+    def send_for_several(self, entry: int, identity: int, bits: int, words: list[int]) -> None:
+        """No worker does: a packet with several bits, some of them seen."""
+        self.arrive(entry, identity, bits, False, False, words)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES)
+    def acknowledge(self, entry: int, identity: int) -> None:
+        self.reference.acknowledge(entry, identity)
+        self.pipeline.acknowledge(entry, identity)
+
+    @rule(
+        entry=ENTRY_INDICES,
+        names=st.sets(st.sampled_from(["identity", "bitmap", "count", "is_marked", "values"])),
+    )
+    def clear_some(self, entry: int, names: set[str]) -> None:
+        """A fault: some registers of an entry lose their content, the others do not."""
+        reference = self.reference.entries[entry]
+        for name in names - {"values"}:
+            setattr(self.pipeline.entries.rows[entry], name, 0)
+        reference.identity *= "identity" not in names
+        reference.bitmap *= "bitmap" not in names
+        reference.count *= "count" not in names
+        reference.mark &= "is_marked" not in names
+        if "values" in names:
+            self.pipeline.entries.values[entry] = 0
+            reference.values = []
+
+    @invariant()
+    def registers_are_equal(self) -> None:
+        for index in range(LOCKED):
+            entry = self.reference.entries[index]
+            values = entry.values + [0] * (ELEMENTS - len(entry.values))
+            assert replace(entry, values=values) == self.pipeline.entry(index)
+
+
+TestLockStep = AtpLockStep.TestCase
+TestLockStep.settings = settings(stateful_step_count=40)

@@ -78,44 +78,11 @@ def test_loss_and_its_autocorrelation_are_those_of_the_chain(
         assert covariance == pytest.approx(between * memory**lag, abs=6 * math.sqrt(spread / PACKETS))
 
 
-def runs_of(found: NDArray[np.bool_]) -> list[int]:
-    """Lengths of the runs of losses, except one that the end cuts off."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], found, [False]]).astype(int)))
-    lengths = (edges[1::2] - edges[::2]).tolist()
-    return lengths[:-1] if found[-1] else lengths
-
-
-@pytest.mark.parametrize("r", [0.1, 0.5])
-def test_bursts_are_geometric(r: float) -> None:
-    """With loss in the bad state alone, a burst of n packets has probability r (1 − r)^(n − 1)."""
-    lengths = np.array(runs_of(bursts(chain(0.02, r), PACKETS)))
-    deviation = math.sqrt((1 - r) / r**2 / lengths.size)
-
-    assert abs(lengths.mean() - 1 / r) < 5 * deviation
-    for length in (1, 2, 3):
-        share = r * (1 - r) ** (length - 1)
-        assert abs(np.mean(lengths == length) - share) < 5 * math.sqrt(share / lengths.size)
-
-
 def test_the_first_packet_finds_the_stationary_state() -> None:
     """Over many seeds, a share of p / (p + r) of the first packets is lost."""
     first = [bursts(chain(0.02, 0.06), 1, seed)[0] for seed in range(400)]
 
     assert abs(np.mean(first) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 400)
-
-
-def test_each_link_and_each_fault_has_a_chain_of_its_own() -> None:
-    both = Rule(Fate.BURST_LOSS, 1.0, (UP, DOWN), burst=Burst(0.1, 0.3))
-    engine = sent_once([both], 20_000, is_answered=False)
-    up = lost(engine, 20_000)
-    arrived = {row[5] for row in engine.log if row[2] == 0 and row[3] == DOWN and row[7] == 0}
-    down = np.array([q not in arrived for q in np.flatnonzero(~up)])
-    again = bursts(chain(0.1, 0.3), 20_000, seed=2)
-
-    assert abs(down.mean() - 0.25) < 0.03
-    assert abs(np.corrcoef(up[: down.size], down)[0, 1]) < 0.05
-    assert abs(np.corrcoef(up, again)[0, 1]) < 0.05
-    assert engine.rule_counters() == [up.sum() + down.sum()]
 
 
 @pytest.mark.parametrize("make", [Engine, ReferenceEngine])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from netfold.sim.engine.setup.jobs import first_entries
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
-from tests.reference.engine.fabric import ARRIVAL, STREAM_TIMER
+from tests.reference.engine.fabric import STREAM_TIMER
 from tests.sim.engine.small import (
     FRAME,
     LINK,
@@ -254,36 +252,6 @@ def test_dense_aggregation_time_and_counts(engine: Make, workers: int) -> None:
         assert counters == {"timeouts": 0, "retransmitted_packets": 0, "stale_results": 0}
 
 
-def test_log_of_one_unit(engine: Make) -> None:
-    """Of the second worker's packet, that completes; then the acknowledgement, then its copies."""
-    network = star_of(3)
-    sim = engine(network)
-    for _ in range(2):
-        sim.add_job(atp_job(network, 1))
-    aggregate(sim, 1, gradients(2, ELEMENTS, margin=MARGIN))
-
-    links = partial(link_between, network)
-    switch, server = 3, 2
-    step = X + D
-    assert sim.log == [
-        (step, 0, ARRIVAL, links(0, switch), 65536, 0, 0, 0),
-        (step, 2, ARRIVAL, links(1, switch), 65537, 0, 0, 0),
-        (2 * step, 4, ARRIVAL, links(switch, server), 65537, 0, 0, 0),
-        (3 * step, 5, ARRIVAL, links(server, switch), 65536, 0, 0, 0),
-        (4 * step, 6, ARRIVAL, links(switch, 0), 65536, 0, 0, 0),
-        (4 * step, 7, ARRIVAL, links(switch, 1), 65537, 0, 0, 0),
-    ]
-
-
-def test_a_small_window_limits_the_rate_to_one_window_a_round_trip(engine: Make) -> None:
-    rounds, window = 7, 3
-    network = star_of(3)
-    sim = engine(network)
-    outcome = aggregate(sim, sim.add_job(atp_job(network, window)), gradients(2, rounds * window * ELEMENTS))
-
-    assert outcome.finished_ps == [rounds * 4 * (X + D) + (window - 1) * X] * 2
-
-
 def test_a_loopback_link_is_one_more_hop_for_what_completes(engine: Make) -> None:
     network = with_loopback(star_of(3), 3, LinkSpec(10**9, 5000, 1000))
     sim = engine(network)
@@ -334,21 +302,6 @@ def test_marks_halve_the_window_once_a_window(engine: Make, units: int, window: 
     assert [one.kind for one in run(sim, 2)] == ["stream"] * 2
 
     assert windows(sim, number) == [window] * 2
-
-
-def test_the_timer_fires_while_nothing_is_heard(engine: Make) -> None:
-    """Only the oldest unit is sent again, every timeout and up to a quarter more."""
-    network = star_of(2)
-    sim = engine(network, loss=1.0)
-    number = sim.add_job(atp_job(network, 4, timeout_ps=1_000_000, first_timeout_ps=5_000_000))
-    start(sim, number, [[segment(each)] for each in gradients(1, 16)])
-    assert sim.run(100_000_000) == []
-
-    fired = [row[0] for row in sim.log if row[2] == STREAM_TIMER]
-    assert fired[0] == 5_000_000
-    assert all(1_000_000 <= after - before < 1_250_000 for before, after in pairwise(fired))
-    counters = sim.worker_counters(number, 0)
-    assert counters == {"timeouts": len(fired), "retransmitted_packets": len(fired), "stale_results": 0}
 
 
 def test_the_timer_waits_from_the_last_result_on(engine: Make) -> None:
