@@ -17,10 +17,10 @@ from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network
-from tests.reference.atp import atp_packet
+from tests.reference.atp import atp_job as reference_atp
 from tests.reference.codecs.quantise import scale_of
-from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric
+from tests.reference.engine.worker import JobNumber
 from tests.sim.engine.small import (
     FAST,
     Make,
@@ -393,7 +393,7 @@ def test_first_entries_are_the_reference_s() -> None:
         server = replace(case.job.server, entries=entries, window_max=20)
         for seed in range(20):
             fabric = Fabric(case.network, (), seed)
-            theirs = atp_packet.first_entries(fabric, JobNumber(replace(case.job, server=server), seed))
+            theirs = reference_atp.first_entries(fabric, JobNumber(replace(case.job, server=server), seed))
             assert first_entries(seed, seed, entries, 20) == theirs
 
 
