@@ -144,14 +144,6 @@ def test_numbers_of_merges_in_lanes() -> None:
         assert bits < 32 or number == merge.number
 
 
-@given(PAIRS, st.sampled_from(Overflow))
-def test_sums_are_the_reference_s(pairs: list[tuple[int, int]], overflow: Overflow) -> None:
-    expected = [added(old, new, overflow) for old, new in pairs]
-    found = sums([old for old, _ in pairs], [new for _, new in pairs], overflow)
-
-    assert ([word for word, _ in expected], sum(is_over for _, is_over in expected)) == found
-
-
 @given(PAIRS, st.sampled_from([Merge.OR, Merge.MAX]))
 def test_or_and_max_are_the_reference_s(pairs: list[tuple[int, int]], merge: Merge) -> None:
     expected = [merged_word(merge, old, new) for old, new in pairs]

@@ -178,7 +178,6 @@ class Stall(NamedTuple):
 
 STALLS = {
     "down": Stall(ALL_WAIT, on_link(7, 0, 0, 7, True), "link h1->s0 is down: 7 packets wait for it"),
-    "down, one": Stall(ALL_WAIT, on_link(0, 0, 0, 1, True), "link h1->s0 is down: 1 packet waits for it"),
     "down and full": Stall(
         ALL_WAIT,
         on_link(5, 0, 2, 9, True),
@@ -186,7 +185,6 @@ STALLS = {
     ),
     "down, nothing waits": Stall(ALL_WAIT, on_link(0, 0, 0, 0, True), UNKNOWN),
     "all refused": Stall(ALL_WAIT, on_link(0, 0, 7), f"{MEETS_THERE} (7 of 7 packets refused)"),
-    "some refused": Stall(ALL_WAIT, on_link(9, 0, 3), f"{MEETS_THERE} (3 of 12 packets refused)"),
     "many lost": Stall(
         ALL_WAIT,
         on_link(9, 4, 0),
@@ -198,7 +196,6 @@ STALLS = {
         "link h1->s0 is too slow for its traffic: 30 packets wait for it",
     ),
     "fast enough": Stall(ALL_WAIT, on_link(9, 0, 0, 30, False, 4), UNKNOWN),
-    "nothing lost": Stall(ALL_WAIT, on_link(9, 0, 0), UNKNOWN),
     "a packet too long": Stall(
         Inside([waits(1)], {(0, 8, 0): state(0, 1, 2, missing=0)}),
         on_link(0, 0, 5, of="s0->h1", network=SMALL_BUFFERS),
@@ -272,11 +269,6 @@ STALLS = {
         snapshot(UNITS_OF_TWO, disturbances=[copied("h1->s0")]),
         f"`duplicate` copied 7 packets on h1->s0{GAPS}",
     ),
-    "a tree, one lost": Stall(
-        ALL_WAIT,
-        on_link(9, 1, 0, job=TREE_ONCE),
-        f"link h1->s0 lost 1 of 9 packets, {NEVER_AGAIN}",
-    ),
     # It may have been lost at a rate of 1 %: less loss is no help, and none is needed.
     "a tree, the only packet": Stall(
         ALL_WAIT,
@@ -309,12 +301,6 @@ STALLS = {
         ALL_WAIT,
         snapshot(TREE_ONCE, node_events=(NodeEvent(NOW_PS - 10**12 - 1, 4, CLEARED),)),
         "unknown: no link on the path of workers 0, 1 and 2 through the tree and back drops or loses packets",
-    ),
-    "a tree, a crash": Stall(OTHERS_WAIT, snapshot(TREE_ONCE, node_events=CRASHED_1), "worker 1 has crashed"),
-    "a tree, not begun": Stall(
-        OTHERS_WAIT,
-        snapshot(TREE_ONCE, opened=SOME_OPENED),
-        "worker 1 has not begun this exchange: it is elsewhere",
     ),
     "a server that hears nothing": Stall(
         Inside([waits(0), waits(1), waits(2)]),

@@ -118,16 +118,6 @@ def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
     assert {row["why"] for row in later} == {"worker 2 is stuck earlier in the same slot"}
 
 
-def test_a_ring_names_its_messages(tmp_path: Path) -> None:
-    outcome = run(tmp_path, f"faults=[{DEAD}]", RING, "codec={kind: none}")
-
-    (variant,) = outcome.summary["variants"]
-    verdict, detail = finishes(variant)
-    assert verdict == "stuck"
-    assert "\n  3 messages in flight, first a message from h1 to h2 (transfer " in detail
-    assert {(row["source"], row["target"]) for row in variant["diagnosis"]["messages"]} == {("h1", "h2")}
-
-
 def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + VARIANTS)
 

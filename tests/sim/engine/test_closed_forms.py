@@ -173,20 +173,6 @@ def test_element_rates_are_those_of_the_wire(name: str, wire_bytes: int, rates_g
         assert 100 * frame.elements * 1000 / (many_ps - few_ps) == pytest.approx(expected_g, abs=0.0005)
 
 
-def test_a_late_worker_delays_everyone_by_as_much(engine: Make) -> None:
-    """The others' packets wait in the switch."""
-    packets, late_ps = 20, 3_456_789
-    network = star_of(3)
-    sim = engine(network)
-    number = sim.add_job(job(network, 64))
-    for rank, words in enumerate(gradients(3, 4 * packets)):
-        sim.run(late_ps * (rank == 2))
-        sim.open_stream(number, rank, [segment(words)])
-
-    expected_ps = late_ps + ROUND_TRIP_PS + (packets - 1) * X
-    assert [expected_ps] * 3 == [completion.time_ps for completion in run(sim, 3)]
-
-
 @pytest.mark.parametrize("workers", [2, 8])
 @pytest.mark.parametrize(
     "loopback", [LINK, LinkSpec(25 * 10**7, 600_000, 1 << 30), LinkSpec(10**9, 5000, 1000)]

@@ -370,21 +370,6 @@ def check_what_is_there(own: list[Segment]) -> None:
         assert np.array_equal(each.result[is_there], total[is_there])
 
 
-def test_first_entries_collide_as_often_as_hashing_says() -> None:
-    """A window entry meets one of J other live ones with probability 1 − (1 − 1/M)^J, within 3 sigma."""
-    entries, window, others, count = 2000, 20, 30, 100
-    hits = 0
-    for seed in range(count):
-        live = {entry for job in range(1, 1 + others) for entry in first_entries(seed, job, entries, window)}
-        own = first_entries(seed, 0, entries, window)
-        assert len(set(own)) == window
-        hits += sum(entry in live for entry in own)
-    expected = 1 - (1 - 1 / entries) ** (others * window)
-    draws = count * window
-    sigma = (expected * (1 - expected) / draws) ** 0.5
-    assert abs(hits / draws - expected) < 3 * sigma
-
-
 def test_first_entries_are_the_reference_s() -> None:
     """Also where there are hardly more entries than places."""
     case = atp()

@@ -19,12 +19,10 @@ from tests.sim.engine.small import (
     aggregate,
     chain,
     check_conservation,
-    check_received,
     gradients,
     job,
     link_between,
     message,
-    run,
     segment,
     star_of,
 )
@@ -79,19 +77,6 @@ def test_duplicate_puts_a_copy_behind_the_packet(engine: Make) -> None:
     assert sim.rule_counters() == [2]  # the copies were not tried
 
 
-def test_reorder_lets_later_packets_overtake(engine: Make) -> None:
-    key = mix_plain(1, 3, 5, 0, 0)  # of the first packet
-    draw = mix_plain(key, 0, 36) / 2.0**64
-    sim = engine(LINE, rules=[Rule(Fate.REORDER, min(1.0, draw * 1.001), (UP,), delay_ps=100 * X)])
-    words = message(4 * 20, timeout_ps=10**12)
-    sim.open_flow(words)
-    sim.run(FOREVER_PS)
-
-    order = [packet for _, packet in arrivals(sim, UP)]
-    assert order.index(0) > order.index(1)
-    check_received([words])
-
-
 def test_flip_inverts_one_bit_of_one_copy(engine: Make) -> None:
     network = star_of(2)
     sim = engine(network, rules=[Rule(Fate.FLIP, 1.0, (link_between(network, 2, 1),))])
@@ -139,20 +124,3 @@ def test_crashed_host_ignores_packets_and_opens_nothing(engine: Make) -> None:
     assert [row[2] for row in sim.log] == [ARRIVAL] * 4  # what was under way arrives; no timer fires
     assert sim.worker_counters(number, 0)["timeouts"] == 0
     assert sim.switch_counters(number)["packets"] == 4
-
-
-def test_cleared_switch_starts_half_arrived_rounds_anew(engine: Make) -> None:
-    network = star_of(2)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1, timeout_ps=10 * X + 2 * D, first_timeout_ps=10 * X + 2 * D))
-    words = gradients(2, 4)
-    own = [segment(each) for each in words]
-    sim.open_stream(number, 0, [own[0]])
-    sim.run(X + D)
-    sim.clear(2)
-    sim.open_stream(number, 1, [own[1]])
-    run(sim, 2)
-
-    assert np.array_equal(own[0].result, np.add.reduce(words, dtype=np.int32))
-    assert sim.worker_counters(number, 0)["timeouts"] == 1
-    assert sim.switch_counters(number)["results"] == 1

@@ -117,18 +117,6 @@ def test_an_exchange_over_a_switch(
     run_dry(sim)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_with_one_slot_every_unit_takes_a_round_trip_with_all_its_work(engine: Make, name: str) -> None:
-    sending, receiving = CASES[name]
-    network = hosts(star_of(2), sending, receiving)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1))
-
-    found = aggregate(sim, number, gradients(2, 7 * FRAME.elements))
-
-    assert found.finished_ps == [7 * last_out_ps(stages_of(sending, receiving), 1, 1)] * 2
-
-
 def test_acknowledgements_take_time_and_go_first(engine: Make) -> None:
     """Host 1 sends 20 packets and acknowledges one: that is the first to leave it after what has begun.
 

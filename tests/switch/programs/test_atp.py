@@ -96,13 +96,6 @@ def test_truth_table_has_every_verdict() -> None:
     assert {row[2] for row in TRUTH_TABLE.values()} == set(ATP_VERDICTS.values()) == set(Verdict)
 
 
-@both_engines
-def test_one_worker_overwrites_and_completes(make: Make) -> None:
-    switch = holding(make, Entry(FREE, 0, 0, False, list(KEPT)))
-    assert first_time(switch, 0b1, SENT, workers=1) == Outcome(COMPLETE, 0b1, SENT, False, 0)
-    assert held(switch) == Entry(OWN, 0b1, 1, False, [*SENT, 0])
-
-
 @pytest.mark.parametrize("is_resend", [False, True])
 @pytest.mark.parametrize("identity", [FREE, OWN, OTHER])
 @both_engines
@@ -144,22 +137,6 @@ def test_acknowledgement_frees_only_its_own_entry(make: Make) -> None:
     assert switch.claimed() == []
     assert first_time(switch, 0b010, [9, 9]).verdict is CONSUMED
     assert held(switch).values == [9, 9, 0]
-
-
-@both_engines
-def test_entry_claimed_by_a_late_first_packet_stays_claimed(make: Make) -> None:
-    """A copy that comes after the acknowledgement: FIFO paths rule it out, only a resend would free it."""
-    switch = make()
-    assert first_time(switch, 0b01, [1], workers=2).verdict is CONSUMED
-    assert first_time(switch, 0b10, [2], workers=2).verdict is COMPLETE
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [1], workers=2).verdict is CONSUMED
-
-    assert switch.data(4, OTHER, 0b01, 2, False, False, [5]).verdict is COLLIDED
-    assert switch.claimed() == [4]
-    if isinstance(switch, AtpReference):
-        switch.clear()
-        assert switch.claimed() == []
 
 
 def word(identity: int, worker: int) -> int:

@@ -92,64 +92,6 @@ def test_a_round_and_copies_of_its_packets(make: Make) -> None:
     assert pipeline.words(0, 0, 1) == [0]
 
 
-@both_engines
-def test_one_worker_completes_every_new_packet(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 1)
-    verdicts = [
-        pipeline.receive(Packet(0, 0, turn, [word])) for turn, word in [(0, 4), (0, 5), (1, 6), (2, 7)]
-    ]
-
-    assert verdicts == [COMPLETE, ANSWER, COMPLETE, COMPLETE]
-    assert (pipeline.words(0, 0, 1), pipeline.words(0, 1, 1)) == ([7], [6])
-
-
-def test_all_bits_of_the_bitmap_are_workers() -> None:
-    """32 workers fill the word; the last completes, whichever it is, and readies the other version."""
-    pipeline = Pipeline(Machine.SWITCHML, children=32)
-    bitmaps = pipeline.registers.slots.bitmap
-    order = [31, *range(31)]
-    verdicts = [
-        pipeline.receive(Packet(worker, 0, 0, [1 << worker if worker < 31 else 0])) for worker in order
-    ]
-    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
-    assert bitmaps[:2].tolist() == [2**32 - 1, 0]
-    assert pipeline.words(0, 0, 1) == [INT32_MAX]
-
-    assert [pipeline.receive(Packet(worker, 0, 0, [9])) for worker in order] == [ANSWER] * 32
-    pipeline.receive(Packet(31, 0, 1, [9]))
-    assert bitmaps[:2].tolist() == [2**31 - 1, 2**31]
-
-
-@both_engines
-def test_late_duplicate_corrupts_a_slot_for_good(make: Make) -> None:
-    """A's first packet comes again after A moved on: only reordering paths can do that, and nothing notices.
-
-    The rounds should give 10 + 20 = 30, 1 + 2 = 3 and 100 + 200 = 300.
-    """
-    pipeline = make(Machine.SWITCHML, 2)
-    a, b = 0, 1
-
-    def sent(worker: int, version: int, word: int) -> int:
-        return pipeline.receive(Packet(worker, 0, version, [word]))
-
-    assert [sent(a, 0, 10), sent(b, 0, 20)] == [CONSUMED, COMPLETE]
-    assert pipeline.words(0, 0, 1) == [30]
-    assert sent(a, 1, 1) == CONSUMED
-    assert sent(a, 0, 10) == CONSUMED  # the late duplicate
-    if isinstance(pipeline, Pipeline):
-        slots = pipeline.registers.slots
-        assert slots.bitmap[:2].tolist() == [3, 0]
-        assert slots.counter[:2].tolist() == [1, 1]
-    else:
-        slot = pipeline.state.slots[0]
-        assert (slot.bitmap, slot.counter) == ([3, 0], [1, 1])
-
-    assert sent(b, 1, 2) == COMPLETE
-    assert pipeline.words(0, 1, 1) == [2]
-    assert [sent(a, 0, 100), sent(b, 0, 200)] == [DROPPED, COMPLETE]
-    assert pipeline.words(0, 0, 1) == [240]
-
-
 EXPONENTS = st.integers(-128, 127)
 RANKS = st.integers(0, 4)
 

@@ -60,26 +60,6 @@ def test_truth_table(
     assert not np.delete(pipeline.registers.values, 2, axis=0).any()
 
 
-def test_first_turn_is_newer_than_none() -> None:
-    """Of either row: turn 0 and turn 1 both find −1."""
-    pipeline = Pipeline(Machine.TIMED, children=2)
-    for turn in (0, 1):
-        assert pipeline.registers.slots[turn].turn == -1
-        assert pipeline.receive(Packet(1, 0, turn, [turn + 5])) == CONSUMED
-        assert pipeline.registers.slots[turn].turn == turn
-        assert pipeline.words(0, turn, 1) == [turn + 5]
-
-
-@both_engines
-def test_one_worker_completes_at_once(make: Make) -> None:
-    pipeline = make(Machine.TIMED, 1)
-    for turn in range(4):
-        assert pipeline.receive(Packet(0, 0, turn, [turn])) == COMPLETE
-        assert pipeline.receive(Packet(0, 0, turn, [9])) == ANSWER
-        assert pipeline.words(0, turn, 1) == [turn]
-    assert pipeline.receive(Packet(0, 0, 1, [9])) == EXPIRED
-
-
 @both_engines
 def test_straggler_gets_what_the_others_had(make: Make) -> None:
     """It is too late for turn 0, in time for turn 1, and finds turn 0 gone once turn 2 has begun."""

@@ -56,27 +56,6 @@ def test_truth_table(
 
 
 @both_engines
-def test_one_child_overwrites_and_completes_every_time(make: Make) -> None:
-    pipeline = make(Machine.TREE, 1)
-    for word in (4, -9, 4):
-        assert pipeline.receive(Packet(0, 0, 0, [word], exponent=word)) == COMPLETE
-        assert pipeline.words(0, 0, 1) == [word]
-        assert pipeline.exponent(0, 0) == word
-
-
-@both_engines
-def test_all_bits_of_the_bitmap_are_children(make: Make) -> None:
-    """32 children fill the word; the last completes, and a slot that forgot them takes all of them again."""
-    pipeline = make(Machine.TREE, 32)
-    for factor in (1, 3):
-        sent = [Packet(child, 0, 0, [factor * child]) for child in (31, *range(31))]
-        assert pipeline.receive(sent[0]) == CONSUMED
-        assert pipeline.receive(sent[0]) == DROPPED
-        assert [pipeline.receive(packet) for packet in sent[1:]] == [CONSUMED] * 30 + [COMPLETE]
-        assert pipeline.words(0, 0, 1) == [factor * sum(range(32))]
-
-
-@both_engines
 def test_resend_to_a_complete_slot_corrupts_the_next_round(make: Make) -> None:
     """Why the program needs a lossless network: it cannot distinguish a copy from the next packet."""
     pipeline = make(Machine.TREE, 2)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Completion, Fate, Rule, Segment, losses
+from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
 from netfold.sim.engine.setup.jobs import first_entries
-from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
 from tests.reference.engine.fabric import STREAM_TIMER
@@ -39,7 +39,6 @@ from tests.sim.engine.small import (
     star_of,
     start,
     windows,
-    with_loopback,
 )
 
 ELEMENTS = FRAME.elements
@@ -96,23 +95,6 @@ def test_three_jobs_compete_for_few_entries(engine: Make) -> None:
         for of_job, sent in zip(own, words, strict=True):
             check_sums([each.result for each in of_job], sent)
         assert sum(sim.switch_counters(number)["collisions"] for number in range(3)) > 1000
-
-
-def test_copies_right_behind_change_nothing(engine: Make) -> None:
-    """On every link, of packets, forwarded ones, acknowledgements and results; some of them are lost, too."""
-    network = star_of(5)
-    links = tuple(range(len(network.link_names)))
-    rules = [*losses([0.01] * len(links)), Rule(Fate.DUPLICATE, 0.25, links)]
-    sim = engine(network, rules=rules)
-    number = sim.add_job(atp_job(network, 16))
-    words = gradients(4, 400 * ELEMENTS, margin=MARGIN)
-    check_sums(aggregate(sim, number, words).results, words)
-    check_ended(sim, 1, 0)
-
-    counters = sim.switch_counters(number)
-    assert counters["duplicates_dropped"] > 100
-    assert counters["answers"] > 10
-    assert all(sim.worker_counters(number, rank)["stale_results"] > 100 for rank in range(4))
 
 
 def test_a_collided_unit_moves_its_place_to_an_entry_of_its_own(engine: Make) -> None:
@@ -250,15 +232,6 @@ def test_dense_aggregation_time_and_counts(engine: Make, workers: int) -> None:
     for rank in range(workers):
         counters = sim.worker_counters(number, rank)
         assert counters == {"timeouts": 0, "retransmitted_packets": 0, "stale_results": 0}
-
-
-def test_a_loopback_link_is_one_more_hop_for_what_completes(engine: Make) -> None:
-    network = with_loopback(star_of(3), 3, LinkSpec(10**9, 5000, 1000))
-    sim = engine(network)
-    outcome = aggregate(sim, sim.add_job(atp_job(network, 8, loopback_link=6)), gradients(2, 8 * ELEMENTS))
-
-    assert outcome.finished_ps == [12 * X + 4 * D + 5000] * 2
-    assert sim.link_counters()[6]["delivered_packets"] == 8
 
 
 @pytest.mark.parametrize(("units", "window"), [(2, 2), (3, 32), (34, 32), (35, 40), (200, 40)])
