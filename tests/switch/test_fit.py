@@ -183,15 +183,7 @@ REFUSALS: list[tuple[Profile, str, dict[str, Any], str | None, str]] = [  # the 
         *(FPGA, "switchml", {"slots": 10**8}, None),
         "100000000 slots of 64 words take 49.5 GiB, fpga has 8.00 GiB; use 16146247 slots at most",
     ),
-    (
-        *(own("fpga", memory_bytes=1024), "atp", {"slots": 4}, None),
-        "4 slots of 62 words take 1.03 KiB, mine has 1.00 KiB; use 3 slots at most",
-    ),
     # Released rules choose the loopback port by worker id, from 0 to 15; one pass needs none of them.
-    (
-        *(TOFINO1, "switchml", {"workers": 70, "words": 256}, None),
-        "SwitchML cannot fold packets of 256 words over 4 pipelines for 70 workers; use 16 workers at most",
-    ),  # the reason that the number follows from, though its bitmap has 32 bits
     (
         *(TOFINO1, "switchml", {"workers": 17, "words": 256}, None),
         "SwitchML cannot fold packets of 256 words over 4 pipelines for 17 workers; "
@@ -272,11 +264,6 @@ REFUSALS: list[tuple[Profile, str, dict[str, Any], str | None, str]] = [  # the 
         *(own("ideal", merges=frozenset()), "switchml", {}, None),
         "SwitchML needs one of the merges add, float_add, max, or, sign, table_add; mine has none; "
         f"{PROGRAMMABLE}",
-    ),
-    (
-        *(own("ideal", merges=frozenset({Merge.OR, Merge.MAX})), "timed", {}, None),
-        "the timed program needs one of the merges add, float_add; mine has max, or; "
-        "use a switch that can: ideal, trio",
     ),
     (
         *(TRIO, "switchml", {"lane_bits": 16}, None),

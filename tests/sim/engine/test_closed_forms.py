@@ -16,6 +16,7 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network, planned_key
 from tests.examples import nightly
+from tests.sim.engine.plans.plans import with_loopbacks
 from tests.sim.engine.small import (
     DELAY_PS,
     FAST,
@@ -36,7 +37,6 @@ from tests.sim.engine.small import (
     star_of,
     start,
     transmit_ps,
-    with_loopback,
 )
 
 ROCE = frame_of("roce-1024")
@@ -181,7 +181,7 @@ def test_a_loopback_link_is_one_more_hop_for_results(engine: Make, workers: int,
     """One packet of n goes round (p4app-switchML's 256 B packets); a slow loopback sets the pace."""
     packets = 30
     plain = star_of(workers)
-    network = with_loopback(plain, workers, loopback)
+    network = with_loopbacks(plain, loopback)
     sim = engine(network)
     number = sim.add_job(job(network, 64, loopback_link=len(plain.link_names)))
     words = gradients(workers, 4 * packets)
