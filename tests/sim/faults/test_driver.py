@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
+import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,45 +69,36 @@ def calls(*effects: Effect) -> list[tuple[int | str, ...]]:
     return driven(list(effects))[0].calls
 
 
-def test_for_ever_is_never_undone() -> None:
-    assert calls(LinksDown((0,), 5, NEVER_PS)) == [(5, "cut", 0)]
-    assert calls(LinksSlower((1,), 10, 5, NEVER_PS)) == [(5, "set_rate", 1, 10)]
+DOWN_AND_UP = [(1, "cut", 0), (3, "cut", 1), (5, "restore", 1), (8, "restore", 0)]
+# What waits in the switch is lost, when it goes down and until it is up; what waits for it is not.
+WITH_QUEUES = [
+    *((3, "cut", 0), (3, "cut", 1), (3, "flush", 1), (3, "clear", 7)),
+    *((6, "flush", 1), (6, "restore", 0), (6, "restore", 1)),
+]
 
 
-def test_a_reboot_clears_registers_at_once_and_cuts_all_ports_meanwhile() -> None:
-    """What waits in the switch is lost, when it goes down and until it is up; what waits for it is not."""
-    assert calls(Reboot(7, True, (0, 1), (1,), 3, 6)) == [
-        (3, "cut", 0),
-        (3, "cut", 1),
-        (3, "flush", 1),
-        (3, "clear", 7),
-        (6, "flush", 1),
-        (6, "restore", 0),
-        (6, "restore", 1),
-    ]
-    assert calls(Reboot(7, False, (1,), (), 3, 6)) == [(3, "cut", 1), (6, "restore", 1)]
-    assert calls(Reboot(7, True, (), (), 3, 3)) == [(3, "clear", 7)]
-
-
-def test_a_reboot_that_takes_no_time_loses_what_is_on_the_links() -> None:
-    assert calls(Reboot(7, False, (0,), (), 3, 3)) == [(3, "cut", 0), (3, "restore", 0)]
-
-
-def test_a_reboot_does_not_bring_back_a_link_that_is_down() -> None:
-    assert calls(Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)) == [
-        (1, "cut", 0),
-        (3, "cut", 1),
-        (5, "restore", 1),
-        (8, "restore", 0),
-    ]
-
-
-def test_hosts_crash_and_pause() -> None:
-    assert calls(Crash(0, 1, 4, 7), Pause(0, 0, 3, 2, 9)) == [(2, "pause", 3, 9), (7, "crash", 4)]
-
-
-def test_what_happens_at_once_follows_the_scenario() -> None:
-    assert calls(Crash(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)) == [(0, "crash", 4), (0, "clear", 7)]
+@pytest.mark.parametrize(
+    ("effects", "told"),
+    [
+        pytest.param([LinksDown((0,), 5, NEVER_PS)], [(5, "cut", 0)], id="for ever"),
+        pytest.param([LinksSlower((1,), 10, 5, NEVER_PS)], [(5, "set_rate", 1, 10)], id="slower for ever"),
+        pytest.param([Reboot(7, True, (0, 1), (1,), 3, 6)], WITH_QUEUES, id="a reboot"),
+        pytest.param([Reboot(7, False, (1,), (), 3, 6)], [(3, "cut", 1), (6, "restore", 1)], id="of tables"),
+        pytest.param([Reboot(7, True, (), (), 3, 3)], [(3, "clear", 7)], id="of registers"),
+        pytest.param([Reboot(7, False, (0,), (), 3, 3)], [(3, "cut", 0), (3, "restore", 0)], id="no time"),
+        pytest.param([Reboot(7, False, (0, 1), (), 3, 5), LinksDown((0,), 1, 8)], DOWN_AND_UP, id="and down"),
+        pytest.param(
+            [Crash(0, 1, 4, 7), Pause(0, 0, 3, 2, 9)], [(2, "pause", 3, 9), (7, "crash", 4)], id="hosts"
+        ),
+        pytest.param(
+            [Crash(0, 1, 4, 0), Reboot(7, True, (), (), 0, 0)],
+            [(0, "crash", 4), (0, "clear", 7)],
+            id="what happens at once follows the scenario",
+        ),
+    ],
+)
+def test_what_an_engine_is_told(effects: list[Effect], told: list[tuple[int | str, ...]]) -> None:
+    assert calls(*effects) == told
 
 
 def test_what_comes_after_the_end_is_not_applied() -> None:
