@@ -1,4 +1,4 @@
-"""`count_sketch` over simulated networks: the same sums everywhere, and training under every collective."""
+"""`count_sketch` over simulated networks: the same sums everywhere, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netfold.sim.results import summarize
 from netfold.sim.workload import TrainingSpec, training_workload
 from tests.sim.scenes import simulate
 
-WORKERS, STEPS, SEED = 4, 6, 7
+WORKERS, STEPS, SEED = 4, 3, 7
 TRAINING = f"""\
 name: trained
 seed: {SEED}
@@ -29,7 +29,7 @@ collective: {{kind: ring}}
 """
 SWITCHML = "collective={kind: in_network, program: switchml}"
 SERVER = "collective={kind: parameter_server, placement: beside_workers}"
-LOSS, HEAVY_LOSS = (f"faults=[{{kind: loss, rate: {rate}%}}]" for rate in (1, 5))
+LOSS = "faults=[{kind: loss, rate: 1%}]"
 
 
 def trained(folder: Path, *sets: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_a_switch_adds_the_bits_that_hosts_add(tmp_path: Path, sketches: list[by
     expected = sketches.copy()
     assert len(expected) == WORKERS * STEPS
     assert len(set(expected)) == STEPS
-    for sets in ([SWITCHML], ["collective={kind: ring}"], [SERVER], [SWITCHML, LOSS]):
+    for sets in (["collective={kind: ring}"], [SERVER], [SWITCHML, LOSS]):
         sketches.clear()
         found = trained(tmp_path, "codec.block_elements=256", *sets)
 

@@ -256,4 +256,4 @@ class AtpLockStep(RuleBasedStateMachine):
 
 
 TestLockStep = AtpLockStep.TestCase
-TestLockStep.settings = settings(stateful_step_count=40)
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)

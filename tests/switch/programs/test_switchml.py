@@ -16,6 +16,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
+from tests.examples import examples
 from tests.reference.switch.merging import NO_EXPONENT, Operand
 from tests.reference.switch.switchml import Slot
 from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_engines
@@ -258,6 +259,6 @@ class Protocol(RuleBasedStateMachine):
 
 
 TestLockStep = SwitchmlLockStep.TestCase
-TestLockStep.settings = settings(stateful_step_count=40)
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(stateful_step_count=60)
+TestProtocol.settings = settings(examples(30, at_night=2), stateful_step_count=60)

@@ -10,6 +10,7 @@ from hypothesis.stateful import invariant, rule
 
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
+from tests.examples import examples
 from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_engines
 from tests.switch.programs.lockstep import SLOT_INDICES, TURNS, LockStep
 
@@ -134,4 +135,4 @@ class TimedLockStep(LockStep):
 
 
 TestLockStep = TimedLockStep.TestCase
-TestLockStep.settings = settings(stateful_step_count=40)
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)

@@ -11,6 +11,7 @@ from hypothesis.stateful import invariant, rule
 from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
+from tests.examples import examples
 from tests.reference.switch.tree import Row
 from tests.switch.pipeline import ELEMENTS, Make, Packet, Pipeline, both_engines, int32
 from tests.switch.programs.lockstep import SLOT_INDICES, LockStep
@@ -116,4 +117,4 @@ class TreeLockStep(LockStep):
 
 
 TestLockStep = TreeLockStep.TestCase
-TestLockStep.settings = settings(stateful_step_count=40)
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
