@@ -19,13 +19,12 @@ from netfold.switch.program import Machine
 from netfold.topologies.routing import Network
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import AtpReference
-from tests.reference.engine.chunk import JobNumber
 from tests.reference.engine.fabric import Fabric, LogRow
 from tests.reference.engine.flow import Sender
 from tests.reference.engine.link import Link
 from tests.reference.engine.point import PointTree
 from tests.reference.engine.schedule import Queue, ScheduleRun
-from tests.reference.engine.stream import Stream
+from tests.reference.engine.worker import JobNumber, Stream
 from tests.reference.switch.timed import TimedJob
 
 SWITCH_COUNTERS = (

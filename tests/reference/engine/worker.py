@@ -1,21 +1,256 @@
-"""The worker's side of aggregation streams in plain Python: window, timer, sending and receiving.
+"""Aggregation jobs in plain Python: what their packets say, streams of units, and the worker's side.
 
 The rules are the section "Aggregation streams (SwitchML)" of sim/engine/README.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from netfold.sim.engine.interface import MEMBERS_MAX, Job
+import numpy as np
+
+from netfold.homomorphic.message import Merge
+from netfold.sim.engine.interface import MEMBERS_MAX, Job, Scaled, Segment
 from netfold.switch.programs.tree import TREE
-from tests.reference.engine.chunk import Cause, Chunk, JobNumber, Way, packet_of
+from tests.reference.codecs.quantise import quantise
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
-from tests.reference.engine.link import Label
-from tests.reference.engine.stream import Stream
+from tests.reference.engine.link import Label, Packet
+from tests.reference.switch.merging import NO_EXPONENT, lifted, unchanged_by, words_per_word
+
+
+class Cause(NamedTuple):
+    """The worker's packet that a packet is, or that made a switch send it."""
+
+    worker: int
+    stream: int
+    unit: int
+    part: int  # which packet of the unit
+    attempt: int
+    copy: int = 0  # which copy of that packet, or of one on the way from it; 0: none
+
+
+class Chunk(NamedTuple):
+    """What a packet says: words on their way up to a slot, or from it."""
+
+    cause: Cause
+    window_slot: int
+    turn: int  # units completed in this window slot before
+    merge: Merge
+    words: Sequence[int]  # int32 values
+    exponent: int = NO_EXPONENT
+    psn: int = -1  # between workers and switch
+    workers: int = 1  # whose words these are
+    members: int = 0  # bitmap of these workers, in jobs of few enough
+    table: Sequence[int] | None = None  # of words that are still codes
+    lane_bits: int = 32  # of sums
+    absent_words: int = 0  # without workers: words of the result that it becomes part of
+
+    @property
+    def length(self) -> int:
+        """Words of a result that it becomes part of, codes lifted."""
+        return len(self.lifted().words) if self.workers else self.absent_words
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it travels without words, because nobody has contributed any."""
+        return not self.workers and not self.words
+
+    @property
+    def version(self) -> int:
+        """Which of the two versions of its slot it is for."""
+        return self.turn % 2
+
+    def lifted(self) -> Chunk:
+        """With the table's words in place of codes."""
+        if self.table is None:
+            return self
+        return self._replace(words=lifted(self.words, self.table, self.lane_bits), table=None)
+
+
+@dataclass
+class JobNumber:
+    """A job and the number the engine gave it."""
+
+    job: Job
+    number: int
+
+    @property
+    def window(self) -> int:
+        """Units a worker may have outstanding."""
+        return self.job.slots_count // self.job.unit_packets
+
+    def owner(self, worker: int) -> int:
+        """What the log calls a worker."""
+        return self.number * 65536 + worker
+
+    def slot(self, chunk: Chunk) -> int:
+        """Slot of a chunk, counted from the job's first."""
+        return chunk.window_slot * self.job.unit_packets + chunk.cause.part
+
+    def size_bytes(self, chunk: Chunk) -> int:
+        """Wire size of a chunk: that of a full one, however few words it carries, or of a header alone."""
+        is_wide = chunk.merge is Merge.TABLE_ADD and chunk.table is None
+        width = words_per_word(chunk.merge, chunk.lane_bits) if is_wide else 1
+        elements = self.job.frame.elements * width * (not chunk.is_header)
+        part = chunk.cause.part
+        return self.job.frame.wire_bytes(elements, first=part == 0, last=part == self.job.unit_packets - 1)
+
+
+class Way(NamedTuple):
+    """Where a chunk goes next, and what sets its packet apart from others with the same cause."""
+
+    target: int  # node
+    route: int
+    purpose: int  # of its key
+    party: int  # in its key
+    owner: int  # worker that the log calls its owner
+    deliver: Callable[[Chunk], None]
+
+
+def packet_of(fabric: Fabric, job: JobNumber, chunk: Chunk, way: Way) -> Packet:
+    """A packet that carries a chunk; it is delivered with the words that faults left."""
+    cause = chunk.cause
+    return Packet(
+        target=way.target,
+        route=way.route,
+        size_bytes=job.size_bytes(chunk),
+        key=fabric.key(
+            way.purpose,
+            job.number,
+            way.party,
+            cause.stream,
+            cause.unit,
+            cause.part,
+            cause.attempt,
+            copy=cause.copy,
+        ),
+        label=Label(job.owner(way.owner), cause.unit, cause.part, cause.attempt),
+        deliver=lambda packet: way.deliver(
+            chunk._replace(words=packet.words, cause=cause._replace(copy=packet.copy))
+        ),
+        words=chunk.words,
+        starts_message=cause.part == 0,
+        copy=cause.copy,
+    )
+
+
+# What an aggregation stream consists of: units, and where their words belong.
+
+
+def width_of(segment: Segment) -> int:
+    """Result words per word sent."""
+    return words_per_word(segment.merge, segment.lane_bits)
+
+
+@dataclass
+class Place:
+    """Where a unit's words come from and its result goes: `words[start:]`, cut at the segment's end."""
+
+    segment: Segment
+    start: int
+
+    def part(self, part: int, elements: int) -> slice:
+        """The words of one packet of the unit, maybe none."""
+        size = self.segment.size
+        start = self.start + part * elements
+        return slice(min(start, size), min(start + elements, size))
+
+
+class Stream:
+    """One exchange of one worker, cut into units."""
+
+    def __init__(self, numbered: JobNumber, segments: Sequence[Segment], scaled: Scaled | None) -> None:
+        job = numbered.job
+        unit_elements = job.unit_packets * job.frame.elements
+        self.job = job
+        self.scaled = scaled
+        places = [
+            Place(segment, start) for segment in segments for start in range(0, segment.size, unit_elements)
+        ]
+        self.segments = segments
+        # A scaled stream sends the exponents of its first blocks ahead of any words.
+        self.lead = min(numbered.window, len(places)) if scaled else 0
+        self.places: list[Place | None] = [None] * self.lead + list(places)
+        self.units = len(self.places)
+        self.completed = 0
+        # A scaled stream with fewer blocks than window slots uses as many slots as it has blocks: then the
+        # unit before one in its slot is also the one that brings its agreed exponent.
+        self.window = self.lead if scaled else numbered.window
+        self._quantised: dict[int, list[int]] = {}  # by unit
+
+    def merge(self, unit: int) -> Merge:
+        """Merge of a unit; without words it does not matter which."""
+        place = self.places[unit]
+        return place.segment.merge if place else Merge.ADD
+
+    def lane_bits(self, unit: int) -> int:
+        """Width of the lanes of a unit's words."""
+        place = self.places[unit]
+        return place.segment.lane_bits if place else 32
+
+    def table(self, unit: int) -> list[int] | None:
+        """What lifts a unit's words, if they are codes."""
+        place = self.places[unit]
+        if place is None or place.segment.merge is not Merge.TABLE_ADD or place.segment.is_absent:
+            return None
+        assert place.segment.table is not None, "TABLE_ADD needs a table"
+        return list(map(int, place.segment.table))
+
+    def is_absent(self, unit: int) -> bool:
+        """Whether this worker contributes nothing to a unit; a scaled stream has one segment."""
+        place = self.places[unit]
+        return (place.segment if place else self.segments[0]).is_absent
+
+    def absent_words(self, unit: int, part: int) -> int:
+        """Words that a packet's result has, where this worker contributes none."""
+        place = self.places[unit]
+        if place is None or not place.segment.is_absent:
+            return 0
+        words = place.part(part, self.job.frame.elements)
+        return (words.stop - words.start) * width_of(place.segment)
+
+    def words(self, unit: int, part: int) -> list[int]:
+        """The words of one packet as int32 values."""
+        place = self.places[unit]
+        if place is None or place.segment.is_absent:
+            return []
+        elements = self.job.frame.elements
+        if self.scaled is None:
+            return list(map(int, place.segment.words.view(np.int32)[place.part(part, elements)]))
+        if unit not in self._quantised:  # first sent: a retransmission sends the same words
+            block = place.segment.words[place.start : place.start + self.job.unit_packets * elements]
+            exponent = int(self.scaled.agreed[unit - self.lead])
+            self._quantised[unit] = quantise(block, exponent, len(self.job.hosts))
+        return self._quantised[unit][part * elements : (part + 1) * elements]
+
+    def exponent(self, unit: int, part: int) -> int:
+        """This worker's exponent that a packet announces."""
+        if self.scaled is None or part < self.job.unit_packets - 1 or unit >= self.scaled.exponents.size:
+            return NO_EXPONENT
+        return int(self.scaled.exponents[unit])
+
+    def store(self, result: Chunk) -> None:
+        """Write a result's words, agreed exponent and holders where they belong."""
+        unit, part = result.cause.unit, result.cause.part
+        place = self.places[unit]
+        if place is not None:
+            target = place.part(part, self.job.frame.elements)
+            segment, lanes = place.segment, width_of(place.segment)
+            words = unchanged_by(segment.merge) if result.is_header else result.words
+            segment.result.view(np.int32)[lanes * target.start : lanes * target.stop] = words
+            packet = place.start // self.job.frame.elements + part
+            if segment.holders is not None:
+                segment.holders[packet] = result.members
+            if segment.members is not None and target.start < target.stop:
+                segment.members[packet] = result.workers, result.members
+        if self.scaled is not None and part == self.job.unit_packets - 1 and unit < self.scaled.agreed.size:
+            self.scaled.agreed[unit] = result.exponent
+
+
+# The worker's side: window, timer, sending and receiving.
 
 KEY_WORKER, KEY_JITTER = 1, 9
 

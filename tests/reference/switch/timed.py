@@ -27,13 +27,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from netfold.sim.engine.interface import NEVER_PS, Overflow
-from tests.reference.engine.chunk import Chunk, JobNumber
-from tests.reference.engine.egress import KEY_RESULT, Egress, Receiver, Site, Splitter, split_receivers
 from tests.reference.engine.fabric import SLOT_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label
-from tests.reference.engine.point import held_by, operand_of
-from tests.reference.engine.stream import Stream
-from tests.reference.engine.worker import Home, Outstanding, Worker
+from tests.reference.engine.point import (
+    KEY_RESULT,
+    Egress,
+    Receiver,
+    Site,
+    Splitter,
+    held_by,
+    operand_of,
+    split_receivers,
+)
+from tests.reference.engine.worker import Chunk, Home, JobNumber, Outstanding, Stream, Worker
 from tests.reference.switch.merging import Operand, Register
 from tests.reference.switch.switchml import Verdict
 

@@ -117,19 +117,6 @@ def chain(links: Sequence[LinkSpec]) -> Network:
     return compile_network(graph)
 
 
-def with_loopback(network: Network, node: int, link: LinkSpec) -> Network:
-    """The same network with one more link, the last one, from a switch to itself."""
-    return replace(
-        network,
-        link_names=(*network.link_names, f"{network.nodes[node]} loopback"),
-        link_source=np.append(network.link_source, np.int32(node)),
-        link_target=np.append(network.link_target, np.int32(node)),
-        rate_bps=np.append(network.rate_bps, link.rate_bps),
-        delay_ps=np.append(network.delay_ps, link.delay_ps),
-        buffer_bytes=np.append(network.buffer_bytes, link.buffer_bytes),
-    )
-
-
 def link_between(network: Network, a: int, b: int) -> int:
     """The first link on the way from one node to another."""
     return next_links(network, a, b)[0]

@@ -15,7 +15,8 @@ from netfold.sim.plan.frames import frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network, planned_key
-from tests.reference.engine.fabric import ARRIVAL
+from tests.examples import nightly
+from tests.sim.engine.plans.plans import with_loopbacks
 from tests.sim.engine.small import (
     DELAY_PS,
     FAST,
@@ -30,14 +31,12 @@ from tests.sim.engine.small import (
     compiled,
     gradients,
     job,
-    link_between,
     run,
     run_dry,
     segment,
     star_of,
     start,
     transmit_ps,
-    with_loopback,
 )
 
 ROCE = frame_of("roce-1024")
@@ -66,8 +65,8 @@ def end_ps(
     return done[0].time_ps
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 7, 32])
-@pytest.mark.parametrize(("packets", "unit_packets"), [(1, 1), (2, 1), (60, 1), (24, 4)])
+@pytest.mark.parametrize("workers", [1, 7, 32])
+@pytest.mark.parametrize(("packets", "unit_packets"), [(1, 1), (60, 1), (24, 4)])
 def test_a_dense_exchange_takes_a_round_trip_and_then_a_packet_time_each(
     engine: Make, workers: int, packets: int, unit_packets: int
 ) -> None:
@@ -77,24 +76,7 @@ def test_a_dense_exchange_takes_a_round_trip_and_then_a_packet_time_each(
     assert found_ps == FAST_ROUND_TRIP_PS + (packets - 1) * FAST_X
 
 
-def test_log_of_one_stream(engine: Make) -> None:
-    """Per worker: packet, then timer, then the result; owners are job · 65536 + worker."""
-    network = star_of(2)
-    sim = engine(network)
-    sim.add_job(job(network, 1, hosts=(0,), routes=(0,)))
-    aggregate(sim, sim.add_job(job(network, 1, slot_base=1)), gradients(2, 4))
-
-    up = [link_between(network, host, 2) for host in (0, 1)]
-    down = [link_between(network, 2, host) for host in (0, 1)]
-    assert sim.log == [
-        (X + D, 0, ARRIVAL, up[0], 65536, 0, 0, 0),
-        (X + D, 2, ARRIVAL, up[1], 65537, 0, 0, 0),
-        (2 * (X + D), 4, ARRIVAL, down[0], 65536, 0, 0, 0),
-        (2 * (X + D), 5, ARRIVAL, down[1], 65537, 0, 0, 0),
-    ]
-
-
-@pytest.mark.parametrize("window", [1, 2, 3, 5, 20, 24, 25, 26, 64])
+@pytest.mark.parametrize("window", [1, 3, 24, 25, 64])
 def test_the_window_limits_the_rate_below_the_knee(engine: Make, window: int) -> None:
     """W packets a round trip, until W packet times fill it: here from 25 on."""
     rounds = 6
@@ -137,7 +119,7 @@ def loop_ps(units: Sequence[Sequence[int]], window: int) -> int:
     return ends_ps[-1]
 
 
-@pytest.mark.parametrize("unit_packets", [1, 2, 4, 16])
+@pytest.mark.parametrize("unit_packets", [1, 4, 16])
 @pytest.mark.parametrize("window", [1, 3, 40])
 def test_messages_of_several_packets(engine: Make, unit_packets: int, window: int) -> None:
     """RoCE: 16 B more on a message's first packet, 4 B on its last."""
@@ -151,7 +133,10 @@ def test_messages_of_several_packets(engine: Make, unit_packets: int, window: in
     assert found_ps == loop_ps(units, window)
 
 
-@pytest.mark.parametrize(("elements", "published_ms"), [(2_500_000, 0.8662), (25_000_000, 8.6428)])
+@pytest.mark.parametrize(
+    ("elements", "published_ms"),
+    [(2_500_000, 0.8662), pytest.param(25_000_000, 8.6428, marks=nightly)],
+)
 def test_a_hundred_megabytes_of_eight_workers(elements: int, published_ms: float) -> None:
     """8 workers, 512 slots, 1106 B packets: the time of SwitchML-omnetpp, which carries no values."""
     network = star_of(8, FAST)
@@ -188,20 +173,6 @@ def test_element_rates_are_those_of_the_wire(name: str, wire_bytes: int, rates_g
         assert 100 * frame.elements * 1000 / (many_ps - few_ps) == pytest.approx(expected_g, abs=0.0005)
 
 
-def test_a_late_worker_delays_everyone_by_as_much(engine: Make) -> None:
-    """The others' packets wait in the switch."""
-    packets, late_ps = 20, 3_456_789
-    network = star_of(3)
-    sim = engine(network)
-    number = sim.add_job(job(network, 64))
-    for rank, words in enumerate(gradients(3, 4 * packets)):
-        sim.run(late_ps * (rank == 2))
-        sim.open_stream(number, rank, [segment(words)])
-
-    expected_ps = late_ps + ROUND_TRIP_PS + (packets - 1) * X
-    assert [expected_ps] * 3 == [completion.time_ps for completion in run(sim, 3)]
-
-
 @pytest.mark.parametrize("workers", [2, 8])
 @pytest.mark.parametrize(
     "loopback", [LINK, LinkSpec(25 * 10**7, 600_000, 1 << 30), LinkSpec(10**9, 5000, 1000)]
@@ -210,7 +181,7 @@ def test_a_loopback_link_is_one_more_hop_for_results(engine: Make, workers: int,
     """One packet of n goes round (p4app-switchML's 256 B packets); a slow loopback sets the pace."""
     packets = 30
     plain = star_of(workers)
-    network = with_loopback(plain, workers, loopback)
+    network = with_loopbacks(plain, loopback)
     sim = engine(network)
     number = sim.add_job(job(network, 64, loopback_link=len(plain.link_names)))
     words = gradients(workers, 4 * packets)

@@ -10,26 +10,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from netfold.sim.engine.engine import Engine
 from tests.examples import examples
 from tests.reference.engine.engine import ReferenceEngine
 from tests.sim.engine.plans.held import assert_same_registers, split_counters
-from tests.sim.engine.plans.host_plans import host_plans
 from tests.sim.engine.plans.kept_plans import KEPT
 from tests.sim.engine.plans.laws import check_everything_arrived, check_whatever_goes_wrong
 from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
 from tests.sim.engine.plans.play import Play, same_words
 from tests.sim.engine.plans.rare_plans import (
     best_effort,
+    host_plans,
+    lossy_steered,
     narrow_lanes,
     scaled_trees,
     schedules_of_hosts,
     several_jobs,
+    steered,
     timed_slots,
     trees_of_integers,
 )
-from tests.sim.engine.plans.steered_plans import lossy_steered, steered
 from tests.sim.engine.small import Make
 
 HORIZON_PS = 300 * 10**6  # plans with faults may never end
@@ -43,64 +45,25 @@ def test_kept_plans(name: str) -> None:
     assert_same(KEPT[name]())
 
 
-@examples(200)
-@given(plans())
-def test_plans_of_any_kind(plan: Plan) -> None:
-    assert_same(plan)
+KINDS = {
+    "any": plans(),
+    "scaled_trees": scaled_trees(),
+    "trees_of_integers": trees_of_integers(),
+    "timed_slots": timed_slots(),
+    "narrow_lanes": narrow_lanes(),
+    "atp": best_effort(),
+    "several_jobs": several_jobs(),
+    "steered": steered(),
+    "schedules": schedules_of_hosts(),
+    "hosts": host_plans(),
+}
 
 
-@examples(250)
-@given(scaled_trees())
-def test_scaled_streams_over_trees(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(100)
-@given(trees_of_integers())
-def test_integers_over_trees(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(150)
-@given(timed_slots())
-def test_slots_with_timers(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(150)
-@given(narrow_lanes())
-def test_sums_in_narrow_lanes(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(150)
-@given(best_effort())
-def test_atp(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(150)
-@given(several_jobs())
-def test_several_jobs_and_flows(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(120)
-@given(steered())
-def test_packets_between_hosts_under_every_policy(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(150)
-@given(schedules_of_hosts())
-def test_schedules(plan: Plan) -> None:
-    assert_same(plan)
-
-
-@examples(80)
-@given(host_plans())
-def test_hosts_that_take_time(plan: Plan) -> None:
-    assert_same(plan)
+@pytest.mark.parametrize("kind", KINDS)
+@examples(15, at_night=9)
+@given(data=st.data())
+def test_plans(kind: str, data: st.DataObject) -> None:
+    assert_same(data.draw(KINDS[kind]))
 
 
 def assert_same(plan: Plan) -> None:
@@ -143,14 +106,14 @@ def assert_same_words(ours: Play, theirs: Play) -> None:
         assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
 
 
-@examples(100)
+@examples(18, at_night=6)
 @given(lossy_plans())
 def test_everything_completes(engine: Make, plan: Plan) -> None:
     """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts, and is right."""
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
 
 
-@examples(80)
+@examples(15, at_night=5)
 @given(lossy_steered())
 def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, LONG_END_PS))

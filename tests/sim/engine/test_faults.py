@@ -19,13 +19,10 @@ from tests.sim.engine.small import (
     aggregate,
     chain,
     check_conservation,
-    check_received,
     gradients,
     job,
     link_between,
     message,
-    run,
-    run_dry,
     segment,
     star_of,
 )
@@ -71,17 +68,6 @@ def test_of_each_fate_the_first_rule_that_counts_is_tried_and_the_first_to_strik
     assert arrivals(sim, UP) == [(X + D + 5, 0)]
 
 
-def test_draws_are_those_the_keys_name(engine: Make) -> None:
-    sim = engine(LINE, rules=[Rule(Fate.CORRUPTION, 0.3, (UP,))])
-    sim.open_flow(message(4 * 60))
-    sim.run(60 * X)
-
-    keys = [mix_plain(1, 3, 5, q, 0) for q in range(60)]
-    struck = [key for key in keys if mix_plain(key, 0, 33) < int(0.3 * 2.0**64)]
-    assert sim.rule_counters() == [len(struck)]
-    assert 0 < len(struck) < 60
-
-
 def test_duplicate_puts_a_copy_behind_the_packet(engine: Make) -> None:
     sim = engine(LINE, rules=[Rule(Fate.DUPLICATE, 1.0, (UP,), delay_ps=3)])
     sim.open_flow(message(8, ack_every=2))
@@ -89,19 +75,6 @@ def test_duplicate_puts_a_copy_behind_the_packet(engine: Make) -> None:
 
     assert arrivals(sim, UP) == [(X + D, 0), (2 * X + D + 3, 0), (3 * X + D, 1), (4 * X + D + 3, 1)]
     assert sim.rule_counters() == [2]  # the copies were not tried
-
-
-def test_reorder_lets_later_packets_overtake(engine: Make) -> None:
-    key = mix_plain(1, 3, 5, 0, 0)  # of the first packet
-    draw = mix_plain(key, 0, 36) / 2.0**64
-    sim = engine(LINE, rules=[Rule(Fate.REORDER, min(1.0, draw * 1.001), (UP,), delay_ps=100 * X)])
-    words = message(4 * 20, timeout_ps=10**12)
-    sim.open_flow(words)
-    sim.run(FOREVER_PS)
-
-    order = [packet for _, packet in arrivals(sim, UP)]
-    assert order.index(0) > order.index(1)
-    check_received([words])
 
 
 def test_flip_inverts_one_bit_of_one_copy(engine: Make) -> None:
@@ -118,39 +91,6 @@ def test_flip_inverts_one_bit_of_one_copy(engine: Make) -> None:
     assert np.array_equal(results[0], total)
     assert np.array_equal(results[1], expected)
     assert not np.array_equal(total, expected)
-
-
-def test_cut_loses_what_is_on_the_wire_and_lets_the_rest_wait(engine: Make) -> None:
-    """At X the first packet is on its way and the second has begun; the third waits, and so do all copies."""
-    sim = engine(LINE)
-    sim.open_flow(message(4 * 3, timeout_ps=10 * X + 2 * D))
-    sim.run(X)
-    sim.cut(UP)
-    counters = sim.link_counters()[UP]
-    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 1, 0)
-
-    sim.run(10 * X + 2 * D)  # the timer sends all three again
-    counters = sim.link_counters()[UP]
-    assert (counters["lost_packets"], counters["in_flight_packets"], counters["dropped_packets"]) == (2, 4, 0)
-    sim.restore(UP)
-    (done,) = sim.run(FOREVER_PS)
-
-    assert arrivals(sim, UP) == [(10 * X + 2 * D + n * X + D, q) for n, q in ((1, 2), (2, 0), (3, 1), (4, 2))]
-    assert done.time_ps == 10 * X + 2 * D + 4 * X + 2 * D
-    run_dry(sim)
-    check_conservation(sim)
-
-
-def test_a_rate_holds_for_what_is_left_of_the_packet_on_the_wire_and_all_behind_it(engine: Make) -> None:
-    """A quarter of the first packet is sent; the rest of it, and the second one, take four times as long."""
-    sim = engine(LINE)
-    sim.open_flow(message(8))
-    sim.run(X // 4)
-    sim.set_rate(UP, LINK.rate_bps // 4)
-    sim.run(8 * X + D)
-
-    first = X // 4 + 4 * (X - X // 4)
-    assert [time_ps for time_ps, _ in arrivals(sim, UP)] == [first + D, first + 4 * X + D]
 
 
 def test_paused_host_holds_packets_and_timers(engine: Make) -> None:
@@ -184,20 +124,3 @@ def test_crashed_host_ignores_packets_and_opens_nothing(engine: Make) -> None:
     assert [row[2] for row in sim.log] == [ARRIVAL] * 4  # what was under way arrives; no timer fires
     assert sim.worker_counters(number, 0)["timeouts"] == 0
     assert sim.switch_counters(number)["packets"] == 4
-
-
-def test_cleared_switch_starts_half_arrived_rounds_anew(engine: Make) -> None:
-    network = star_of(2)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1, timeout_ps=10 * X + 2 * D, first_timeout_ps=10 * X + 2 * D))
-    words = gradients(2, 4)
-    own = [segment(each) for each in words]
-    sim.open_stream(number, 0, [own[0]])
-    sim.run(X + D)
-    sim.clear(2)
-    sim.open_stream(number, 1, [own[1]])
-    run(sim, 2)
-
-    assert np.array_equal(own[0].result, np.add.reduce(words, dtype=np.int32))
-    assert sim.worker_counters(number, 0)["timeouts"] == 1
-    assert sim.switch_counters(number)["results"] == 1

@@ -1,8 +1,9 @@
-"""Sums in narrow lanes in both engines: sizes and times in closed form, overflows just inside and outside."""
+"""Sums in narrow lanes and of absent workers in both engines: sizes, times, overflows and refusals."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Branch, Overflow, Scaled, Segment
+from netfold.sim.engine.interface import Branch, Overflow, Scaled, Segment, all_members
 from netfold.switch.program import ProgramSpec
+from netfold.switch.programs import runnable
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.reference.switch.merging import lanes_of, words_per_word
+from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.small import (
+    FRAME,
     LINK,
     D,
     Make,
@@ -37,7 +40,6 @@ from tests.sim.engine.small import (
 FABRIC = compile_network(leaf_spine(2, 1, 2, LINK, LINK))  # hosts 0 … 3, leaves 4 and 5, spine 6
 TWO_LEVELS: dict[str, Any] = {"switch": 6, "branches": (Branch(4, 0), Branch(5, 0)), "homes": (1, 1, 2, 2)}
 TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: np.int32}
-NARROW = [4, 8, 16]
 HEADER_BYTES = 34  # of a packet of 4 words, 50 B
 
 
@@ -93,68 +95,6 @@ def test_sums_at_the_end_of_a_lane_and_one_beyond(
     assert sim.switch_counters(number)["overflowed_words"] == beyond
 
 
-@pytest.mark.parametrize("workers", [15, 16])
-def test_votes_of_fifteen_workers_and_of_sixteen(engine: Make, workers: int) -> None:
-    """All of them use the sign bit of their words, which is no overflow: only a lost vote is one."""
-    network = star_of(workers)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1))
-    own = [lanes_segment([1] * 8, 4) for _ in range(workers)]
-
-    summed(sim, number, own)
-
-    assert sim.switch_counters(number)["overflowed_words"] == (0 if workers == 15 else 8)
-    assert {int(each.result[0]) for each in own} == {-1 if workers == 15 else 0x11111110}
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32])
-def test_lifted_lanes_make_results_shorter(engine: Make, bits: int) -> None:
-    """Codes go up to the leaf; lanes from there on: 2, 4 or 8 words for each, in time and in bytes."""
-    sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, 1, lanes=bits // 4, **TWO_LEVELS))
-    table = np.arange(16, dtype=np.int32) * 4 - 30
-    own = [codes(0xFEDC3210 + rank, bits, table) for rank in range(4)]
-
-    done = summed(sim, number, own)
-
-    right = [sum(int(table[(0xFEDC3210 + rank >> 4 * lane) & 15]) for rank in range(4)) for lane in range(8)]
-    assert all(each.result.view(TYPES[bits]).tolist() == right for each in own)
-    size_bytes = HEADER_BYTES + 4 * 4 * bits // 4
-    assert set(done) == {X + 3 * size_bytes * 8000 + 4 * D}
-    assert links_total(sim, "sent_bytes") == 4 * 50 + (2 + 2 + 4) * size_bytes
-
-
-@pytest.mark.parametrize("bits", NARROW)
-def test_added_lanes_weigh_as_words(engine: Make, bits: int) -> None:
-    sim = engine(FABRIC)
-    number = sim.add_job(job(FABRIC, 2, **TWO_LEVELS))
-    own = [lanes_segment([rank] * (8 * 32 // bits), bits, 2) for rank in range(4)]
-
-    done = summed(sim, number, own)
-
-    assert set(done) == {5 * X + 4 * D}
-    assert links_total(sim, "sent_bytes") == 2 * (4 + 2 + 2 + 4) * 50
-    total = sum(6 << place for place in range(0, 32, bits))
-    assert all({word % 2**32 for word in each.result.tolist()} == {total} for each in own)
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32])
-def test_a_slot_that_answers_early_has_lanes_of_its_width(engine: Make, bits: int) -> None:
-    """Worker 1 never comes: what worker 0 sent weighs as lanes do."""
-    network = star_of(2)
-    sim = engine(network)
-    number = sim.add_job(job(network, 1, program=TIMED, slot_timer_ps=5 * X, lanes=bits // 4))
-    table = np.arange(16, dtype=np.int32) - 8
-    own = codes(0x01234567, bits, table)
-    sim.open_stream(number, 0, [own])
-    (done,) = run(sim, 1)
-
-    size_bytes = HEADER_BYTES + 4 * 4 * bits // 4
-    assert done.time_ps == X + D + 5 * X + size_bytes * 8000 + D
-    lanes = [lane for word in own.result.tolist() for lane in lanes_of(word, bits)]
-    assert lanes == [-1, -2, -3, -4, -5, -6, -7, -8]
-
-
 @pytest.mark.parametrize(
     ("changes", "of_job", "text"),
     [
@@ -190,22 +130,8 @@ def test_tables_and_lanes_belong_to_each_other_and_to_their_job() -> None:
         sim.open_stream(number, 1, [codes(7, 8, np.arange(113, 129, dtype=np.int32).clip(127))])
 
 
-def test_workers_whose_lanes_differ_are_refused() -> None:
-    network = star_of(2)
-    sim = compiled(network)
-    number = sim.add_job(job(network, 1))
-    words = np.zeros(4, np.int32)
-    sim.open_stream(number, 0, [segment(words, lane_bits=8)])
-    text = (
-        "worker 1 of job 0 streams 4 words by ADD without floats to fall back to, "
-        "another worker 4 words by ADD in 8-bit lanes without floats to fall back to"
-    )
-    with pytest.raises(ValueError, match=f"^{text}$"):
-        sim.open_stream(number, 1, [segment(words)])
-
-
-@pytest.mark.parametrize("bits", NARROW)
-def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes(bits: int) -> None:
+def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes() -> None:
+    bits = 8
     network = star_of(3)
     text = f"^scaled streams and programs with a server add whole words, found {bits}-bit lanes$"
     sim = compiled(network)
@@ -217,3 +143,173 @@ def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes(bits: int) ->
     scaled = Scaled(np.zeros(1, np.int8), np.zeros(1, np.int8))
     with pytest.raises(ValueError, match=text):
         sim.open_stream(number, 0, [segment(np.zeros(4, np.float32), lane_bits=bits)], scaled)
+
+
+HEADER_PS = 272_000  # on LINK
+ALL_MERGES = [Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN, Merge.TABLE_ADD]
+TABLE = np.arange(-8, 8, dtype=np.int32)
+
+
+def segments(words: list[NDArray[Any]], absent: set[int], merge: Merge = Merge.ADD) -> list[Segment]:
+    """One segment of each worker, with room for who contributed; units of one packet."""
+    size, lanes = words[0].size, 8 if merge is Merge.TABLE_ADD else 1
+    packets = -(-size // FRAME.elements)
+    return [
+        segment(
+            own[:0] if rank in absent else own,
+            merge,
+            result=np.full(lanes * size, 77, np.int32),
+            absent_words=size if rank in absent else 0,
+            members=all_members(packets, len(words)),
+            holders=np.zeros(packets, np.uint32),
+            table=TABLE if merge is Merge.TABLE_ADD else None,
+        )
+        for rank, own in enumerate(words)
+    ]
+
+
+def integers(workers: int, size: int) -> list[NDArray[np.int32]]:
+    return [np.arange(size, dtype=np.int32) + 1000 * (rank + 1) for rank in range(workers)]
+
+
+@pytest.mark.parametrize("absent", [set(), {0}, {0, 1, 3}, {0, 1, 2, 3}])
+def test_the_time_and_bytes_of_one_packet(engine: Make, absent: set[int]) -> None:
+    """All start at once: the slot waits for the longest packet. The result of nobody is a header."""
+    network = star_of(4)
+    sim = engine(network)
+    number = sim.add_job(job(network, slots=1))
+    own = segments(integers(4, 3), absent)
+    start(sim, number, [[one] for one in own])
+    finished = {done.time_ps for done in run(sim, 4)}
+
+    nobody = len(absent) == 4
+    assert finished == {2 * (D + (HEADER_PS if nobody else X))}
+    present = 4 - len(absent)
+    words = 16 * (present + (0 if nobody else 4))
+    assert links_total(sim, "sent_bytes") == 8 * HEADER_BYTES + words
+    total = sum(one for rank, one in enumerate(integers(4, 3)) if rank not in absent)
+    for one in own:
+        assert np.array_equal(one.result, np.zeros(3, np.int32) if nobody else total)
+        assert one.members is not None
+        bitmap = sum(1 << rank for rank in range(4) if rank not in absent)
+        assert one.members.tolist() == [[present, bitmap]]
+
+
+@pytest.mark.parametrize("merge", ALL_MERGES)
+@pytest.mark.parametrize("program", ["switchml", "tree", "timed"])
+def test_old_words_of_a_slot_do_not_show(engine: Make, program: str, merge: Merge) -> None:
+    """One slot, used again and again: by all, by one that comes last, by nobody, by all."""
+    network = star_of(3)
+    lanes = 8 if merge is Merge.TABLE_ADD else 1
+    timer = {"slot_timer_ps": 10**9} if program == "timed" else {}
+    sim = engine(network)
+    number = sim.add_job(job(network, slots=1, program=runnable()[program], lanes=lanes, **timer))
+    words = [np.array([rank + 1, 7, 3, 5], np.uint32).view(merge.dtypes[0]) for rank in range(3)]
+    for absent in (set(), {0, 1}, {0, 1, 2}, {1, 2}, set()):
+        own = segments(words, absent, merge)
+        if program != "timed":
+            own = [replace(one, holders=None) for one in own]
+        start(sim, number, [[one] for one in own])
+        run(sim, 3)
+        present = [rank for rank in range(3) if rank not in absent]
+        results = {one.result.tobytes() for one in own}
+        assert len(results) == 1
+        if not present:
+            word = -(2**31) if merge is Merge.MAX else 0
+            assert own[0].result.tolist() == [word] * (4 * lanes)
+        elif len(present) == 1:
+            alone = words[present[0]]
+            codes = [code >> 4 * lane & 15 for code in alone.view(np.uint32).tolist() for lane in range(8)]
+            right = TABLE[codes] if merge is Merge.TABLE_ADD else alone.view(np.int32)
+            assert own[0].result.tolist() == right.tolist()
+        assert own[0].members is not None
+        assert own[0].members.tolist() == [[len(present), sum(1 << rank for rank in present)]]
+
+
+@pytest.mark.parametrize("program", [SWITCHML, TREE])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("absent", [set(), {1}, {2, 3}, {0, 2, 3}, {0, 1, 2, 3}], ids=str)
+def test_lifted_results_weigh_as_lanes_whatever_completes_them(
+    engine: Make, program: ProgramSpec, bits: int, absent: set[int]
+) -> None:
+    """Codes, and headers of those who are absent, go up to the leaf; lanes from there on.
+
+    The last worker of each rack comes late, so that in some cases a header completes a slot of words.
+    """
+    sim = engine(FABRIC)
+    number = sim.add_job(job(FABRIC, 1, program=program, lanes=bits // 4, **TWO_LEVELS))
+    table = np.arange(16, dtype=np.int32) * 16 - 120  # sums of four leave 8 bits
+    words = [0x76543210 + 0x01010101 * rank for rank in range(4)]
+    own = [
+        segment(
+            np.full(0 if rank in absent else 3, word, np.uint32),
+            Merge.TABLE_ADD,
+            result=np.full(3 * bits // 4, 77, np.int32),
+            absent_words=3 if rank in absent else 0,
+            members=all_members(1, 4),
+            table=table,
+            lane_bits=bits,
+        )
+        for rank, word in enumerate(words)
+    ]
+    for rank in (0, 2):
+        sim.open_stream(number, rank, [own[rank]])
+    sim.run(10 * X)
+    for rank in (1, 3):
+        sim.open_stream(number, rank, [own[rank]])
+    done = run(sim, 4)
+
+    present = [rank for rank in range(4) if rank not in absent]
+    sums = [sum(int(table[words[rank] >> 4 * lane & 15]) for rank in present) for lane in range(8)]
+    half = 2 ** (bits - 1)
+    lanes = [(total + half) % (2 * half) - half for total in sums]
+    racks = sum(not {2 * rack, 2 * rack + 1} <= absent for rack in (0, 1))
+    carrying = racks + (2 + 4 if present else 0)  # partials, and results at either level
+    assert links_total(sim, "sent_bytes") == HEADER_BYTES * 12 + 16 * len(present) + 4 * bits * carrying
+    for one in own:
+        assert one.result.view(TYPES[bits]).tolist() == 3 * lanes
+        assert one.members is not None
+        assert one.members.tolist() == [[len(present), sum(1 << rank for rank in present)]]
+    if not absent:
+        assert {one.time_ps for one in done} == {11 * X + 3 * 8000 * (HEADER_BYTES + 4 * bits) + 4 * D}
+
+
+@pytest.mark.parametrize("workers", [32, 34])
+def test_who_is_named_up_to_32_workers(engine: Make, workers: int) -> None:
+    network = compile_network(leaf_spine(2, 1, workers // 2, LINK, LINK))
+    below = (Branch(workers, 0), Branch(workers + 1, 0))
+    homes = tuple(1 + rank // (workers // 2) for rank in range(workers))
+    sim = engine(network)
+    number = sim.add_job(job(network, 1, switch=workers + 2, branches=below, homes=homes))
+    own = [replace(one, holders=None) for one in segments(integers(workers, 4), {0, 5})]
+    start(sim, number, [[one] for one in own])
+    run(sim, workers)
+
+    bitmap = 2**32 - 1 - 0b100001 if workers == 32 else 0
+    for one in own:
+        assert one.members is not None
+        assert one.members.tolist() == [[workers - 2, bitmap]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"absent_words": 8}, "another worker 4 words by ADD"),
+        ({"words": np.zeros(4, np.int32)}, "an absent worker has no words, found 4"),
+        ({"members": np.zeros((2, 2), np.uint32)}, r"members must be uint32 of shape \(1, 2\)"),
+        ({"members": np.zeros((1, 2), np.int32)}, r"members must be uint32 of shape \(1, 2\)"),
+        ({"result": np.zeros(3, np.int32)}, "expected 4 words, found 3"),
+    ],
+)
+def test_segments_that_contradict_each_other_are_refused(change: dict[str, Any], words: str) -> None:
+    network = star_of(2)
+    sim = compiled(network)
+    number = sim.add_job(job(network, slots=1))
+    first, second = (replace(one, holders=None) for one in segments(integers(2, 4), {1}))
+    if change.get("absent_words"):
+        change = {**change, "result": np.zeros(8, np.int32), "members": None}
+    sim.open_stream(number, 0, [first])
+
+    with pytest.raises(ValueError, match=words):
+        sim.open_stream(number, 1, [replace(second, **change)])
+    sim.open_stream(number, 1, [second])

@@ -123,21 +123,12 @@ def words(packets: int, last_words: int = 240) -> Any:
     return np.arange((packets - 1) * 240 + last_words, dtype=np.int32)
 
 
-@pytest.mark.parametrize("rate_bps", [10**9, 10 * 10**9, 25 * 10**9, 100 * 10**9])
+@pytest.mark.parametrize("rate_bps", [10**9, 25 * 10**9, 100 * 10**9])
 @pytest.mark.parametrize("last_words", [1, 240])
 def test_one_flow_through_one_switch(rate_bps: int, last_words: int) -> None:
     arrivals = check_same(star(2, link(rate_bps)), [flow(0, 1, words(20, last_words), FRAME)], [0])
 
     assert len(arrivals) == 20
-
-
-@pytest.mark.parametrize(
-    ("rate_bps", "uplink_bps"), [(10**10, 4 * 10**10), (4 * 10**10, 10**10), (10**10, 10**10)]
-)
-def test_one_flow_over_four_links_of_two_rates(rate_bps: int, uplink_bps: int) -> None:
-    graph = leaf_spine(2, 1, 1, link(rate_bps, 300_000), link(uplink_bps, 2_000_000))
-
-    assert len(check_same(graph, [flow(0, 1, words(25, 7), FRAME)], [0])) == 25
 
 
 def test_every_hop_another_rate_and_delay() -> None:
@@ -150,19 +141,12 @@ def test_every_hop_another_rate_and_delay() -> None:
     assert len(check_same(graph, [flow(0, 1, words(25, 100), FRAME)], [0])) == 25
 
 
-@pytest.mark.parametrize("later_ps", [0, 137_000, 3_000_001])
+@pytest.mark.parametrize("later_ps", [0, 137_000])
 def test_two_flows_share_the_link_to_their_target(later_ps: int) -> None:
     """Packets of two sizes take turns on the last link."""
     flows = [flow(0, 2, words(20), FRAME), flow(1, 2, words(31, 50), Frame("small", 240, 9))]
 
     assert len(check_same(star(3, link(10**10)), flows, [0, later_ps])) == 51
-
-
-def test_two_flows_share_a_slow_link_between_switches() -> None:
-    graph = leaf_spine(2, 1, 2, link(10**10), link(3_200_000_000, 4_000_000))
-    flows = [flow(0, 2, words(15, 3), FRAME), flow(1, 3, words(22), FRAME)]
-
-    assert len(check_same(graph, flows, [0, 123_457])) == 37
 
 
 @pytest.mark.parametrize("make", [lambda: fat_tree(4, link(10**10)), lambda: torus((3, 3), 1, link(10**10))])
@@ -184,14 +168,6 @@ def test_flows_on_fabrics_with_several_paths(make: Callable[[], nx.Graph]) -> No
     )
 
 
-def test_neighbours_on_a_star_do_not_disturb_each_other() -> None:
-    """Host i sends to host i + 1; the last packet arrives after (packets + 1) packet times and two delays."""
-    flows = [flow(host, (host + 1) % 4, words(30), FRAME) for host in range(4)]
-    arrivals = check_same(star(4, link(100 * 10**9)), flows, [0] * 4)
-
-    assert {31 * 80_000 + 2 * 10**6} == {arrivals[host, 29] for host in range(4)}
-
-
 def test_a_rate_without_whole_picoseconds_rounds_up_once_a_packet() -> None:
     """1000 B at 7 Gb/s take 1142857.14… ps; every packet before adds less than 1 ps, and so does a link."""
     network = compile_network(star(2, link(7 * 10**9)))
@@ -204,7 +180,7 @@ def test_a_rate_without_whole_picoseconds_rounds_up_once_a_packet() -> None:
         assert -0.01 < late_ps < packet + 2
 
 
-@pytest.mark.parametrize(("buffer_packets", "arrived"), [(1, 9), (2, 11), (5, 14), (12, 21)])
+@pytest.mark.parametrize(("buffer_packets", "arrived"), [(1, 9), (5, 14)])
 def test_a_full_buffer_drops_the_same_packets(buffer_packets: int, arrived: int) -> None:
     """60 packets come 6.1 times as fast as they leave, and none comes in the instant in which one leaves.
 

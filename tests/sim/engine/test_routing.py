@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from netfold.sim.collectives.ring.schedule import ring_schedule
-from netfold.sim.engine.interface import Fate, Flow, Frame, Job, Rule
-from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, hosts, new_graph
+from netfold.sim.engine.interface import Fate, Frame, Rule
+from netfold.topologies.graph import add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import (
@@ -33,13 +33,14 @@ from tests.sim.engine.small import (
     check_sums,
     flow,
     gradients,
+    job,
     link_between,
     logged,
     run,
     run_dry,
 )
 from tests.sim.engine.test_schedules import operation
-from tests.topologies.fabrics import KINDS, dragonfly, fat_tree, torus
+from tests.topologies.fabrics import KINDS, fat_tree, torus
 
 BIG = Frame("big", elements=250, overhead_bytes=0, ack_bytes=20)
 
@@ -97,7 +98,7 @@ def test_transfers_and_their_acknowledgements_have_paths_of_their_own_tuples(eng
 
 
 @pytest.mark.parametrize("policy", ["ecmp", "spray"])
-@pytest.mark.parametrize("route", [0, 1, 2, 5, -1, -3])
+@pytest.mark.parametrize("route", [0, 5, -1])
 def test_a_server_sends_on_its_ports_in_turn_and_forwards_by_hash(
     engine: Make, policy: str, route: int
 ) -> None:
@@ -123,24 +124,12 @@ def test_a_server_sends_on_its_ports_in_turn_and_forwards_by_hash(
         assert first == ("a0", "b0")[(-1 - route if route < 0 else route) % 2]
 
 
-def test_valiant_takes_the_path_that_path_says_on_a_dragonfly() -> None:
-    network = compile_network(dragonfly(4, 2), policy=POLICIES["valiant"])
-    for number, target in enumerate(range(1, 36, 5)):
-        sim = logged(network)
-        sim.open_flow(flow(0, target, words(1), route=1000 + number))
-        run_dry(sim)
-        acked = [row[3] for row in sim.log if row[2] == ARRIVAL and row[6] == 1]
-
-        assert data_links(sim.log, 0)[0, 0] == path(network, 0, target, 1000 + number)
-        assert acked == path(network, target, 0, 1000 + number)
-
-
 @pytest.mark.parametrize("kind", ["fat_tree", "torus", "hypercube", "complete", "jellyfish"])
 def test_sprayed_packets_load_links_as_shares_say(kind: str) -> None:
-    """4,000 packets of one flow; five standard deviations."""
+    """1,500 packets of one flow; five standard deviations."""
     graph = KINDS[kind]()
     network = compile_network(graph, policy=POLICIES["spray"])
-    target, count = len(hosts(graph)) - 1, 4000
+    target, count = len(hosts(graph)) - 1, 1500
     sim = logged(network)
     sim.open_flow(flow(0, target, words(count), window=64, ack_every=64, timeout_ps=10**15))
     run_dry(sim)
@@ -206,15 +195,6 @@ def test_a_flow_that_sends_in_vain_tolerates_more(engine: Make) -> None:
     assert counters["timeouts"] == 0
 
 
-def test_fifo_paths_neither_reorder_nor_tolerate(engine: Make) -> None:
-    sim = engine(uneven("ecmp"))
-    sent = flow(0, 1, words(400, BIG), BIG, ack_every=16, timeout_ps=10**12, route=1)
-    sim.open_flow(sent)
-    run_dry(sim)
-
-    assert set(sim.flow_counters(0).values()) == {0}
-
-
 @pytest.mark.parametrize(("place", "is_timeout"), [(0, False), (40, False), (90, True), (99, True)])
 def test_a_loss_is_found_once_a_quarter_of_the_window_has_overtaken_it(
     engine: Make, place: int, is_timeout: bool
@@ -236,23 +216,6 @@ def test_a_loss_is_found_once_a_quarter_of_the_window_has_overtaken_it(
     assert counters["timeouts"] == int(is_timeout)
 
 
-def job_on(network: Network, root: str) -> Job:
-    """A worker on every host, all added up at one switch."""
-    workers = int(network.is_host.sum())
-    return Job(
-        hosts=tuple(range(workers)),
-        switch=network.nodes.index(root),
-        slot_base=0,
-        slots_count=4,
-        unit_packets=2,
-        frame=FRAME,
-        timeout_ps=10**9,
-        first_timeout_ps=10**9,
-        timeout_max_ps=10**9,
-        routes=tuple(range(workers)),
-    )
-
-
 @pytest.mark.parametrize("policy", ["spray", "valiant"])
 def test_streams_are_the_same_under_every_policy(policy: str) -> None:
     """Messages of several packets need their order: packets of streams keep to one shortest path."""
@@ -260,7 +223,9 @@ def test_streams_are_the_same_under_every_policy(policy: str) -> None:
     for kind in ("ecmp", policy):
         network = compile_network(fat_tree(4, LINK), policy=POLICIES[kind])
         sim = logged(network)
-        number = sim.add_job(job_on(network, "core3"))
+        number = sim.add_job(
+            job(network, 4, unit_packets=2, switch=network.nodes.index("core3"), routes=tuple(range(16)))
+        )
         sent = gradients(16, 60)
         check_sums(aggregate(sim, number, sent).results, sent)
         logs.append(sim.log)
@@ -306,20 +271,3 @@ def test_a_cut_link_is_not_routed_around(engine: Make) -> None:
 
     assert [completion.worker for completion in done] == [1]
     assert sim.run(10**11) == []
-
-
-def test_flows_of_every_policy_on_links_of_several_rates(engine: Make) -> None:
-    """Many flows at once, with losses: all deliver."""
-    graph = fat_tree(4, LinkSpec(10**9, 500_000, 40_000))
-    for policy in ("ecmp", "spray", "valiant"):
-        network = compile_network(graph, policy=POLICIES[policy])
-        sim = engine(network, 0.02)
-        sent: list[Flow] = [
-            flow(host, 15 - host, words(30), route=host, key=host, window=12, ack_every=4, timeout_ps=10**9)
-            for host in range(16)
-        ]
-        for each in sent:
-            sim.open_flow(each)
-        run_dry(sim)
-
-        check_received(sent)

@@ -78,11 +78,6 @@ def end_ps(make: Make, given: Operation, words: list[Any] | None = None) -> int:
     return at_ps
 
 
-@pytest.mark.parametrize("workers", range(2, 12))
-def test_the_rings_schedule_keeps_the_rules(workers: int) -> None:
-    check_schedule(ring_schedule(workers))
-
-
 @pytest.mark.parametrize(
     ("rows", "fields", "told"),
     [

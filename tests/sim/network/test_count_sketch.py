@@ -1,4 +1,4 @@
-"""`count_sketch` over simulated networks: the same sums everywhere, and training under every collective."""
+"""`count_sketch` over simulated networks: the same sums everywhere, and damage is noticed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
-from netfold.sim.errors import ScenarioError
 from netfold.sim.results import summarize
 from netfold.sim.workload import TrainingSpec, training_workload
 from tests.sim.scenes import simulate
 
-WORKERS, STEPS, SEED = 4, 6, 7
+WORKERS, STEPS, SEED = 4, 3, 7
 TRAINING = f"""\
 name: trained
 seed: {SEED}
@@ -30,7 +29,7 @@ collective: {{kind: ring}}
 """
 SWITCHML = "collective={kind: in_network, program: switchml}"
 SERVER = "collective={kind: parameter_server, placement: beside_workers}"
-LOSS, HEAVY_LOSS = (f"faults=[{{kind: loss, rate: {rate}%}}]" for rate in (1, 5))
+LOSS = "faults=[{kind: loss, rate: 1%}]"
 
 
 def trained(folder: Path, *sets: str) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def test_a_switch_adds_the_bits_that_hosts_add(tmp_path: Path, sketches: list[by
     expected = sketches.copy()
     assert len(expected) == WORKERS * STEPS
     assert len(set(expected)) == STEPS
-    for sets in ([SWITCHML], ["collective={kind: ring}"], [SERVER], [SWITCHML, LOSS]):
+    for sets in (["collective={kind: ring}"], [SERVER], [SWITCHML, LOSS]):
         sketches.clear()
         found = trained(tmp_path, "codec.block_elements=256", *sets)
 
@@ -87,30 +86,6 @@ def test_a_switch_adds_the_bits_that_hosts_add(tmp_path: Path, sketches: list[by
         assert found["metrics"]["merges_verified"]
         assert (found["metrics"]["packets_lost"] > 0) == (LOSS in sets)
         assert [found["metrics"][name] for name in ("loss_first", "loss")] == [losses[0], losses[-1]]
-
-
-@pytest.mark.parametrize(
-    ("codec", "estimates"),
-    [
-        ("{kind: count_sketch, values: float32}", 0),
-        ("{kind: count_sketch, values: float32, momentum: 0.9, candidates: 0}", 193),
-        ("{kind: count_sketch, momentum: 0.9}", 0),
-        ("{kind: count_sketch, candidates: 0, feedback: false, rows: 3}", 193),
-    ],
-)
-@pytest.mark.parametrize(
-    "network", [["collective={kind: ring}"], [SERVER], [SWITCHML, "topology.switch=ideal"], [SWITCHML]]
-)
-def test_training_passes_under_loss(tmp_path: Path, codec: str, estimates: int, network: list[str]) -> None:
-    if "float32" in codec and network == [SWITCHML]:
-        with pytest.raises(ScenarioError, match="float_add"):
-            trained(tmp_path, f"codec={codec}", *network)
-        return
-    found = trained(tmp_path, f"codec={codec}", "workload.steps=3", HEAVY_LOSS, *network)
-
-    assert found["verdict"] == (f"approximate: {3 * estimates} entries" if estimates else "pass")
-    assert {check["verdict"] for check in found["checks"]} == {"pass"}
-    assert found["metrics"]["packets_lost"] > 0
 
 
 def test_damaged_sums_are_noticed(tmp_path: Path) -> None:

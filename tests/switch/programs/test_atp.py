@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.examples import examples
-from tests.reference.atp.switch import FREE, INT32_MAX, INT32_MIN, AtpReference, Entry, Outcome, Verdict
-from tests.switch.pipeline import ATP_VERDICTS, AtpPipeline
+from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
+from tests.switch.pipeline import ATP_VERDICTS, ELEMENTS, AtpPipeline
+from tests.switch.programs.lockstep import CHILD_DRAWS, CHILDREN, INT32
 
 OWN, OTHER = 7, 8
 KEPT = [100, -5]  # what the entry held before
@@ -93,22 +96,6 @@ def test_truth_table_has_every_verdict() -> None:
     assert {row[2] for row in TRUTH_TABLE.values()} == set(ATP_VERDICTS.values()) == set(Verdict)
 
 
-@both_engines
-def test_one_worker_overwrites_and_completes(make: Make) -> None:
-    switch = holding(make, Entry(FREE, 0, 0, False, list(KEPT)))
-    assert first_time(switch, 0b1, SENT, workers=1) == Outcome(COMPLETE, 0b1, SENT, False, 0)
-    assert held(switch) == Entry(OWN, 0b1, 1, False, [*SENT, 0])
-
-
-@both_engines
-def test_all_bits_of_the_bitmap_are_workers(make: Make) -> None:
-    switch = make()
-    outcomes = [first_time(switch, 1 << worker, [worker], workers=32) for worker in (31, *range(31))]
-
-    assert [outcome.verdict for outcome in outcomes] == [CONSUMED] * 31 + [COMPLETE]
-    assert outcomes[-1] == Outcome(COMPLETE, 2**32 - 1, [sum(range(32))], False, 0)
-
-
 @pytest.mark.parametrize("is_resend", [False, True])
 @pytest.mark.parametrize("identity", [FREE, OWN, OTHER])
 @both_engines
@@ -152,64 +139,6 @@ def test_acknowledgement_frees_only_its_own_entry(make: Make) -> None:
     assert held(switch).values == [9, 9, 0]
 
 
-@both_engines
-def test_entry_claimed_by_a_late_first_packet_stays_claimed(make: Make) -> None:
-    """A copy that comes after the acknowledgement: FIFO paths rule it out, only a resend would free it."""
-    switch = make()
-    assert first_time(switch, 0b01, [1], workers=2).verdict is CONSUMED
-    assert first_time(switch, 0b10, [2], workers=2).verdict is COMPLETE
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [1], workers=2).verdict is CONSUMED
-
-    assert switch.data(4, OTHER, 0b01, 2, False, False, [5]).verdict is COLLIDED
-    assert switch.claimed() == [4]
-    if isinstance(switch, AtpReference):
-        switch.clear()
-        assert switch.claimed() == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "after", "overflowed"),
-    [
-        (INT32_MAX - 1, 1, INT32_MAX, 0),
-        (INT32_MAX - 1, 2, INT32_MAX, 1),
-        (-5, INT32_MAX, INT32_MAX - 5, 0),  # only the register's own word sticks
-        (INT32_MAX, 1, INT32_MAX, 1),
-        (INT32_MAX, -1, INT32_MAX, 1),
-        (INT32_MAX, 0, INT32_MAX, 0),
-        (INT32_MIN + 2, -1, -INT32_MAX, 0),
-        (INT32_MIN + 2, -2, INT32_MIN, 0),
-        (INT32_MIN + 2, -3, INT32_MIN, 1),
-        (-INT32_MAX, INT32_MAX, -INT32_MAX, 1),  # stuck, though no int32 limit was passed
-        (INT32_MIN, 1, INT32_MIN, 1),
-        (INT32_MIN, 0, INT32_MIN, 0),
-        (INT32_MIN, INT32_MIN, INT32_MIN, 1),
-    ],
-)
-@both_engines
-def test_saturation_sticks(make: Make, old: int, new: int, after: int, overflowed: int) -> None:
-    """Whoever adds to it, in every word of a packet; what overwrites it ends it."""
-    switch = make()
-    first_time(switch, 0b01, [old, old], workers=2)
-    outcome = first_time(switch, 0b10, [new, new], workers=2)
-
-    assert outcome == Outcome(COMPLETE, 0b11, [after, after], False, 2 * overflowed)
-    assert held(switch).values == [after, after, 0]
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [-3, 4]).overflowed_words == 0
-    assert held(switch).values == [-3, 4, 0]
-
-
-@both_engines
-def test_short_packets_touch_only_their_own_words(make: Make) -> None:
-    switch = make()
-    first_time(switch, 0b01, [1, 2, 3], workers=2)
-    switch.acknowledge(4, OWN)
-    assert first_time(switch, 0b01, [10], workers=2).verdict is CONSUMED
-    assert first_time(switch, 0b10, [20], workers=2).words == [30]
-    assert held(switch).values == [30, 2, 3]
-
-
 def word(identity: int, worker: int) -> int:
     """Different for every worker of every unit, and so is every sum of them."""
     return (identity % 3 + 1) * 4**worker
@@ -221,7 +150,7 @@ def word(identity: int, worker: int) -> int:
         max_size=60,
     )
 )
-@examples(200)
+@examples(50)
 @both_engines
 def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
     make: Make,
@@ -244,3 +173,87 @@ def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
         entry = switch.entry(0)
         assert entry.count == entry.bitmap.bit_count()
         assert (entry.identity == FREE) == (entry.bitmap == 0)
+
+
+LOCKED = 2
+ENTRY_INDICES = st.integers(0, LOCKED - 1)
+ANY_WORDS = st.lists(INT32, max_size=ELEMENTS)
+# Units of one job and of others, the longest identity included: 12 bits of job, 20 of stream, 31 of unit.
+IDENTITIES = st.sampled_from([1, 2, (4095 << 51) | (2**20 - 1 << 31) | 2**31 - 1])
+
+
+class AtpLockStep(RuleBasedStateMachine):
+    """Units compete for two entries; workers send and resend in any order; registers get lost."""
+
+    @initialize(workers=CHILDREN)
+    def start(self, workers: int) -> None:
+        self.workers = workers
+        self.pipeline = AtpPipeline(LOCKED)
+        self.reference = AtpReference()
+
+    def arrive(
+        self, entry: int, identity: int, bits: int, is_resend: bool, is_marked: bool, words: list[int]
+    ) -> None:
+        """Both process one packet."""
+        packet = (entry, identity, bits, self.workers, is_resend, is_marked, words)
+        assert self.reference.data(*packet) == self.pipeline.data(*packet)
+
+    @rule(
+        entry=ENTRY_INDICES,
+        identity=IDENTITIES,
+        worker=CHILD_DRAWS,
+        is_resend=st.sampled_from([False, False, True]),
+        is_marked=st.booleans(),
+        words=ANY_WORDS,
+    )
+    def send(
+        self, entry: int, identity: int, worker: int, is_resend: bool, is_marked: bool, words: list[int]
+    ) -> None:
+        self.arrive(entry, identity, 1 << worker % self.workers, is_resend, is_marked, words)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, words=ANY_WORDS, order=st.randoms(use_true_random=False))
+    def send_all(self, entry: int, identity: int, words: list[int], order: Random) -> None:
+        """All workers send a unit: mostly a whole round, which single sends rarely make."""
+        workers = list(range(self.workers))
+        order.shuffle(workers)
+        for worker in workers:
+            shifted = [(word + worker + 2**31) % 2**32 - 2**31 for word in words]
+            self.arrive(entry, identity, 1 << worker, False, False, shifted)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES, bits=st.integers(1, 2**32 - 1), words=ANY_WORDS)
+    def send_for_several(self, entry: int, identity: int, bits: int, words: list[int]) -> None:
+        """No worker does: a packet with several bits, some of them seen."""
+        self.arrive(entry, identity, bits, False, False, words)
+
+    @rule(entry=ENTRY_INDICES, identity=IDENTITIES)
+    def acknowledge(self, entry: int, identity: int) -> None:
+        self.reference.acknowledge(entry, identity)
+        self.pipeline.acknowledge(entry, identity)
+
+    @rule(
+        entry=ENTRY_INDICES,
+        names=st.sets(st.sampled_from(["identity", "bitmap", "count", "is_marked", "values"])),
+    )
+    def clear_some(self, entry: int, names: set[str]) -> None:
+        """A fault: some registers of an entry lose their content, the others do not."""
+        reference = self.reference.entries[entry]
+        for name in names - {"values"}:
+            setattr(self.pipeline.entries.rows[entry], name, 0)
+        reference.identity *= "identity" not in names
+        reference.bitmap *= "bitmap" not in names
+        reference.count *= "count" not in names
+        reference.mark &= "is_marked" not in names
+        if "values" in names:
+            self.pipeline.entries.values[entry] = 0
+            reference.values = []
+
+    @invariant()
+    def registers_are_equal(self) -> None:
+        for index in range(LOCKED):
+            entry = self.reference.entries[index]
+            values = entry.values + [0] * (ELEMENTS - len(entry.values))
+            assert replace(entry, values=values) == self.pipeline.entry(index)
+
+
+TestLockStep = AtpLockStep.TestCase
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)

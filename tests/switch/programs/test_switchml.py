@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, new_registers
-from tests.switch.pipeline import Make, Packet, Pipeline, both_engines
+from tests.examples import examples
+from tests.reference.switch.merging import NO_EXPONENT, Operand
+from tests.reference.switch.switchml import Slot
+from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_engines
+from tests.switch.programs.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
@@ -63,31 +75,6 @@ def test_truth_table(
     assert not np.delete(values, [4, 5], axis=0).any()
 
 
-@pytest.mark.parametrize(
-    ("merge", "old", "new", "expected"),
-    [
-        (Merge.ADD, INT32_MAX, 1, INT32_MIN),
-        (Merge.ADD, INT32_MIN, -1, INT32_MAX),
-        (Merge.ADD, INT32_MIN, INT32_MIN, 0),
-        (Merge.ADD, -5, 3, -2),
-        (Merge.OR, 0b1100, 0b0110, 0b1110),
-        (Merge.OR, INT32_MIN, 1, INT32_MIN + 1),
-        (Merge.MAX, -1, 1, 1),  # signed: as unsigned words −1 would be the larger
-        (Merge.OR, -8, 3, -5),
-        (Merge.MAX, INT32_MAX, INT32_MIN, INT32_MAX),
-        (Merge.MAX, 5, -9, 5),
-    ],
-)
-@both_engines
-def test_merges_of_one_word(make: Make, merge: Merge, old: int, new: int, expected: int) -> None:
-    """In particular INT32_MAX + 1 wraps to −2147483648, as SwitchML's registers do."""
-    pipeline = make(Machine.SWITCHML, 2)
-    pipeline.receive(Packet(0, 0, 0, [old], merge))
-    pipeline.receive(Packet(1, 0, 0, [new], merge))
-
-    assert [expected] == pipeline.words(0, 0, 1)
-
-
 @both_engines
 def test_a_round_and_copies_of_its_packets(make: Make) -> None:
     """Addition wraps around, the exponent is the largest, and copies change neither."""
@@ -106,82 +93,172 @@ def test_a_round_and_copies_of_its_packets(make: Make) -> None:
     assert pipeline.words(0, 0, 1) == [0]
 
 
-@both_engines
-def test_one_worker_completes_every_new_packet(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 1)
-    verdicts = [
-        pipeline.receive(Packet(0, 0, turn, [word])) for turn, word in [(0, 4), (0, 5), (1, 6), (2, 7)]
-    ]
-
-    assert verdicts == [COMPLETE, ANSWER, COMPLETE, COMPLETE]
-    assert (pipeline.words(0, 0, 1), pipeline.words(0, 1, 1)) == ([7], [6])
+EXPONENTS = st.integers(-128, 127)
+RANKS = st.integers(0, 4)
 
 
-@both_engines
-def test_exponents_take_the_signed_maximum(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 5)
-    for worker, exponent in enumerate([-100, -128, 17, 4]):
-        pipeline.receive(Packet(worker, 0, 0, [0], exponent=exponent))
+class SwitchmlLockStep(LockStep):
+    """SwitchML, with faults that its registers do not survive together, and results of a parent."""
 
-    assert pipeline.exponent(0, 0) == 17
-    pipeline.receive(Packet(0, 0, 1, [0], exponent=-128))
-    assert [pipeline.exponent(0, turn) for turn in (0, 1)] == [17, -128]  # the other version starts anew
+    program = Machine.SWITCHML
+
+    @rule(
+        slot=SLOT_INDICES,
+        turn=TURNS,
+        words=st.lists(INT32, max_size=ELEMENTS),
+        exponent=EXPONENTS,
+        workers=st.integers(0, 9),
+    )
+    def keep(self, slot: int, turn: int, words: list[int], exponent: int, workers: int) -> None:
+        """A result comes down from the parent."""
+        result = Operand(words, Merge.ADD, exponent, workers, members=2**workers - 1)
+        assert self.reference.keep(slot, turn, result) == self.pipeline.keep(slot, turn, result)
+
+    @rule(slot=SLOT_INDICES)
+    def clear(self, slot: int) -> None:
+        """A fault: a slot is as at the start."""
+        self.pipeline.clear(slot)
+        self.reference.slots[slot] = Slot()
+
+    @rule(slot=SLOT_INDICES, turn=TURNS, names=st.sets(st.sampled_from(["bitmap", "counter", "values"])))
+    def clear_some(self, slot: int, turn: int, names: set[str]) -> None:
+        """A fault: some registers of a slot lose their content, the others do not."""
+        row, reference = 2 * slot + turn, self.reference.slots[slot]
+        if "bitmap" in names:
+            self.pipeline.registers.slots[row].bitmap = reference.bitmap[turn] = 0
+        if "counter" in names:
+            self.pipeline.registers.slots[row].counter = reference.counter[turn] = 0
+        if "values" in names:
+            self.pipeline.registers.values[row] = 0
+            reference.registers[turn].values = []
+
+    @invariant()
+    def registers_are_equal(self) -> None:
+        for slot, reference in enumerate(self.reference.slots):
+            rows = self.pipeline.registers.slots[2 * slot : 2 * slot + 2]
+            assert reference.bitmap == rows.bitmap.tolist()
+            assert reference.counter == rows.counter.tolist()
+            assert reference.answered == rows.is_answered.tolist()
+            for turn, register in enumerate(reference.registers):
+                assert register.read(ELEMENTS) == self.pipeline.words(slot, turn)
+                assert (register.workers, register.members) == (rows[turn].workers, rows[turn].members)
+                # Before a first packet an exponent says nothing.
+                assert register.exponent in (NO_EXPONENT, rows[turn].exponent)
 
 
-def test_all_bits_of_the_bitmap_are_workers() -> None:
-    """32 workers fill the word; the last completes, whichever it is, and readies the other version."""
-    pipeline = Pipeline(Machine.SWITCHML, children=32)
-    bitmaps = pipeline.registers.slots.bitmap
-    order = [31, *range(31)]
-    verdicts = [
-        pipeline.receive(Packet(worker, 0, 0, [1 << worker if worker < 31 else 0])) for worker in order
-    ]
-    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
-    assert bitmaps[:2].tolist() == [2**32 - 1, 0]
-    assert pipeline.words(0, 0, 1) == [INT32_MAX]
+class Result(NamedTuple):
+    """A result under way to a worker."""
 
-    assert [pipeline.receive(Packet(worker, 0, 0, [9])) for worker in order] == [ANSWER] * 32
-    pipeline.receive(Packet(31, 0, 1, [9]))
-    assert bitmaps[:2].tolist() == [2**31 - 1, 2**31]
+    slot: int
+    round: int
+    word: int
 
 
-@both_engines
-def test_short_packets_leave_the_rest_of_the_register_alone(make: Make) -> None:
-    pipeline = make(Machine.SWITCHML, 2)
-    pipeline.receive(Packet(0, 0, 0, [1, 2, 3]))
-    pipeline.receive(Packet(1, 0, 0, [10]))
-    assert pipeline.words(0, 0, 4) == [11, 2, 3, 0]
+@dataclass
+class Worker:
+    """One worker: per slot the round it is in, and whether its result is still awaited."""
 
-    pipeline.receive(Packet(0, 0, 1, []))
-    assert pipeline.receive(Packet(1, 0, 1, [4, 5])) == COMPLETE
-    assert pipeline.words(0, 1, 3) == [4, 5, 0]
+    rounds: list[int] = field(default_factory=lambda: [-1] * SLOTS)
+    is_waiting: list[bool] = field(default_factory=lambda: [False] * SLOTS)
+    up: deque[tuple[int, int]] = field(default_factory=deque)  # slot and round, oldest first
+    down: deque[Result] = field(default_factory=deque)
 
 
-@both_engines
-def test_late_duplicate_corrupts_a_slot_for_good(make: Make) -> None:
-    """A's first packet comes again after A moved on: only reordering paths can do that, and nothing notices.
+class Protocol(RuleBasedStateMachine):
+    """Workers that keep to the protocol, FIFO paths, any loss: accepted results are sums of their round."""
 
-    The rounds should give 10 + 20 = 30, 1 + 2 = 3 and 100 + 200 = 300.
-    """
-    pipeline = make(Machine.SWITCHML, 2)
-    a, b = 0, 1
+    @initialize(workers=st.integers(1, 5))
+    def start(self, workers: int) -> None:
+        self.pipeline = Pipeline(Machine.SWITCHML, workers)
+        self.workers = [Worker() for _ in range(workers)]
 
-    def sent(worker: int, version: int, word: int) -> int:
-        return pipeline.receive(Packet(worker, 0, version, [word]))
+    def worker(self, draw: int) -> Worker:
+        return self.workers[draw % len(self.workers)]
 
-    assert [sent(a, 0, 10), sent(b, 0, 20)] == [CONSUMED, COMPLETE]
-    assert pipeline.words(0, 0, 1) == [30]
-    assert sent(a, 1, 1) == CONSUMED
-    assert sent(a, 0, 10) == CONSUMED  # the late duplicate
-    if isinstance(pipeline, Pipeline):
-        slots = pipeline.registers.slots
-        assert slots.bitmap[:2].tolist() == [3, 0]
-        assert slots.counter[:2].tolist() == [1, 1]
-    else:
-        slot = pipeline.state.slots[0]
-        assert (slot.bitmap, slot.counter) == ([3, 0], [1, 1])
+    @staticmethod
+    def word(rank: int, slot: int, round_: int) -> int:
+        """What a worker contributes: any int32, so that sums wrap."""
+        return mix_plain(rank, slot, round_) % 2**32 - 2**31
 
-    assert sent(b, 1, 2) == COMPLETE
-    assert pipeline.words(0, 1, 1) == [2]
-    assert [sent(a, 0, 100), sent(b, 0, 200)] == [DROPPED, COMPLETE]
-    assert pipeline.words(0, 0, 1) == [240]
+    def pass_switch(self, rank: int, slot: int, round_: int) -> None:
+        """A packet reaches the switch; its result, if any, goes to whom it concerns."""
+        packet = Packet(rank, slot, round_, [self.word(rank, slot, round_)])
+        verdict = self.pipeline.receive(packet)
+        receivers = {COMPLETE: self.workers, ANSWER: [self.workers[rank]]}.get(verdict, [])
+        for receiver in receivers:
+            receiver.down.append(Result(slot, round_, self.pipeline.words(slot, round_)[0]))
+
+    @rule(draw=CHILD_DRAWS, slot=SLOT_INDICES)
+    def send(self, draw: int, slot: int) -> None:
+        """The next round of a slot once its last is done; else the same packet again, as a timer would."""
+        worker = self.worker(draw)
+        worker.rounds[slot] += not worker.is_waiting[slot]
+        worker.is_waiting[slot] = True
+        worker.up.append((slot, worker.rounds[slot]))
+
+    @rule(draw=CHILD_DRAWS, is_lost=st.sampled_from([False, False, False, True]))
+    def pass_up(self, draw: int, is_lost: bool) -> None:
+        rank = draw % len(self.workers)
+        if self.workers[rank].up:
+            slot, round_ = self.workers[rank].up.popleft()
+            if not is_lost:
+                self.pass_switch(rank, slot, round_)
+
+    @rule(draw=CHILD_DRAWS, is_lost=st.sampled_from([False, False, False, True]))
+    def pass_down(self, draw: int, is_lost: bool) -> None:
+        worker = self.worker(draw)
+        if worker.down:
+            result = worker.down.popleft()
+            if not is_lost:
+                self.accept(worker, result)
+
+    def accept(self, worker: Worker, result: Result) -> None:
+        """Take a result if it is awaited; it must be the sum of all workers' words of that round."""
+        if worker.is_waiting[result.slot] and worker.rounds[result.slot] == result.round:
+            total = sum(self.word(rank, result.slot, result.round) for rank in range(len(self.workers)))
+            assert (total + 2**31) % 2**32 - 2**31 == result.word
+            worker.is_waiting[result.slot] = False
+
+    @rule(slot=SLOT_INDICES, lost_up=st.sets(RANKS), lost_down=st.sets(RANKS))
+    def exchange(self, slot: int, lost_up: set[int], lost_down: set[int]) -> None:
+        """All workers send, then all packets in flight arrive, except lost ones."""
+        for rank in range(len(self.workers)):
+            self.send(rank, slot)
+        for rank, worker in enumerate(self.workers):
+            while worker.up:
+                self.pass_up(rank, rank in lost_up)
+        for rank, worker in enumerate(self.workers):
+            while worker.down:
+                self.pass_down(rank, rank in lost_down)
+
+    @rule()
+    def recover(self) -> None:
+        """From any state, resending without loss brings the latest round of every slot to its end.
+
+        Twice is enough: a worker may first need the repeated result of the round before.
+        """
+        for slot in range(SLOTS):
+            latest = max(worker.rounds[slot] for worker in self.workers)
+            for _ in range(2):
+                for rank, worker in enumerate(self.workers):
+                    if worker.is_waiting[slot] or worker.rounds[slot] < latest:
+                        self.send(rank, slot)
+                    while worker.up:
+                        self.pass_up(rank, False)
+                for rank, worker in enumerate(self.workers):
+                    while worker.down:
+                        self.pass_down(rank, False)
+            assert not any(worker.is_waiting[slot] for worker in self.workers)
+            assert {latest} == {worker.rounds[slot] for worker in self.workers}
+
+    @invariant()
+    def no_worker_is_two_versions_ahead(self) -> None:
+        for slot in range(SLOTS):
+            rounds = [worker.rounds[slot] for worker in self.workers]
+            assert max(rounds) - min(rounds) <= 1
+
+
+TestLockStep = SwitchmlLockStep.TestCase
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
+TestProtocol = Protocol.TestCase
+TestProtocol.settings = settings(examples(30, at_night=2), stateful_step_count=60)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
 
 from netfold.switch.program import Machine
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
-from tests.switch.pipeline import Make, Packet, Pipeline, both_engines
+from tests.examples import examples
+from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_engines
+from tests.switch.programs.lockstep import SLOT_INDICES, TURNS, LockStep
 
 KEPT, SENT, ADDED = [70, -7], [5, 20], [75, 13]
 TURN = 4  # of the row
@@ -56,34 +61,6 @@ def test_truth_table(
     assert not np.delete(pipeline.registers.values, 2, axis=0).any()
 
 
-def test_first_turn_is_newer_than_none() -> None:
-    """Of either row: turn 0 and turn 1 both find −1."""
-    pipeline = Pipeline(Machine.TIMED, children=2)
-    for turn in (0, 1):
-        assert pipeline.registers.slots[turn].turn == -1
-        assert pipeline.receive(Packet(1, 0, turn, [turn + 5])) == CONSUMED
-        assert pipeline.registers.slots[turn].turn == turn
-        assert pipeline.words(0, turn, 1) == [turn + 5]
-
-
-@both_engines
-def test_one_worker_completes_at_once(make: Make) -> None:
-    pipeline = make(Machine.TIMED, 1)
-    for turn in range(4):
-        assert pipeline.receive(Packet(0, 0, turn, [turn])) == COMPLETE
-        assert pipeline.receive(Packet(0, 0, turn, [9])) == ANSWER
-        assert pipeline.words(0, turn, 1) == [turn]
-    assert pipeline.receive(Packet(0, 0, 1, [9])) == EXPIRED
-
-
-def test_all_bits_of_the_bitmap_are_workers() -> None:
-    pipeline = Pipeline(Machine.TIMED, children=32)
-    verdicts = [pipeline.receive(Packet(worker, 0, 0, [worker])) for worker in (31, *range(31))]
-    assert verdicts == [CONSUMED] * 31 + [COMPLETE]
-    assert pipeline.words(0, 0, 1) == [sum(range(32))]
-    assert pipeline.registers.slots[0].bitmap == 2**32 - 1
-
-
 @both_engines
 def test_straggler_gets_what_the_others_had(make: Make) -> None:
     """It is too late for turn 0, in time for turn 1, and finds turn 0 gone once turn 2 has begun."""
@@ -103,3 +80,59 @@ def test_straggler_gets_what_the_others_had(make: Make) -> None:
     assert sent(quick, 2, 100) == CONSUMED
     assert sent(straggler, 0, 4) == EXPIRED
     assert pipeline.words(0, 2, 1) == [100]
+
+
+class TimedLockStep(LockStep):
+    """TIMED, with faults; workers learn of turns that ended without them."""
+
+    program = Machine.TIMED
+
+    def next_turn(self, child: int, slot: int) -> int:
+        """The newest turn of the slot, or the next one for a worker that has sent that."""
+        latest = [history[-1].turn for (_, of), history in self.sent.items() if of == slot and history]
+        history = self.history(child, slot)
+        if history and history[-1].turn == max(latest):
+            return history[-1].turn + 1
+        return max(latest, default=0)
+
+    @rule(slot=SLOT_INDICES, turn=TURNS)
+    def time_out(self, slot: int, turn: int) -> None:
+        """A row has waited too long, if it waits."""
+        row = self.reference.row(slot, turn)
+        if row.turn >= 0 and not row.is_emitted:
+            self.reference.time_out(slot, turn)
+            self.pipeline.time_out(slot, turn)
+
+    @rule(is_struck=st.sampled_from([False, False, False, True]))
+    def clear(self, is_struck: bool) -> None:
+        """A fault, not always: all slots are as at the start."""
+        if is_struck:
+            self.reference.clear()
+            for slot in range(SLOTS):
+                self.pipeline.clear(slot)
+
+    @rule(slot=SLOT_INDICES, turn=TURNS, names=st.sets(st.sampled_from(["bitmap", "values"])))
+    def clear_some(self, slot: int, turn: int, names: set[str]) -> None:
+        """A fault: some registers of a slot lose their content, the others do not."""
+        row, reference = self.pipeline.row(slot, turn), self.reference.row(slot, turn)
+        if "bitmap" in names:
+            self.pipeline.registers.slots[row].bitmap = reference.bitmap = 0
+        if "values" in names:
+            self.pipeline.registers.values[row] = 0
+            reference.register.values = []
+
+    @invariant()
+    def registers_are_equal(self) -> None:
+        for slot in range(SLOTS):
+            for turn in (0, 1):
+                row = self.pipeline.registers.slots[self.pipeline.row(slot, turn)]
+                reference = self.reference.row(slot, turn)
+                assert (reference.turn, reference.bitmap) == (row.turn, row.bitmap)
+                assert reference.is_emitted == bool(row.is_emitted)
+                held = reference.register
+                assert (held.workers, held.members) == (row.workers, row.members)
+                assert reference.register.read(ELEMENTS) == self.pipeline.words(slot, turn)
+
+
+TestLockStep = TimedLockStep.TestCase
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)

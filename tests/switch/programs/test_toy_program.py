@@ -15,7 +15,7 @@ from netfold.switch.formats import ROCE_1024
 from netfold.switch.program import Demand, ProgramSpec, register, unregister
 from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.tree import TREE
-from tests.sim.scenes import TINY, job_of, only, refused, run, simulate
+from tests.sim.scenes import TINY, job_of, only, refused, simulate
 
 SUMMARY = "slots of a tree, few and short"
 ON_TOY = ("collective.program=toy", "collective.frame=roce-1024", "topology.switch=ideal")
@@ -84,11 +84,3 @@ def test_it_runs(tmp_path: Path) -> None:
 
     assert {check.verdict for check in found.checks} == {"pass"}
     assert [step.end_ps for step in found.steps] == [step.end_ps for step in same.steps]
-
-
-def test_why_it_is_stuck(tmp_path: Path) -> None:
-    outcome = run(tmp_path, *ON_TOY, "faults=[{kind: loss, rate: 50%, links: ['h1->s0']}]")
-
-    (variant,) = outcome.summary["variants"]
-    assert outcome.summary["verdict"] == "stuck"
-    assert "program toy never retransmits" in json.dumps(variant)

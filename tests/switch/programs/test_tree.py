@@ -11,6 +11,7 @@ from hypothesis.stateful import invariant, rule
 from netfold.homomorphic.message import Merge
 from netfold.switch.program import Machine
 from netfold.switch.registers import COMPLETE, CONSUMED, DROPPED, new_registers
+from tests.examples import examples
 from tests.reference.switch.tree import Row
 from tests.switch.pipeline import ELEMENTS, Make, Packet, Pipeline, both_engines, int32
 from tests.switch.programs.lockstep import SLOT_INDICES, LockStep
@@ -53,27 +54,6 @@ def test_truth_table(
     assert row.counter == 0
     assert (np.delete(pipeline.registers.slots, 2) == np.delete(new_registers(3, 2).slots, 2)).all()
     assert not np.delete(pipeline.registers.values, 2, axis=0).any()
-
-
-@both_engines
-def test_one_child_overwrites_and_completes_every_time(make: Make) -> None:
-    pipeline = make(Machine.TREE, 1)
-    for word in (4, -9, 4):
-        assert pipeline.receive(Packet(0, 0, 0, [word], exponent=word)) == COMPLETE
-        assert pipeline.words(0, 0, 1) == [word]
-        assert pipeline.exponent(0, 0) == word
-
-
-@both_engines
-def test_all_bits_of_the_bitmap_are_children(make: Make) -> None:
-    """32 children fill the word; the last completes, and a slot that forgot them takes all of them again."""
-    pipeline = make(Machine.TREE, 32)
-    for factor in (1, 3):
-        sent = [Packet(child, 0, 0, [factor * child]) for child in (31, *range(31))]
-        assert pipeline.receive(sent[0]) == CONSUMED
-        assert pipeline.receive(sent[0]) == DROPPED
-        assert [pipeline.receive(packet) for packet in sent[1:]] == [CONSUMED] * 30 + [COMPLETE]
-        assert pipeline.words(0, 0, 1) == [factor * sum(range(32))]
 
 
 @both_engines
@@ -137,4 +117,4 @@ class TreeLockStep(LockStep):
 
 
 TestLockStep = TreeLockStep.TestCase
-TestLockStep.settings = settings(stateful_step_count=40)
+TestLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)

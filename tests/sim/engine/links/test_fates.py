@@ -52,12 +52,12 @@ def chain(good_to_bad: float, bad_to_good: float, loss_bad: float = 1.0, loss_go
     return Rule(Fate.BURST_LOSS, loss_bad, (UP,), burst=Burst(good_to_bad, bad_to_good, loss_good))
 
 
-PACKETS = 100_000
+PACKETS = 40_000
 
 
 @pytest.mark.parametrize(
     ("p", "r", "bad", "good"),
-    [(0.01, 0.2, 1.0, 0.0), (0.05, 0.5, 0.7, 0.01), (0.3, 0.3, 0.5, 0.5), (1.0, 1.0, 1.0, 0.0)],
+    [(0.05, 0.5, 0.7, 0.01), (0.3, 0.3, 0.5, 0.5), (1.0, 1.0, 1.0, 0.0)],
 )
 def test_loss_and_its_autocorrelation_are_those_of_the_chain(
     p: float, r: float, bad: float, good: float
@@ -78,44 +78,11 @@ def test_loss_and_its_autocorrelation_are_those_of_the_chain(
         assert covariance == pytest.approx(between * memory**lag, abs=6 * math.sqrt(spread / PACKETS))
 
 
-def runs_of(found: NDArray[np.bool_]) -> list[int]:
-    """Lengths of the runs of losses, except one that the end cuts off."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], found, [False]]).astype(int)))
-    lengths = (edges[1::2] - edges[::2]).tolist()
-    return lengths[:-1] if found[-1] else lengths
-
-
-@pytest.mark.parametrize("r", [0.1, 0.5])
-def test_bursts_are_geometric(r: float) -> None:
-    """With loss in the bad state alone, a burst of n packets has probability r (1 − r)^(n − 1)."""
-    lengths = np.array(runs_of(bursts(chain(0.02, r), PACKETS)))
-    deviation = math.sqrt((1 - r) / r**2 / lengths.size)
-
-    assert abs(lengths.mean() - 1 / r) < 5 * deviation
-    for length in (1, 2, 3):
-        share = r * (1 - r) ** (length - 1)
-        assert abs(np.mean(lengths == length) - share) < 5 * math.sqrt(share / lengths.size)
-
-
 def test_the_first_packet_finds_the_stationary_state() -> None:
     """Over many seeds, a share of p / (p + r) of the first packets is lost."""
-    first = [bursts(chain(0.02, 0.06), 1, seed)[0] for seed in range(2000)]
+    first = [bursts(chain(0.02, 0.06), 1, seed)[0] for seed in range(200)]
 
-    assert abs(np.mean(first) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 2000)
-
-
-def test_each_link_and_each_fault_has_a_chain_of_its_own() -> None:
-    both = Rule(Fate.BURST_LOSS, 1.0, (UP, DOWN), burst=Burst(0.1, 0.3))
-    engine = sent_once([both], 20_000, is_answered=False)
-    up = lost(engine, 20_000)
-    arrived = {row[5] for row in engine.log if row[2] == 0 and row[3] == DOWN and row[7] == 0}
-    down = np.array([q not in arrived for q in np.flatnonzero(~up)])
-    again = bursts(chain(0.1, 0.3), 20_000, seed=2)
-
-    assert abs(down.mean() - 0.25) < 0.03
-    assert abs(np.corrcoef(up[: down.size], down)[0, 1]) < 0.05
-    assert abs(np.corrcoef(up, again)[0, 1]) < 0.05
-    assert engine.rule_counters() == [up.sum() + down.sum()]
+    assert abs(np.mean(first) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 200)
 
 
 @pytest.mark.parametrize("make", [Engine, ReferenceEngine])
@@ -134,25 +101,6 @@ def test_a_link_goes_on_in_its_own_state_whatever_other_links_do(make: Any) -> N
         (8, 4),
         (4, 2),
     ]
-
-
-def test_answers_to_a_packet_and_to_its_copy_are_lost_on_their_own() -> None:
-    """Every packet comes twice; half of all acknowledgements are lost. Both of a pair arrive as often as one
-    alone of each kind: a quarter of the time each."""
-    packets = 20_000
-    rules = [
-        Rule(Fate.DUPLICATE, 1.0, (UP,)),
-        Rule(Fate.LOSS, 0.5, (BACK[0],)),
-    ]
-    engine = sent_once(rules, packets)
-    count = np.zeros(packets, int)
-    for row in engine.log:
-        if row[2] == 0 and row[3] == BACK[1] and row[6] == 1 and row[7] < packets:
-            count[row[7]] += 1  # by the transmission that it acknowledges
-
-    shares = [np.mean(count == n) for n in range(3)]
-    for share, expected in zip(shares, (0.25, 0.5, 0.25), strict=True):
-        assert abs(share - expected) < 5 * math.sqrt(expected * (1 - expected) / packets)
 
 
 def test_copies_of_copies_have_fates_of_their_own() -> None:

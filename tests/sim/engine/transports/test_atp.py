@@ -1,8 +1,9 @@
-"""ATP of both engines: exact whatever is lost, doubled, cleared or collides, in ints or in floats."""
+"""ATP of both engines: exact whatever is lost, doubled or collides, in ints or floats; its times on paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import Fate, Rule, Segment, losses
+from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
 from netfold.sim.engine.setup.jobs import first_entries
+from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
+from netfold.topologies.routing import Network, compile_network
 from tests.examples import examples
+from tests.reference.engine.fabric import STREAM_TIMER
 from tests.sim.engine.small import (
     FRAME,
+    LINK,
     D,
     Make,
     Sim,
@@ -24,15 +29,16 @@ from tests.sim.engine.small import (
     atp_job,
     check_sums,
     claimed,
+    flow,
     gradients,
     link_between,
-    reference,
     run,
     run_dry,
     seeds,
     segment,
     star_of,
     start,
+    windows,
 )
 
 ELEMENTS = FRAME.elements
@@ -91,23 +97,6 @@ def test_three_jobs_compete_for_few_entries(engine: Make) -> None:
         assert sum(sim.switch_counters(number)["collisions"] for number in range(3)) > 1000
 
 
-def test_copies_right_behind_change_nothing(engine: Make) -> None:
-    """On every link, of packets, forwarded ones, acknowledgements and results; some of them are lost, too."""
-    network = star_of(5)
-    links = tuple(range(len(network.link_names)))
-    rules = [*losses([0.01] * len(links)), Rule(Fate.DUPLICATE, 0.25, links)]
-    sim = engine(network, rules=rules)
-    number = sim.add_job(atp_job(network, 16))
-    words = gradients(4, 400 * ELEMENTS, margin=MARGIN)
-    check_sums(aggregate(sim, number, words).results, words)
-    check_ended(sim, 1, 0)
-
-    counters = sim.switch_counters(number)
-    assert counters["duplicates_dropped"] > 100
-    assert counters["answers"] > 10
-    assert all(sim.worker_counters(number, rank)["stale_results"] > 100 for rank in range(4))
-
-
 def test_a_collided_unit_moves_its_place_to_an_entry_of_its_own(engine: Make) -> None:
     """The second job finds the only entry taken, and is offered the other one for what follows."""
     network = star_of(3)
@@ -126,23 +115,6 @@ def test_a_collided_unit_moves_its_place_to_an_entry_of_its_own(engine: Make) ->
     first, second = (sim.switch_counters(number) for number in range(2))
     assert (first["collisions"], first["results"]) == (0, 4)
     assert (second["collisions"], second["results"], second["server_packets"]) == (2, 3, 5)
-
-
-def test_proposals_are_entries_that_the_job_has_not_used_until_none_is_found() -> None:
-    """Five entries, three of them first ones: each of the others once, then 64 tries in vain."""
-    network = star_of(2)
-    sim = reference(network)
-    sim.add_job(atp_job(network, 3, entries=5))
-    server = sim.jobs[0].server  # type: ignore[union-attr]
-    first = first_entries(1, 0, 5, 3)
-    proposals = [server.propose() for _ in range(2)]
-    tries = server.tries
-
-    assert sorted([*first, *proposals]) == [0, 1, 2, 3, 4]
-    candidates = [sim.fabric.key(15, 0, number) % 5 for number in range(tries)]
-    assert list(dict.fromkeys(entry for entry in candidates if entry not in first)) == proposals
-    assert server.propose() == -1
-    assert server.tries == tries + 64
 
 
 @pytest.mark.parametrize(("stream", "answers"), [(0, 0), (1, 1), (2, 1)])
@@ -238,3 +210,83 @@ def test_units_that_one_host_cannot_quantise_are_floats_everywhere(
             assert one.is_float.tolist() == [0, 0, 1, 0, 0, 1, 1, 0]
             assert np.array_equal(one.result[~is_float], total[~is_float])
             assert np.array_equal(one.result.view(np.float32)[is_float], floats[is_float])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_dense_aggregation_time_and_counts(engine: Make, workers: int) -> None:
+    """With a window for everything: four links one after the other, and a packet of a unit on each."""
+    units = 6
+    network = star_of(workers + 1)
+    sim = engine(network)
+    number = sim.add_job(atp_job(network, units))
+    own = [segment(each) for each in gradients(workers, units * ELEMENTS - 1, margin=MARGIN)]
+    start(sim, number, [[each] for each in own])
+
+    finished_ps = (units + 3) * X + 4 * D
+    assert run(sim, workers) == [Completion(finished_ps, "stream", 0, worker) for worker in range(workers)]
+    check_sums([each.result for each in own], [each.words for each in own])
+    assert {name: count for name, count in sim.switch_counters(number).items() if count} == {
+        "packets": workers * units,
+        **dict.fromkeys(("results", "forwarded", "acknowledged", "server_packets"), units),
+    }
+    for rank in range(workers):
+        counters = sim.worker_counters(number, rank)
+        assert counters == {"timeouts": 0, "retransmitted_packets": 0, "stale_results": 0}
+
+
+@pytest.mark.parametrize(("units", "window"), [(2, 2), (3, 32), (34, 32), (35, 40), (200, 40)])
+def test_a_window_grows_by_1500_bytes_once_a_window(engine: Make, units: int, window: int) -> None:
+    """From 2 packets of 50 bytes by 30, and not beyond 40."""
+    network = star_of(3)
+    sim = engine(network)
+    number = sim.add_job(atp_job(network, 2, window_max=40, is_adaptive=True))
+    aggregate(sim, number, gradients(2, units * ELEMENTS))
+
+    assert windows(sim, number) == [window] * 2
+
+
+def beside_traffic() -> Network:
+    """Worker 0 and the server on s0; worker 1 on s1, whose link to s0 is also that of host 3 to host 4."""
+    graph = new_graph("beside")
+    for host in range(5):
+        add_host(graph, f"h{host}")
+    for switch in ("s0", "s1"):
+        add_switch(graph, switch, tier=1, profile="plain")
+    for host, switch in enumerate(["s0", "s1", "s0", "s1", "s0"]):
+        add_link(graph, f"h{host}", switch, LINK)
+    add_link(graph, "s1", "s0", LINK)
+    return compile_network(graph)
+
+
+@pytest.mark.parametrize(("units", "window"), [(16, 16), (17, 8), (31, 8), (32, 4), (41, 2), (42, 1)])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_marks_halve_the_window_once_a_window(engine: Make, units: int, window: int, is_busy: bool) -> None:
+    """Units 15, 30, 37, 40, 41 … end windows. Either every port marks what it sends, or only that of s1,
+    where other traffic always waits: worker 1's marks reach all, by way of entry and server."""
+    network = beside_traffic() if is_busy else star_of(3)
+    sim = engine(network)
+    changes = {"hosts": (0, 1), "routes": (0, 0), "host": 2, "switch": int(network.nodes.index("s0"))}
+    made = atp_job(network, 16, is_adaptive=True, ecn_bytes=int(is_busy), **changes)
+    number = sim.add_job(replace(made, first_timeout_ps=10**10, timeout_ps=10**10))
+    if is_busy:
+        sim.open_flow(flow(3, 4, np.zeros(100 * units * ELEMENTS, np.int32)))
+        sim.run(X + D + 1)  # the first packet is being sent
+    start(sim, number, [[segment(each)] for each in gradients(2, units * ELEMENTS, margin=MARGIN)])
+    assert [one.kind for one in run(sim, 2)] == ["stream"] * 2
+
+    assert windows(sim, number) == [window] * 2
+
+
+def test_the_timer_waits_from_the_last_result_on(engine: Make) -> None:
+    """Armed for the first deadline, it finds it moved, and is armed for what it is now. Of two units only the
+    first comes past the switch."""
+    network = star_of(3)
+    silenced = Rule(Fate.LOSS, 1.0, (link_between(network, 3, 2),), from_ps=X + D + 1)
+    sim = engine(network, rules=[silenced])
+    number = sim.add_job(atp_job(network, 2, timeout_ps=300_000_000, first_timeout_ps=100_000_000))
+    start(sim, number, [[segment(each)] for each in gradients(2, 2 * ELEMENTS, margin=MARGIN)])
+    assert sim.run(4 * (X + D) + 300_000_000) == []
+
+    fired = [row[0] for row in sim.log if row[2] == STREAM_TIMER and row[4] == 0]
+    assert fired == [100_000_000, 4 * (X + D) + 300_000_000]
+    assert [sim.worker_counters(number, rank)["timeouts"] for rank in range(2)] == [1, 1]

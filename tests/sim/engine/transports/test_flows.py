@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Completion, Frame
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Rule
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network, planned_key
+from tests.examples import examples
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
 from tests.sim.engine.small import (
+    FAST,
     FOREVER_PS,
     FRAME,
     LINK,
@@ -29,7 +30,6 @@ from tests.sim.engine.small import (
     check_received,
     compiled,
     flow,
-    gradients,
     link_between,
     links_total,
     message,
@@ -42,58 +42,31 @@ from tests.sim.engine.small import (
 LINE = chain([LINK] * 2)
 
 
+def delivered_ps(links: list[tuple[int, int]], sizes: list[int]) -> int:
+    """When packets that are all sent at 0 have passed links of these rates and delays in a row."""
+    free_ps, now_ps = [0] * len(links), 0
+    for size_bytes in sizes:
+        now_ps = 0
+        for place, (rate_bps, delay_ps) in enumerate(links):
+            free_ps[place] = max(now_ps, free_ps[place]) + transmit_ps(size_bytes, rate_bps)
+            now_ps = free_ps[place] + delay_ps
+    return now_ps
+
+
+@examples(40)
 @given(
     st.lists(st.tuples(st.integers(10**9, 4 * 10**11), st.integers(0, 10**7)), min_size=2, max_size=5),
-    st.integers(1, 12),
+    st.integers(0, 50),
 )
-def test_a_flow_pipelines_through_its_links(engine: Make, links: list[tuple[int, int]], packets: int) -> None:
-    """It takes every link's X and D once, and the slowest link's X for each further packet."""
-    times_ps = [transmit_ps(50, rate_bps) for rate_bps, _ in links]
+def test_a_flow_pipelines_through_its_links(engine: Make, links: list[tuple[int, int]], words: int) -> None:
+    """34 B of headers and 16 B of words each, or less; a message without words is a header."""
+    sizes = [34 + 4 * min(4, words - first) for first in range(0, max(1, words), 4)]
     sim = engine(chain([LinkSpec(*link, 1 << 30) for link in links]))
-    sent = message(4 * packets)
+    sent = message(words)
     sim.open_flow(sent)
 
-    delays_ps = sum(delay_ps for _, delay_ps in links)
-    expected_ps = sum(times_ps) + (packets - 1) * max(times_ps) + delays_ps
-    assert run_dry(sim) == [Completion(expected_ps, "flow", -1, 0)]
-    check_received([sent])
-
-
-@pytest.mark.parametrize("links", [2, 3, 5])
-def test_a_message_without_words_is_a_header(engine: Make, links: int) -> None:
-    """One packet of 34 B takes every link's time once, and is acknowledged."""
-    sim = engine(chain([LINK] * links))
-    sim.open_flow(message(0))
-
-    header_ps = 272_000
-    assert run_dry(sim) == [Completion(links * (header_ps + D), "flow", -1, 0)]
-    sent = [counters["sent_bytes"] for counters in sim.link_counters() if counters["sent_packets"]]
-    assert sorted(sent) == [FRAME.ack_bytes] * links + [34] * links
-    assert set(sim.flow_counters(0).values()) == {0}
-
-
-def test_messages_without_words_are_sent_again_until_they_arrive(engine: Make) -> None:
-    """Whatever is lost, headers or acknowledgements; the first that arrives delivers."""
-    resent = 0
-    for seed in range(20):
-        sim = engine(LINE, loss=0.3, seed=seed)
-        sim.open_flow(message(0))
-        assert [done.kind for done in run_dry(sim)] == ["flow"]
-        resent += sim.flow_counters(0)["retransmitted_packets"]
-        check_conservation(sim)
-    assert resent > 0
-
-
-@pytest.mark.parametrize("links", [2, 3, 5])
-@pytest.mark.parametrize("packets", [1, 2, 9])
-def test_a_last_packet_that_is_not_full_takes_less_time(engine: Make, links: int, packets: int) -> None:
-    sim = engine(chain([LINK] * links))
-    sent = message(4 * packets - 3)  # one word in the last packet: 38 B
-    sim.open_flow(sent)
-
-    last_ps = 304_000
-    delivered_ps = (packets + links - 2) * X + last_ps + links * D if packets > 1 else links * (last_ps + D)
-    assert run_dry(sim) == [Completion(delivered_ps, "flow", -1, 0)]
+    assert run_dry(sim) == [Completion(delivered_ps(links, sizes), "flow", -1, 0)]
+    assert links_total(sim, "sent_bytes") == len(links) * (sum(sizes) + len(sizes) * FRAME.ack_bytes)
     check_received([sent])
 
 
@@ -103,30 +76,6 @@ def test_a_window_of_one_waits_a_round_trip_per_packet(engine: Make) -> None:
 
     round_trip = 3 * (X + D) + 3 * (A + D)
     assert run_dry(sim) == [Completion(5 * round_trip + 3 * (X + D), "flow", -1, 0)]
-
-
-@pytest.mark.parametrize("workers", [2, 4, 5, 8])
-def test_ring_all_reduce(engine: Make, workers: int) -> None:
-    """A step takes T + 1 packet times and two delays; the next one starts behind an acknowledgement."""
-    packets, steps = 5, 2 * (workers - 1)
-    sim = engine(star_of(workers))
-    targets: list[int] = []  # by flow
-
-    def send(source: int) -> None:
-        targets.append((source + 1) % workers)
-        sim.open_flow(flow(source, targets[-1], np.arange(4 * packets, dtype=np.int32)))
-
-    for source in range(workers):
-        send(source)
-    last_ps = 0
-    for finished in range(steps * workers):
-        (done,) = run(sim, 1)
-        last_ps = done.time_ps
-        if finished < (steps - 1) * workers:
-            send(targets[done.worker])
-
-    assert steps * ((packets + 1) * X + 2 * D) + (steps - 1) * A == last_ps
-    assert run_dry(sim) == []
 
 
 def test_log_of_one_packet_and_its_ack(engine: Make) -> None:
@@ -190,55 +139,6 @@ def test_losses_are_those_the_keys_name(engine: Make) -> None:
     assert lost.count(True) == sim.link_counters()[link_between(LINE, 0, 1)]["lost_packets"] > 0
 
 
-def test_a_link_loses_its_share() -> None:
-    """3 % of 40,000 packets, within four standard deviations."""
-    sim = compiled(star_of(2), loss=0.03)
-    sim.open_flow(message(4 * 40_000, window=64, ack_every=4, timeout_ps=50_000_000))
-    run(sim, 1)
-    link = sim.link_counters()[0]
-
-    deviation = np.sqrt(0.03 * 0.97 * link["sent_packets"])
-    assert abs(link["lost_packets"] - 0.03 * link["sent_packets"]) < 4 * deviation
-
-
-def test_a_route_picks_among_equal_paths(engine: Make) -> None:
-    network = compile_network(leaf_spine(2, 2, 1, LINK, LINK))
-    for route, spine in enumerate(["spine0", "spine1", "spine0"]):
-        sim = engine(network)
-        sim.open_flow(message(8, route=planned_key(route)))
-        run_dry(sim)
-        visited = {network.nodes[network.link_target[row[3]]] for row in sim.log}
-        assert visited == {"h0", "leaf0", spine, "leaf1", "h1"}
-
-
-@pytest.mark.parametrize("loss", [0.0, 0.01, 0.05, 0.3])
-@pytest.mark.parametrize(("window", "ack_every"), [(1, 1), (8, 1), (8, 3), (100, 16)])
-def test_flows_deliver_under_loss(engine: Make, loss: float, window: int, ack_every: int) -> None:
-    sim = engine(chain([LINK] * 3), loss)
-    sent = message(4 * 50 - 1, window=window, ack_every=ack_every, timeout_ps=60_000_000)
-    sim.open_flow(sent)
-    run_dry(sim)
-
-    check_received([sent])
-    lost = links_total(sim, "lost_packets")
-    assert (sim.flow_counters(0)["retransmitted_packets"] > 0) == (lost > 0)
-
-
-def test_flows_are_exact_when_a_buffer_overflows(engine: Make) -> None:
-    """Seven hosts send to one whose port holds five packets."""
-    sim = engine(star_of(8, replace(LINK, buffer_bytes=5 * 50)))
-    flows = [
-        flow(host, 7, words, FRAME, timeout_ps=50_000_000, window=16, ack_every=4)
-        for host, words in enumerate(gradients(7, 4 * 60 - 3))
-    ]
-    for each in flows:
-        sim.open_flow(each)
-    assert len(run_dry(sim)) == 7
-
-    assert links_total(sim, "dropped_packets") > 0
-    check_received(flows)
-
-
 @pytest.mark.parametrize("end", ["source", "target"])
 @pytest.mark.parametrize("node", [-1, 3, 4])
 def test_flows_end_at_hosts(end: str, node: int) -> None:
@@ -260,3 +160,46 @@ def test_neighbours_on_a_star_send_at_line_rate() -> None:
 
     assert {8_002_080_000} == {completion.time_ps for completion in done}
     assert sim.packet_hops == 2 * 800_000
+
+
+FAR_PS = 10**12
+SMALL = Frame("small", elements=250, overhead_bytes=0, ack_bytes=64)
+SECOND_PS = 10_000_000  # when the second flow opens; the first one is done long before
+
+
+def two_hosts(loss_until_ps: int = 0) -> Engine:
+    """What host 0 sends from the second flow on is lost until a time."""
+    network = star_of(2, FAST)
+    return Engine(network, 1, [Rule(Fate.LOSS, 1.0, (0,), from_ps=SECOND_PS, until_ps=loss_until_ps)])
+
+
+def ended_ps(sim: Engine, timeout_ps: int) -> int:
+    """Open a flow now and run to its end."""
+    sim.open_flow(Flow(0, 1, 2500, None, None, SMALL, 8, timeout_ps, 4, 0, 7))
+    (done,) = sim.run(FAR_PS)
+    return done.time_ps
+
+
+@pytest.mark.parametrize("first_ps", [1_000_000_000, 12_000_000, 36_000_000])
+@pytest.mark.parametrize("timeout_ps", [5_000_000, 25_000_000, 26_000_000])
+def test_a_flow_in_a_used_row_times_out_as_one_in_a_new_row(first_ps: int, timeout_ps: int) -> None:
+    """Entries that the first flow left are before, at and after the deadlines of the second."""
+    fresh, used = two_hosts(SECOND_PS + 30_000_000), two_hosts(SECOND_PS + 30_000_000)
+    assert ended_ps(used, first_ps) < SECOND_PS
+    for sim in (fresh, used):
+        assert sim.run(SECOND_PS) == []
+
+    ends_ps = [ended_ps(sim, timeout_ps) for sim in (fresh, used)]
+
+    assert ends_ps[0] == ends_ps[1] > SECOND_PS + 30_000_000
+    assert fresh.world.flows[0].timeouts == used.world.flows[0].timeouts > 0
+
+
+def test_closed_flows_do_not_fill_the_heap() -> None:
+    """300 flows, one after the other, in whose time no timer ends."""
+    sim = two_hosts()
+    for _ in range(300):
+        ended_ps(sim, FAR_PS)
+        sim.run(sim.now_ps + 10_000_000)
+
+    assert sim.world.clock[0].heap_count == 1
