@@ -59,7 +59,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("options", [*sorted(codec_kinds()), *VARIANTS])
-@examples(5)
+@examples(4)
 @given(sample=samples())
 def test_the_law(options: str, sample: Sample) -> None:
     kind, _, text = options.partition(" ")

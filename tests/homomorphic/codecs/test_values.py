@@ -112,19 +112,6 @@ def test_bytes_of_packed_values(values: str, elements: int, density: float) -> N
     assert 4 * -(-elements // 2048) + 8 * live + of_values == two_level.announced_bytes(0)
 
 
-@pytest.mark.parametrize("values", ["block_exponent", "float32"])
-def test_a_filter_costs_zeros_of_the_few_elements_it_names_too_much(values: str) -> None:
-    gradients = sparse(100_000, 0.003, 2)
-    union = int(np.count_nonzero(np.any(gradients, axis=0)))
-    flat, bloom = (folded(Packed(values, index), gradients) for index in ("flat", "bloom"))
-    of_filter = bloom.messages[1][0][0]
-
-    assert (of_filter.label, flat.messages[0][0][0].label) == ("index", "index")
-    assert of_filter.size_bytes < flat.messages[0][0][0].size_bytes / 2
-    assert union < bloom.messages[-1][0][-1].words.size < 1.1 * union
-    assert flat.decoded[0].tobytes() == bloom.decoded[0].tobytes()
-
-
 @every_value
 @pytest.mark.parametrize("density", [0.01, 0.1])
 def test_bytes_of_a_sketch(values: str, density: float) -> None:

@@ -36,6 +36,7 @@ from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.formats import Agreed, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing import support, values
+from tests.examples import examples
 from tests.homomorphic.gradients import agreed, bound_of
 from tests.homomorphic.index.indexes import index_of
 from tests.reference.codecs import codecs as plain
@@ -116,6 +117,7 @@ def expected_words(case: Case, agreement: Agreed) -> list[float]:
     return [value for block in by_block for value in block]
 
 
+@examples(25)
 @given(case=cases())
 def test_values_of_members_are_gathered_in_order_and_scattered_where_they_were(case: Case) -> None:
     positions, elements = case.positions, case.gradient.size
@@ -142,6 +144,7 @@ def test_the_full_support_has_all_elements_and_no_others(elements: int) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@examples(25)
 @given(case=cases(), chunk_elements=st.sampled_from([64, 512, 1 << 19]), threads=st.sampled_from(["1", "2"]))
 def test_words_are_those_of_the_definitions_for_any_chunks_and_threads(
     name: str, case: Case, chunk_elements: int, threads: str
@@ -230,6 +233,7 @@ def wide_index(wanted: list[bool]) -> np.ndarray:
     return np.array(plain.index_words(wanted, 64), np.uint64)
 
 
+@examples(25)
 @given(values=sparse_values())
 def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
     narrow = np.empty(-(-len(values) // 32), np.uint32)
@@ -239,6 +243,7 @@ def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
     assert np.count_nonzero(values) == count_members(wide_index([value != 0 for value in values]))
 
 
+@examples(25)
 @given(words=st.lists(st.sampled_from([0, 1, 2**63, 2**64 - 1]), min_size=1, max_size=200))
 def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -> None:
     whole = np.array(words, np.uint64)
@@ -257,6 +262,7 @@ def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -
     assert sum(word.bit_count() for word in words) == count_members(whole)
 
 
+@examples(25)
 @given(
     part=st.lists(st.integers(0, 3), max_size=50),
     whole=st.lists(st.integers(0, 3), min_size=50, max_size=50),

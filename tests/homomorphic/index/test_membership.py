@@ -17,6 +17,7 @@ from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchang
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
+from tests.examples import examples
 from tests.homomorphic.gradients import sparse
 from tests.homomorphic.index.indexes import exchange, index_of, is_named
 from tests.reference.codecs import index as reference
@@ -46,6 +47,7 @@ def drifting(draw: st.DrawFn) -> list[list[Gradient]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@examples(25)
 @given(rounds=drifting())
 def test_all_workers_agree_on_all_members_at_the_announced_cost(
     kind: IndexKind, rounds: list[list[Gradient]]
@@ -86,6 +88,7 @@ def bloom_bytes(gradients: Sequence[Gradient], expected: int | None) -> int:
     return count_bytes + (flat_bytes if size is None else 8 * size.words)
 
 
+@examples(25)
 @given(rounds=drifting())
 def test_words_are_those_of_the_reference(rounds: list[list[Gradient]]) -> None:
     gradients = [one[:5000] for one in rounds[0][:8]]

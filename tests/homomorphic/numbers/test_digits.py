@@ -58,7 +58,7 @@ def same(ours: Gradient, theirs: list[float]) -> bool:
     return ours.tobytes() == np.array(theirs, np.float64).astype(np.float32).tobytes()
 
 
-@examples(100)
+@examples(50)
 @given(data=st.data(), workers=st.one_of(st.integers(1, 9), st.sampled_from([16, 64])))
 def test_sums_are_the_nearest_float32_to_the_true_ones(data: st.DataObject, workers: int) -> None:
     elements = data.draw(st.integers(1, 12))

@@ -15,6 +15,7 @@ from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exponents import empty_exponent, largest_exponent
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
 from netfold.homomorphic.round import Round
+from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs.quantise import quantise, scale_of
 
@@ -35,6 +36,7 @@ def summed(
 
 
 @pytest.mark.parametrize("name", NAMES)
+@examples(25)
 @given(sample=samples(), block_elements=st.sampled_from([64, 4096]), group_blocks=st.integers(1, 3))
 def test_errors_stay_in_bounds(name: str, sample: Sample, block_elements: int, group_blocks: int) -> None:
     form, gradients = number_format(name, block_elements), sample.gradients
@@ -45,6 +47,7 @@ def test_errors_stay_in_bounds(name: str, sample: Sample, block_elements: int, g
 
 
 @pytest.mark.parametrize("name", INTEGERS)
+@examples(25)
 @given(sample=samples(), raise_by=st.integers(-2, 5))
 def test_covered_blocks_decode_within_the_bound_of_forecasts(
     name: str, sample: Sample, raise_by: int
@@ -62,6 +65,7 @@ def test_covered_blocks_decode_within_the_bound_of_forecasts(
     assert (np.abs(decoded - total) <= bound)[covered].all()
 
 
+@examples(25)
 @given(
     counts=st.lists(st.integers(0, 70), min_size=1, max_size=20),
     skipped=st.integers(0, 500),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,19 +119,3 @@ def test_flags_in_the_lowest_bit_of_a_mantissa_are_cleared() -> None:
     assert replay(graph, peeling_order(graph), table, sums, is_flagged=True)
     assert not (sums.view(np.uint32) & 1).any()
     assert abs(sums - words).max() < 2e-6 * abs(words).max()
-
-
-@pytest.mark.parametrize(
-    ("load", "rounds"), [(0.3, 5), (0.5, 7), (0.6, 9), (0.7, 13), (0.75, 18), (0.78, 24)]
-)
-def test_rounds_are_those_of_density_evolution(load: float, rounds: int) -> None:
-    """λ ← 3 · load · (1 − e^−λ)² until fewer than one of 10^8 members is left; fewer members end earlier."""
-    members = 2**18
-    graph = hypergraph(
-        Hashing(REPAIRED, 1, math.ceil(members / load / 3), np.uint64(2)),
-        index_of(np.ones(members, np.bool_)),
-    )
-    order = peeling_order(graph)
-
-    assert order.members.size == members
-    assert rounds - 3 <= order.rounds <= rounds
