@@ -247,6 +247,13 @@ def test_splits_follow_each_other() -> None:
     )
     assert receivers_of(job_, 0) == (0, 1, 9)
     assert [receivers_of(job_, place) for place in (1, 2, 3)] == [(7, 8), (2, 3), (4, 5)]
+    # A switch that cannot split forwards copies, and those behind it split.
+    plain = job(network, 1, switch=6)
+    assert with_splits(network, plain, {7, 8}.__contains__).splits == (
+        Split(7, 0, -1, (2, 3)),
+        Split(8, 0, -1, (4, 5)),
+    )
+    assert with_splits(network, plain, lambda _: False) == plain
 
 
 @pytest.mark.parametrize("unit_packets", [1, 3])
@@ -351,7 +358,7 @@ def by_walking(network: Network, plain: Job, able: Callable[[int], bool]) -> Cou
     return copies
 
 
-@examples(40, at_night=4)
+@examples(60, at_night=3)
 @given(graph=topologies(hosts_max=7), data=st.data())
 def test_copies_against_a_walk_of_every_path(graph: Any, data: st.DataObject) -> None:
     """On graphs where a node's way down is the same whoever asks: trees, of which there is one path."""

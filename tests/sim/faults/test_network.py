@@ -167,7 +167,6 @@ def test_the_longest_queue_is_told_in_bytes(tmp_path: Path) -> None:
     assert [link.backlog_bytes_max for link in result.links if link.link == "h0->s0"] == [16 * 332]
 
 
-MS = 10**9
 TIMED = TINY + "device: {kind: fixed, forward: 1ms, backward: 2ms, memory_rate: 1Gbps}\n"
 
 

@@ -17,7 +17,7 @@ from netfold.sim.results import summarize
 from netfold.sim.workload import TrainingSpec, training_workload
 from tests.sim.scenes import simulate
 
-WORKERS, STEPS, SEED = 4, 3, 7
+WORKERS, STEPS, SEED = 4, 2, 7
 TRAINING = f"""\
 name: trained
 seed: {SEED}
