@@ -423,7 +423,7 @@ STARTS: dict[str, Callable[[int], Started]] = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-@examples(25)
+@examples(16)
 @given(data=st.data())
 def test_any_workers_absent(start: str, data: st.DataObject) -> None:
     """Several messages at once, each with other absentees and lanes of its own; packets are lost.
