@@ -39,7 +39,7 @@ def test_links_of_workers(tmp_path: Path) -> None:
 def test_racks_without_oversubscription_are_bound_by_all_their_links(tmp_path: Path) -> None:
     """Four racks of 8: each way, a packet goes over every link of a host and every link of a leaf once."""
     racks = "topology={kind: leaf_spine, leaves: 4, spines: 1, hosts_per_leaf: 8, switch: ideal, "
-    even = ("workers=32", "workload.elements=100000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
+    even = ("workers=32", "workload.elements=400000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
     found = bounds_of(tmp_path, *even)
 
     assert found.first["alike"] == 2 * 32 + 2 * 4 - 1

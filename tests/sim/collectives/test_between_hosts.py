@@ -250,7 +250,7 @@ def test_servers_stop_and_resume_with_the_same_bytes(name: str) -> None:
 
 
 @given(data=st.data())
-@examples(40)
+@examples(20)
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 9), label="workers")
     name = data.draw(st.sampled_from(NAMES), label="collective")
