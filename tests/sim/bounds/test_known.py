@@ -39,7 +39,7 @@ def test_links_of_workers(tmp_path: Path) -> None:
 def test_racks_without_oversubscription_are_bound_by_all_their_links(tmp_path: Path) -> None:
     """Four racks of 8: each way, a packet goes over every link of a host and every link of a leaf once."""
     racks = "topology={kind: leaf_spine, leaves: 4, spines: 1, hosts_per_leaf: 8, switch: ideal, "
-    even = ("workers=32", "workload.elements=100000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
+    even = ("workers=32", "workload.elements=400000", racks + "rate: 100Gbps, uplink_rate: 100Gbps}")
     found = bounds_of(tmp_path, *even)
 
     assert found.first["alike"] == 2 * 32 + 2 * 4 - 1
@@ -214,9 +214,9 @@ def test_two_that_are_close(tmp_path: Path) -> None:
 def test_merging_is_not_taken_for_latency(tmp_path: Path, kind: str, workers: int) -> None:
     """Each worker merges all but one n-th of the words: 12 B a word, at 5 Gbps, while nothing is sent."""
     slow = "device={kind: fixed, forward: 0ps, backward: 0ps, memory_rate: 5Gbps}"
-    sets = (f"topology.hosts={workers}", f"workers={workers}", "workload.elements=200000", slow)
+    sets = (f"topology.hosts={workers}", f"workers={workers}", "workload.elements=1000000", slow)
     found = bounds_of(tmp_path, *sets, "codec={kind: none}", f"collective={{kind: {kind}}}")
 
-    merging_us = (1 - 1 / workers) * 2e5 * 12 * 8 / 5e9 * 1e6
+    merging_us = (1 - 1 / workers) * 1e6 * 12 * 8 / 5e9 * 1e6
     assert found.share("merging") * found.time_us == pytest.approx(merging_us, rel=0.02)
     assert found.share("latency") < 0.02

@@ -250,7 +250,7 @@ def test_servers_stop_and_resume_with_the_same_bytes(name: str) -> None:
 
 
 @given(data=st.data())
-@examples(70)
+@examples(20)
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 9), label="workers")
     name = data.draw(st.sampled_from(NAMES), label="collective")
@@ -376,9 +376,10 @@ def in_lanes(data: st.DataObject, messages: list[Message]) -> list[Message]:
 def assert_right(messages: Sequence[Message], merged: Merged) -> None:
     """One worker's result, against plain Python's integers, or by what holds of lists, floats, signs."""
     first, size = messages[0], messages[0].size
-    present = [one for one in messages if not one.is_absent]
+    are_lists = first.merge in (Merge.GATHER, Merge.HOST)  # empty ones are sent too
+    present = [one for one in messages if are_lists or not one.is_absent]
     words: Any = [one.words for one in present]
-    if first.merge not in (Merge.GATHER, Merge.HOST):  # where empty lists are nobody's
+    if not are_lists:
         assert merged.workers == len(present)
         assert not merged.is_mixed
         named = [True] * len(messages) if merged.present is None else merged.present.tolist()
@@ -422,7 +423,7 @@ STARTS: dict[str, Callable[[int], Started]] = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-@examples(25)
+@examples(16)
 @given(data=st.data())
 def test_any_workers_absent(start: str, data: st.DataObject) -> None:
     """Several messages at once, each with other absentees and lanes of its own; packets are lost.

@@ -60,7 +60,7 @@ def test_a_small_window_sends_one_window_a_round_trip() -> None:
 
 
 @given(data=st.data())
-@examples(100)
+@examples(40)
 def test_a_switch_against_the_reference(data: st.DataObject) -> None:
     """Several messages at once, empty ones, short tails, rounds of different length, stragglers, loss."""
     workers = data.draw(st.integers(1, 5))
@@ -285,7 +285,7 @@ def expected(
     window=st.integers(1, 5),
     unit_packets=st.integers(1, 3),
 )
-@examples(60)
+@examples(30)
 def test_places_of_plain_streams(operations: list[Operation], window: int, unit_packets: int) -> None:
     places = Places(job_of(window, unit_packets))
     for worker in (1, 0):  # whoever is first
