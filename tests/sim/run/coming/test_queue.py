@@ -151,6 +151,7 @@ def test_slots_are_kept_for_a_timeout_where_copies_may_be_on_their_way() -> None
     assert second["stay"]["admitted_us"] == pytest.approx(first["stay"]["end_us"] + 1000, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_slots_are_kept_while_copies_wait_on_a_slow_link() -> None:
     """Of one worker's link, which holds them for many timeouts. The jobs have different gradients."""
     more = f"workers: 2, collective: {{slots: {SLOTS_MAX}, timeout: 400us, first_timeout: 400us, "
