@@ -77,6 +77,7 @@ def test_mistakes_are_told(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow  # two new interpreters import PyTorch
 @pytest.mark.processes
 def test_a_script_is_recorded_as_it_is(tmp_path: Path) -> None:
     """It ends before the wanted steps, with a status of its own; the user's sitecustomize runs too."""

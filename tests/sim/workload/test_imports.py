@@ -18,6 +18,7 @@ print('torch' in sys.modules, 'torch._dynamo' in sys.modules)
 """
 
 
+@pytest.mark.slow  # a new interpreter imports PyTorch
 @pytest.mark.processes
 def test_torch_is_imported_only_to_train_and_without_its_compiler() -> None:
     """Models are described, and their weights counted, without it."""
