@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -43,7 +44,10 @@ def planned(codec: str, collective: str = "") -> Matrix:
         nothing = SimpleNamespace(facts=None, records=None, jobs=[SimpleNamespace(journal=None)])
         patch.setattr(cells, "run_variant", lambda *_, **__: nothing)
         patch.setattr(cells, "summarize", lambda *_: {"variants": [None]})
-        patch.setattr(cells, "_outcome", lambda entry: {"verdict": "pass"})
+        times_us = itertools.count(1.0)  # a page shows times that are the same once
+        patch.setattr(
+            cells, "_outcome", lambda entry: {"verdict": "pass", "aggregation_time_us": next(times_us)}
+        )
         patch.setattr(cells, "_checked", lambda journal: {})
         return matrix_of.__wrapped__(codec, collective)
 
