@@ -124,7 +124,7 @@ def complaints(tests: Mapping[str, tuple[float, bool]], suite_s: float, slower: 
 
 
 def loop_s() -> float:
-    """CPU-seconds of a fixed loop of plain Python, the best of five."""
+    """CPU-seconds of a fixed loop of plain Python, the best of ten."""
 
     def measured() -> float:
         begin_s, total = time.thread_time(), 0
@@ -132,7 +132,7 @@ def loop_s() -> float:
             total ^= number * number
         return time.thread_time() - begin_s
 
-    return min(measured() for _ in range(5))
+    return min(measured() for _ in range(10))
 
 
 def _cpu_s(who: int) -> float:

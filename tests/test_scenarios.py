@@ -109,6 +109,7 @@ def test_a_scenario_keeps_to_the_schema_it_names(file: Path) -> None:
     Draft202012Validator(schema()).validate(YAML(typ="safe").load(file))
 
 
+@pytest.mark.slow
 @EVERY_FILE
 def test_a_scenario_runs_and_passes(file: Path) -> None:
     """All checks of all variants, but for those that are there to get stuck, or to fail."""
@@ -124,7 +125,7 @@ def test_names_are_those_of_the_files() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "share"),
-    [(8, 8), *(pytest.param(*one, marks=nightly) for one in ((4, 1), (8, 4), (16, 4)))],
+    [(8, 4), *(pytest.param(*one, marks=nightly) for one in ((4, 1), (16, 4)))],
 )
 def test_the_published_rate_of_switchml(workers: int, share: int) -> None:
     """Within 2 % of what SwitchML publishes, and never above what the wire can carry."""

@@ -44,6 +44,7 @@ from tests.soak.play import (
 SLICES, PER_SLICE = 2, 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(SLICES))
 def test_a_slice_of_scenarios(part: int) -> None:
     count = scaled(PER_SLICE)
@@ -67,6 +68,7 @@ def test_the_same_number_is_the_same_scenario() -> None:
     assert draw(1, 0) != draw(1, 1)
 
 
+@pytest.mark.slow
 def test_two_thousand_numbers_have_the_whole_language_five_times() -> None:
     """Drawn only: every key, word, form, kind and pair of kinds, without scenarios that break a rule."""
     coverage, broken = Coverage(), 0

@@ -64,6 +64,7 @@ def simulated(
     return spec, weights_of(made[0].model), result.records
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_training_in_processes_is_simulated_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [simulated(tmp_path, monkeypatch, case) for case in CASES]

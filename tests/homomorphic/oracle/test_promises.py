@@ -232,6 +232,7 @@ def sum_is_right(tmp_path: object, codec: dict[str, str]) -> tuple[str, str]:
     return checks["sum_is_right"]["verdict"], checks["sum_is_right"]["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(
     ("wrong", "verdict", "words"),

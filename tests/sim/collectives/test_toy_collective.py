@@ -134,6 +134,7 @@ UNKNOWN_KEY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_collective_of_ones_own_runs_beside_a_ring_and_its_mistakes_are_told(tmp_path: Path) -> None:
     file = tmp_path / "toy.yaml"

@@ -70,6 +70,7 @@ def told(page: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_what_runs_keeps_its_promise(row: Matrix) -> None:
     assert [(cell.column, cell.loss) for cell in row.cells] == [
         (column.name, loss) for column in columns_of() for loss in ("", "1%")

@@ -149,7 +149,7 @@ PLANES = """\
 name: planes
 topology: {kind: file, path: planes.json}
 workers: 8
-workload: {kind: synthetic, elements: 500000}
+workload: {kind: synthetic, elements: 2000000}
 codec: {kind: none}
 """
 

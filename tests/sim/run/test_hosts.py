@@ -23,7 +23,7 @@ name: long
 seed: 7
 topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: ideal}
 workers: 4
-workload: {kind: synthetic, elements: 100000}
+workload: {kind: synthetic, elements: 300000}
 codec: {kind: none}
 collective: {kind: in_network, frame: udp-1024, slots: 4096}
 """
@@ -78,7 +78,7 @@ def test_aggregation_is_as_fast_as_the_slower_of_host_and_wire(
     sets = ("collective.frame=udp-1024", f"hosts={hosts}")
     assert frames()["udp-1024"].wire_bytes(256, first=False, last=False) == 1100
     time_us = measure(tmp_path, *sets, text=LONG)["aggregation_time_us"]
-    packets = -(-100_000 // 256)
+    packets = -(-300_000 // 256)
     assert time_us == pytest.approx(packets * packet_ns / 1000, rel=0.06)
     assert time_us >= (packets - 1) * packet_ns / 1000
 

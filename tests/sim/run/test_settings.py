@@ -81,10 +81,17 @@ def test_jobs_have_settings_of_their_own(tmp_path: Path) -> None:
 def test_a_rule_of_fusion_is_recorded_by_its_kind(
     tmp_path: Path, written: str, shown: dict[str, Any] | None
 ) -> None:
-    workload = f"kind: training, model: mlp, steps: 3, evaluate: {{every: 10}}, fusion: {{kind: {written}}}"
-    (found,) = setups(plan(tmp_path, f"workload={{{workload}}}")).values()
+    layers = "tensors: [b.weight=10x20, a.weight=100x10]"
+    workload = f"workload={{kind: synthetic, {layers}, fusion: {{kind: {written}}}}}"
+    (found,) = setups(plan(tmp_path, workload)).values()
 
     assert found["workload"].get("fusion") == shown
+
+
+def test_tests_are_recorded_with_their_interval(tmp_path: Path) -> None:
+    sets = "workload={kind: training, model: mlp, steps: 3, evaluate: {every: 10}}"
+    (found,) = setups(plan(tmp_path, sets)).values()
+
     assert found["workload"]["evaluate"] == {"every": 10}
 
 

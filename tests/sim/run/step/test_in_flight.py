@@ -88,6 +88,7 @@ CODECS = ("{kind: fixed_point}", "{kind: lossless}", "{kind: packed}", "{kind: a
 _ONE_AT_A_TIME: dict[tuple[str, ...], Outcome] = {}
 
 
+@pytest.mark.slow
 @given(
     codec=st.sampled_from(CODECS),
     network=st.sampled_from([SWITCH, RING]),

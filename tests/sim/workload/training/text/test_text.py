@@ -38,6 +38,7 @@ LINES = (  # of three plays
 )
 
 
+@pytest.mark.slow
 def test_the_plays_are_there_and_after_them_the_bible_once() -> None:
     """Without marks of their formats; the King James Bible has about 788 thousand words (66 books)."""
     plays, both = load_text("shakespeare"), load_text("shakespeare-kjv")
@@ -157,6 +158,7 @@ def test_a_word_with_an_unknown_letter_is_unknown_as_a_whole() -> None:
     assert cut("abab", numbers) == [numbers["abab"]]
 
 
+@pytest.mark.slow
 def test_a_text_is_all_in_pieces_that_spell_it() -> None:
     found = load_pieces("shakespeare", 1200)
     words = words_of(load_text("shakespeare"))[:500]
