@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests import ROOT
 from tests.test_layers import sources
 
@@ -112,6 +114,7 @@ def suspects(source: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_nothing_that_reaches_a_result_is_chosen_by_the_processor() -> None:
     found = {
         (name, text)

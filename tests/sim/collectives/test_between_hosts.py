@@ -249,6 +249,7 @@ def test_servers_stop_and_resume_with_the_same_bytes(name: str) -> None:
             assert before.words.tobytes() == after.words.tobytes()
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(20)
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:

@@ -76,7 +76,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return text
 
 
-@examples(50)
+@examples(30)
 @given(damaged())
 def test_damaged_scenarios(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
