@@ -43,12 +43,15 @@ def report(records: Sequence[Record], before: Sequence[Record] = (), accepted_fi
 
 
 def report_of_changes(records: Sequence[Record]) -> int:
-    """The same for faults in changed lines: 1 if at least ten were decided, and too few noticed."""
+    """The same for faults in changed lines: 1 if ten or more were decided, and too few noticed for certain.
+
+    The share of a handful varies, so the upper end of its interval counts.
+    """
     decided = [record for record in records if record.verdict.verdict != UNDECIDED]
     _print_each(decided, {})
     print(share_line("changed lines", decided))
     print(f"{len(records) - len(decided)} more had no time")
-    return 1 if len(decided) >= CHANGES_LEAST and share(decided) < BAR else 0
+    return 1 if len(decided) >= CHANGES_LEAST and wilson(*_counts(decided))[1] < BAR else 0
 
 
 def share(records: Sequence[Record]) -> float:

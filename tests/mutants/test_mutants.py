@@ -454,6 +454,9 @@ def test_changed_lines_fail_by_at_least_ten_faults() -> None:
     undecided = [record(UNDECIDED, number) for number in range(9, 30)]
     assert report_of_changes([*few, *undecided]) == 0
     assert report_of_changes([*few, record(KILLED, 9)]) == 1
+    noticed = [record(KILLED, number) for number in range(10, 20)]
+    assert report_of_changes([*few[:4], *noticed]) == 0  # 71 %, or up to 88 %
+    assert report_of_changes([*few[:6], *noticed]) == 1  # 63 %, or up to 82 %
 
 
 def test_the_lines_that_commits_changed(tmp_path: Path) -> None:
