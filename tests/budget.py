@@ -49,7 +49,7 @@ class Budget:
         self._compiling = Compiling()
         self._tests: dict[str, tuple[float, bool]] = {}  # CPU-seconds, and whether it is marked `slow`
         self._workers_s: list[float] = []
-        self._begin_s = self._suite_s = 0.0
+        self._begin_s = self._compiled_s = self._suite_s = 0.0
         self._slower = 1.0
 
     def pytest_sessionstart(self) -> None:
@@ -57,7 +57,7 @@ class Budget:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        self._begin_s = self._used_s()
+        self._begin_s, self._compiled_s = self._used_s(), self._compiling.total_s
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -68,6 +68,8 @@ class Budget:
         report = yield
         if call.when == "teardown":
             report.user_properties.append(("cpu_s", self._used_s() - self._begin_s))
+            if self._compiling.total_s > self._compiled_s:  # then much else happens, too, that is kept
+                report.keywords["slow"] = 1
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

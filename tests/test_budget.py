@@ -54,3 +54,14 @@ def test_a_dear_test_fails_the_run(
     assert result.ret == (pytest.ExitCode.TESTS_FAILED if failed else pytest.ExitCode.OK)
     result.stdout.fnmatch_lines(["*CPU-s without compiling*", "*test_squares"])
     assert ("without the mark" in result.stdout.str()) == failed
+
+
+def test_a_test_that_compiles_is_not_dear(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "TEST_CPU_S_MAX", 0.0)
+    pytester.makeconftest(
+        "from tests.budget import Budget\n"
+        "def pytest_configure(config): config.pluginmanager.register(Budget(config))"
+    )
+    pytester.makepyfile("from numba import njit\ndef test_one(): assert njit(lambda: 1)()")
+
+    assert pytester.runpytest_inprocess("-p", "no:xdist").ret == pytest.ExitCode.OK

@@ -156,6 +156,7 @@ def test_commands_print_what_is_shown(
         assert missing(step.output, result.output) == []
 
 
+@pytest.mark.slow
 def test_the_python_example_prints_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
