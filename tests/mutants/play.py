@@ -26,7 +26,8 @@ KILLED, SURVIVED, ERROR = "killed", "survived", "error"
 DROPPED, UNDECIDED = "dropped", "undecided"  # it does not compile; there was no time
 PASSED, FAILED, CRASHED = 0, 1, 3  # exit statuses of pytest; it crashes if a fault takes all memory
 TEST_CPU_S = 60.0  # of one test: a fault may make it endless
-NEAR_CPU_S = 40.0  # of all tests of a fault: the closest that take no longer
+TEST_LIMIT_S = 300.0  # of one test by the clock: it may wait for what never comes
+NEAR_CPU_S = 25.0  # of the closest file of tests, and once more of the others near: no test begins later
 LIMIT_S, FIRST_LIMIT_S = 1800.0, 3600.0  # by the clock: other work may have the processors
 COMPILING_S = 20.0  # runs that take no longer may have compiled something: it does not matter
 NEVER_S = float("inf")
@@ -130,6 +131,7 @@ class Nests:
             "limit_s": limit_s,
             "near_cpu_s": near_cpu_s,
             "test_cpu_s": test_cpu_s,
+            "test_limit_s": max(TEST_LIMIT_S, test_cpu_s),
         }
         nest.stdin.write(json.dumps(task) + "\n")
         nest.stdin.flush()
@@ -274,7 +276,7 @@ def play(
                     file.write(made.line() + "\n")
 
     try:
-        if numbers and deadline_s == NEVER_S:
+        if deadline_s == NEVER_S and not (copy.folder / ".cache").exists():
             nests.each(player.warm_up, numbers[:1])
         random.Random(len(faults)).shuffle(numbers)  # so that what is done so far is a fair sample too
         nests.each(work, numbers)
