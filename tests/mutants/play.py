@@ -209,17 +209,26 @@ class Player:
     def _with(self, number: int, tests: Sequence[str]) -> Verdict:
         """The verdict of tests, again and again without those that fail without the fault."""
         while tests and number not in self.copy.dropped:
-            broken = [test for test, passes in self._without.items() if not passes]
+            with self._lock:
+                broken = [test for test, passes in self._without.items() if not passes]
             outcome = self._run(number, [*tests, *(f"--deselect={test}" for test in broken)])
             ran = tuple(dict.fromkeys(test.partition("::")[0] for test in outcome.started()))
             if outcome.verdict == SURVIVED:
+                self._note_passed(outcome.started())
                 return Verdict(SURVIVED, tests=ran)
+            self._note_passed(outcome.started()[:-1])
             noticed_by = outcome.noticed_by() or tests[0]
             if self.passes_without(noticed_by):
                 output = end_of(outcome.text()) if outcome.verdict == ERROR else ""
                 return Verdict(outcome.verdict, noticed_by, ran, output)
             tests = [test for test in tests if test != noticed_by]
         return Verdict(DROPPED if number in self.copy.dropped else SURVIVED)
+
+    def _note_passed(self, tests: Sequence[str]) -> None:
+        """What passes with another fault is not broken."""
+        with self._lock:
+            for test in tests:
+                self._without.setdefault(test, True)
 
     def _run(
         self,
