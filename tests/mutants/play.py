@@ -144,8 +144,9 @@ class Nests:
             list(pool.map(work, numbers))
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, which have nothing left to do."""
         for nest in self._started:
+            nest.kill()
             nest.communicate()
 
     def _start(self) -> subprocess.Popen[str]:
