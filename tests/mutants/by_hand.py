@@ -137,25 +137,11 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "((murmur3(block, j) >> np.uint32(30)) & np.uint32(1))",
         ),
     ],
-    "homomorphic/sketch/sketch.py": [
-        (
-            "a tile's table has the bucket's key",
-            "splitmix64_plain(int(mine.key) + tile)",
-            "splitmix64_plain(int(mine.key))",
-        ),
-    ],
     "homomorphic/sketch/tables.py": [
         (
             "a tile passes with something left",
             "    return bool(left == 0)",
             "    return bool((left & _DEGREE) == 0)",
-        ),
-    ],
-    "homomorphic/sketch/tiled.py": [
-        (
-            "a tile that fails is not sent again",
-            "layout.within(failed | missed, union)",
-            "layout.within(missed, union)",
         ),
     ],
     "netfold/torch/agreement.py": [
@@ -310,25 +296,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
         ("a message returns to its owner", "if owner != following:", "if owner != worker:"),
         ("absent workers are merged", "present, strict=True) if is_there]", "present, strict=True)]"),
     ],
-    "sim/collectives/between_hosts.py": [
-        (
-            "stages that overlap count the last alone",
-            "parts[link] = parts.get(link, 0.0) + count * stage.share",
-            "parts[link] = count * stage.share",
-        ),
-        (
-            "stages overlap",
-            "elements_per_s = 1 / sum(1 / pace.elements_per_s for pace in paces)",
-            "elements_per_s = slowest.elements_per_s",
-        ),
-    ],
-    "sim/collectives/hierarchical/schedule.py": [
-        (
-            "what crosses does not wait for what is reduced inside",
-            "ready[outer.source[outer.merges]]]",
-            "np.full(int(outer.merges.sum()), NONE)]",
-        ),
-    ],
     "sim/collectives/hierarchical/switched/halves.py": [
         (
             "what goes round is a share too far on",
@@ -379,9 +346,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "for index in [] if is_absent else [parcel.number]:",
         ),
     ],
-    "sim/collectives/ring/schedule.py": [
-        ("all channels go forward", "is_forward = channel % 2 == 0", "is_forward = channel >= 0"),
-    ],
     "sim/collectives/scheduled.py": [
         (
             "hops name the workers the other way round",
@@ -389,13 +353,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "HostHop(own.first, arriving.first, key)",
         ),
         ("an absent worker counts", "present[worker] = not message.is_absent", "present[worker] = True"),
-    ],
-    "sim/collectives/tree/schedule.py": [
-        (
-            "the second tree is the first",
-            "    if number:\n        ranks",
-            "    if number > 1:\n        ranks",
-        ),
     ],
     "sim/engine/engine.py": [
         (

@@ -23,8 +23,8 @@ def near_tests(file: str, root: Path = ROOT) -> list[str]:
     Tests mirror the package. Near are the tests that import the file and stand in the mirrored folder,
     beneath it, or in a folder above it, up to the one of the room (`tests/switch`, `tests/sim/engine`): laws
     of a whole room stand there. Without any, those in the folder above the room count. Tests that are named
-    after the file or one of its folders are near in any case. First comes the file's own name, then a
-    folder's, then the closest folder, then what imports it most directly.
+    after the file or one of its folders are near in any case. First comes the file's own name, then the
+    closest folder, in it a folder's name, and then what imports the file most directly.
     """
     parts = Path(file.removeprefix("netfold/")).with_suffix("").parts
     top = root / "tests"
@@ -36,10 +36,11 @@ def near_tests(file: str, root: Path = ROOT) -> list[str]:
         for path in folder.rglob("test_*.py") if is_in_room else folder.glob("test_*.py"):
             distance = _distance(path, module_of(file), root)
             name = path.stem.removeprefix("test_")
-            named = 0 if name == parts[-1] else 1 if name in parts[1:] else 2
-            if path not in ranked and (named < 2 or (counts_importers and distance is not None)):
+            is_named = name in parts[1:]
+            if path not in ranked and (is_named or (counts_importers and distance is not None)):
                 depth = len(path.relative_to(folder).parts)
-                ranked[path] = (named, height, depth, UNREACHED if distance is None else distance)
+                steps = UNREACHED if distance is None else distance
+                ranked[path] = (name != parts[-1], height, depth, not is_named, steps)
     return [str(path.relative_to(root)) for path in sorted(ranked, key=lambda path: (ranked[path], path))]
 
 

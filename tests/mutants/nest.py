@@ -3,8 +3,8 @@
 A separate script (`python nest.py [LIBRARY …]`, in the copy): it must not import the packages with faults, as
 the fault of a process is chosen before it imports them. It reads a JSON object per line, and answers with
 one: pytest's exit status, or minus the signal that ended it, and the processor time. A fault may make a test
-endless: `limit_s` is the longest time of all tests by the clock, `test_cpu_s` the processor time of one, and
-after `near_cpu_s` of all no more are begun, whatever else the machine does.
+endless: `limit_s` is the longest time of all tests by the clock, `test_limit_s` that of one, `test_cpu_s` the
+processor time of one; after `near_cpu_s` of all no more are begun.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def main() -> None:
 class Limits:
     """A plugin of pytest: ends a test that computes for too long, and begins none when all have."""
 
-    def __init__(self, test_cpu_s: float, all_cpu_s: float, started: str) -> None:
-        self._test_cpu_s, self._all_cpu_s, self._started = test_cpu_s, all_cpu_s, started
+    def __init__(self, task: dict[str, Any], started: str) -> None:
+        self._task, self._started = task, started
         self._begin_s: float | None = None
 
     def pytest_runtest_setup(self, item: Any) -> None:
@@ -54,11 +54,12 @@ class Limits:
         used_s = sum(os.times()[:4])
         if self._begin_s is None:
             self._begin_s = used_s
-        if used_s - self._begin_s > self._all_cpu_s:
+        if used_s - self._begin_s > self._task["near_cpu_s"]:
             pytest.skip("the time of all tests is over")
         with open(self._started, "a", encoding="utf-8") as file:
             file.write(item.nodeid + "\n")
-        signal.setitimer(signal.ITIMER_PROF, self._test_cpu_s)
+        signal.setitimer(signal.ITIMER_PROF, self._task["test_cpu_s"])
+        signal.setitimer(signal.ITIMER_REAL, self._task["test_limit_s"])
 
 
 def run(task: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ def run(task: dict[str, Any]) -> None:
     status = 3
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     try:
-        limits = Limits(task["test_cpu_s"], task["near_cpu_s"], f"{task['output']}.started")
+        limits = Limits(task, f"{task['output']}.started")
         status = int(pytest.main([*options, *task["tests"]], plugins=[limits]))
     except BaseException:  # this process must not return into the loop of the other
         traceback.print_exc()

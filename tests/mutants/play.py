@@ -26,7 +26,8 @@ KILLED, SURVIVED, ERROR = "killed", "survived", "error"
 DROPPED, UNDECIDED = "dropped", "undecided"  # it does not compile; there was no time
 PASSED, FAILED, CRASHED = 0, 1, 3  # exit statuses of pytest; it crashes if a fault takes all memory
 TEST_CPU_S = 60.0  # of one test: a fault may make it endless
-NEAR_CPU_S = 40.0  # of all tests of a fault: the closest that take no longer
+TEST_LIMIT_S = 300.0  # of one test by the clock: it may wait for what never comes
+NEAR_CPU_S = 25.0  # of the closest file of tests, and once more of the others near: no test begins later
 LIMIT_S, FIRST_LIMIT_S = 1800.0, 3600.0  # by the clock: other work may have the processors
 COMPILING_S = 20.0  # runs that take no longer may have compiled something: it does not matter
 NEVER_S = float("inf")
@@ -129,6 +130,7 @@ class Nests:
             "limit_s": limit_s,
             "near_cpu_s": near_cpu_s,
             "test_cpu_s": test_cpu_s,
+            "test_limit_s": max(TEST_LIMIT_S, test_cpu_s),
         }
         nest.stdin.write(json.dumps(task) + "\n")
         nest.stdin.flush()
@@ -141,8 +143,9 @@ class Nests:
             list(pool.map(work, numbers))
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes, which have nothing left to do."""
         for nest in self._started:
+            nest.kill()
             nest.communicate()
 
     def _start(self) -> subprocess.Popen[str]:
@@ -206,17 +209,26 @@ class Player:
     def _with(self, number: int, tests: Sequence[str]) -> Verdict:
         """The verdict of tests, again and again without those that fail without the fault."""
         while tests and number not in self.copy.dropped:
-            broken = [test for test, passes in self._without.items() if not passes]
+            with self._lock:
+                broken = [test for test, passes in self._without.items() if not passes]
             outcome = self._run(number, [*tests, *(f"--deselect={test}" for test in broken)])
             ran = tuple(dict.fromkeys(test.partition("::")[0] for test in outcome.started()))
             if outcome.verdict == SURVIVED:
+                self._note_passed(outcome.started())
                 return Verdict(SURVIVED, tests=ran)
+            self._note_passed(outcome.started()[:-1])
             noticed_by = outcome.noticed_by() or tests[0]
             if self.passes_without(noticed_by):
                 output = end_of(outcome.text()) if outcome.verdict == ERROR else ""
                 return Verdict(outcome.verdict, noticed_by, ran, output)
             tests = [test for test in tests if test != noticed_by]
         return Verdict(DROPPED if number in self.copy.dropped else SURVIVED)
+
+    def _note_passed(self, tests: Sequence[str]) -> None:
+        """What passes with another fault is not broken."""
+        with self._lock:
+            for test in tests:
+                self._without.setdefault(test, True)
 
     def _run(
         self,
@@ -273,7 +285,7 @@ def play(
                     file.write(made.line() + "\n")
 
     try:
-        if numbers and deadline_s == NEVER_S:
+        if deadline_s == NEVER_S and not (copy.folder / ".cache").exists():
             nests.each(player.warm_up, numbers[:1])
         random.Random(len(faults)).shuffle(numbers)  # so that what is done so far is a fair sample too
         nests.each(work, numbers)
