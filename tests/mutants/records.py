@@ -59,9 +59,9 @@ def found_again(kept: Sequence[Fault], faults: Iterable[Fault]) -> list[Fault | 
     for fault in faults:
         in_file[fault.file.removeprefix("netfold/"), *fault.key] = fault
         anywhere[fault.key[:-1]].append(fault)
-    found = []
+    again: list[Fault | None] = []
     for fault in kept:
         others = anywhere[fault.key[:-1]]
         only = others[0] if len(others) == 1 else None
-        found.append(in_file.get((fault.file.removeprefix("netfold/"), *fault.key), only))
-    return found
+        again.append(in_file.get((fault.file.removeprefix("netfold/"), *fault.key), only))
+    return again

@@ -36,7 +36,7 @@ def covering_array(
     while builder.missing:
         first = next(iter(builder.missing))
         candidates = [builder.row_with(first) for _ in range(TRIES)]
-        if (row := max((one for one in candidates if one), key=builder.gain, default=None)) is None:
+        if (row := max((row for row in candidates if row), key=builder.gain, default=None)) is None:
             impossible.append(first)
             del builder.missing[first]
             continue
@@ -62,7 +62,7 @@ def row_with(
     factors: Factors, chosen: Combination, refused: Collection[Combination], seed: int
 ) -> Row | None:
     """A row that has these choices, and nothing that is refused unless they are."""
-    others = [one for one in refused if not one <= chosen]
+    others = [excluded for excluded in refused if not excluded <= chosen]
     return _Builder(factors, 0, others, seed).row_with(chosen)
 
 
@@ -77,11 +77,13 @@ class _Builder:
             for choice in combination:
                 self.refused.setdefault(choice, []).append(combination)
         combinations = combinations_of(factors, strength) if strength else ()
-        self.missing = dict.fromkeys(one for one in combinations if not self._is_refused(one, one))
+        self.missing = dict.fromkeys(
+            wanted for wanted in combinations if not self._is_refused(wanted, wanted)
+        )
 
     def gain(self, row: Row) -> int:
         """How many missing combinations a row has."""
-        return sum(one in self.missing for one in combinations_in(row, self.strength))
+        return sum(each in self.missing for each in combinations_in(row, self.strength))
 
     def row_with(self, chosen: Combination) -> Row | None:
         """A row with these choices; None if what is refused leaves none."""
@@ -90,8 +92,8 @@ class _Builder:
         # Factors without refusals come last: a search that fails does so without them.
         limits = {name for name, _ in self.refused}
         names.sort(key=lambda name: name not in limits)
-        found = self._completed(dict(chosen), names) if not self._is_refused(chosen, chosen) else None
-        return None if found is None else {name: found[name] for name in self.factors}
+        whole = self._completed(dict(chosen), names) if not self._is_refused(chosen, chosen) else None
+        return None if whole is None else {name: whole[name] for name in self.factors}
 
     def _completed(self, row: Row, names: Sequence[str]) -> Row | None:
         if not names:
@@ -105,10 +107,10 @@ class _Builder:
                 score = sum(part | {choice} in self.missing for part in parts)
                 scores.append((-score, self.chance.random(), value))
         for _, _, value in sorted(scores):
-            if (found := self._completed({**row, names[0]: value}, names[1:])) is not None:
-                return found
+            if (whole := self._completed({**row, names[0]: value}, names[1:])) is not None:
+                return whole
         return None
 
     def _is_refused(self, choices: Iterable[Choice], had: Combination) -> bool:
         """Whether any of the choices is in a refused combination that is among those there are."""
-        return any(one <= had for choice in choices for one in self.refused.get(choice, ()))
+        return any(refused <= had for choice in choices for refused in self.refused.get(choice, ()))

@@ -68,12 +68,12 @@ class Space:
     @cached_property
     def refusals(self) -> dict[Combination, Refusal]:
         """What netfold has to refuse, with the reason; of a pair and of triples that have it, the pair."""
-        found: dict[Combination, Refusal] = {}
+        refusals: dict[Combination, Refusal] = {}
         for names, rule in RULES:  # those of pairs first
             for combination, refusal in self._combinations(names, rule).items():
-                if not any(one <= combination for one in (*found, *self.meaningless)):
-                    found[combination] = refusal
-        return found
+                if not any(part <= combination for part in (*refusals, *self.meaningless)):
+                    refusals[combination] = refusal
+        return refusals
 
     @cached_property
     def stalls(self) -> set[Combination]:
@@ -87,23 +87,23 @@ class Space:
 
     def _combinations(self, names: tuple[str, ...], rule: Callable[..., Any]) -> dict[Combination, Any]:
         """The combinations of some factors for which a rule returns something."""
-        found = {}
+        results = {}
         for items in itertools.product(*(self.declared[name].items() for name in names)):
             if result := rule(*(declared for _, declared in items)):
-                found[frozenset(zip(names, (value for value, _ in items), strict=True))] = result
-        return found
+                results[frozenset(zip(names, (value for value, _ in items), strict=True))] = result
+        return results
 
 
 def overlaps() -> dict[str, dict[str, Any]]:
     """One bucket in flight, several, and several with each word that is no default."""
-    found: dict[str, dict[str, Any]] = {"alone": {}, "several": {"buckets_in_flight": IN_FLIGHT}}
+    sections: dict[str, dict[str, Any]] = {"alone": {}, "several": {"buckets_in_flight": IN_FLIGHT}}
     for name, field in OverlapSection.model_fields.items():
         annotation: Any = field.annotation
         words = annotation.__args__ if get_origin(annotation) is Literal else ()
         for word in words:
             if word != field.default:
-                found[f"{name}={word}"] = {"buckets_in_flight": IN_FLIGHT, name: word}
-    return found
+                sections[f"{name}={word}"] = {"buckets_in_flight": IN_FLIGHT, name: word}
+    return sections
 
 
 def _kind_of(section: Any) -> str:

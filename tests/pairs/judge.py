@@ -62,7 +62,7 @@ def run_row(row: Row, stalls: Collection[Combination]) -> Ran:
         variant, result = simulated(plan)
     drawn = Drawn(scenario.settings)
     verdict = worst([*of_network(result), *(of_job(job, variant, witness, drawn) for job in result.jobs)])
-    is_stalled = verdict.kind == STUCK and any(one <= row.items() for one in stalls)
+    is_stalled = verdict.kind == STUCK and any(choices <= row.items() for choices in stalls)
     faults = []
     if verdict.kind not in (EXACT, WITHIN, APPROXIMATE) and not is_stalled and not _may_differ(row, verdict):
         faults.append(f"{verdict.kind}: {verdict.text}")
@@ -94,36 +94,37 @@ def _may_differ(row: Row, verdict: Verdict) -> bool:
 
 def _of_rounds(job: JobResult, variant: VariantPlan, witness: Witness) -> list[str]:
     """Whether every element of every step was seen here, and by netfold's own checks."""
-    (plan,) = (one for one in variant.jobs if one.label == job.label)
+    (plan,) = (planned for planned in variant.jobs if planned.label == job.label)
     elements = plan.steps * sum(math.prod(tensor.shape) for tensor in tensors_of(plan))
     journal = job.journal
-    found = []
+    faults = []
     if witness.elements[job.label] not in (elements, 2 * elements):  # jobs that come run alone, too
-        found.append(f"{witness.elements[job.label]} elements were decoded, of {elements}")
-    if sum(one.elements for one in journal.rounds) != elements:
-        found.append(f"netfold checked {sum(one.elements for one in journal.rounds)} elements of {elements}")
-    words = sum(one.integer_words + one.float_words + one.at_hosts.words for one in journal.findings)
+        faults.append(f"{witness.elements[job.label]} elements were decoded, of {elements}")
+    checked = sum(part.elements for part in journal.rounds)
+    if checked != elements:
+        faults.append(f"netfold checked {checked} elements of {elements}")
+    words = sum(part.integer_words + part.float_words + part.at_hosts.words for part in journal.findings)
     if not words + journal.signs.words:
-        found.append("netfold compared no merged word")
-    return found
+        faults.append("netfold compared no merged word")
+    return faults
 
 
 def _of_packets(row: Mapping[str, str], result: VariantResult, packets: int, lost: int) -> list[str]:
     """Whether packets were lost where they are to be, and nothing was sent again where not."""
     again = sum(job.facts.packets_retransmitted for job in result.jobs)
-    found = []
+    faults = []
     if row["loss"] == "none" and (lost or again):
-        found.append(f"{lost} packets lost and {again} sent again without loss")
+        faults.append(f"{lost} packets lost and {again} sent again without loss")
     if row["loss"] != "none" and not lost and packets > SURE_PACKETS:
-        found.append(f"none of {packets} packets lost")
+        faults.append(f"none of {packets} packets lost")
     if lost > SURE_LOSSES and not again and all(job.facts.diagnosis is None for job in result.jobs):
-        found.append(f"{lost} packets lost, and none sent again")
+        faults.append(f"{lost} packets lost, and none sent again")
     inside = sum(
         link.packets for link in result.links if link.source == link.target and "receiving" in link.link
     )
     if host_profiles()[row["hosts"]].takes_time != (inside > 0):
-        found.append(f"{inside} packets were received by hosts that take time")
-    return found
+        faults.append(f"{inside} packets were received by hosts that take time")
+    return faults
 
 
 def faults_of_refusal(row: Row, expected: Collection[Refusal]) -> list[str]:
@@ -141,15 +142,16 @@ def faults_of_refusal(row: Row, expected: Collection[Refusal]) -> list[str]:
 
 def _of_mistake(mistake: ScenarioError, file: Path, expected: Collection[Refusal]) -> list[str]:
     """A message says where, what was found, and what is allowed; and the reason is one of those declared."""
-    found = []
+    faults = []
     if mistake.file != str(file) or mistake.line < 1:
-        found.append(f"it does not say where: {mistake}")
+        faults.append(f"it does not say where: {mistake}")
     if not mistake.hint:
-        found.append(f"it does not say what is allowed: {mistake}")
+        faults.append(f"it does not say what is allowed: {mistake}")
     is_told = any(
-        mistake.path.split(".")[-1].startswith(one.key) and all(word in mistake.message for word in one.words)
-        for one in expected
+        mistake.path.split(".")[-1].startswith(refusal.key)
+        and all(word in mistake.message for word in refusal.words)
+        for refusal in expected
     )
     if not is_told:
-        found.append(f"it gives another reason than {' or '.join(map(str, expected))}: {mistake}")
-    return found
+        faults.append(f"it gives another reason than {' or '.join(map(str, expected))}: {mistake}")
+    return faults

@@ -23,11 +23,11 @@ def refused_row(space: Space, combination: Combination) -> RefusedRow:
     if row is None:
         # What shares a choice with it is allowed, too: gathering goes with in_network as little as with each
         # program that this has to have.
-        others = space.meaningless | {one for one in space.refusals if not one & combination}
+        others = space.meaningless | {other for other in space.refusals if not other & combination}
         rows = [row_with(space.factors, combination, others, seed) for seed in range(TRIES)]
-        row = min((one for one in rows if one is not None), key=lambda one: len(_reasons(space, one)))
+        row = min((made for made in rows if made is not None), key=lambda made: len(_reasons(space, made)))
     return RefusedRow(row, _reasons(space, row))
 
 
 def _reasons(space: Space, row: Row) -> tuple[Refusal, ...]:
-    return tuple(refusal for one, refusal in space.refusals.items() if one <= row.items())
+    return tuple(refusal for choices, refusal in space.refusals.items() if choices <= row.items())

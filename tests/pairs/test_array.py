@@ -19,7 +19,7 @@ def made(sizes: list[int]) -> Factors:
 def all_rows(factors: Factors, refused: list[Combination]) -> list[Row]:
     """Every row that has nothing refused."""
     rows = [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
-    return [row for row in rows if not any(one <= row.items() for one in refused)]
+    return [row for row in rows if not any(choices <= row.items() for choices in refused)]
 
 
 @st.composite
@@ -28,7 +28,7 @@ def arrays(draw: st.DrawFn) -> tuple[Factors, int, list[Combination]]:
     factors = made(draw(st.lists(st.integers(1, 4), min_size=2, max_size=5)))
     strength = draw(st.integers(1, min(3, len(factors))))
     wide = min(3, len(factors))
-    able = [one for size in range(2, wide + 1) for one in combinations_of(factors, size)]
+    able = [choices for size in range(2, wide + 1) for choices in combinations_of(factors, size)]
     return factors, strength, draw(st.lists(st.sampled_from(able), max_size=6))
 
 
@@ -46,7 +46,7 @@ def test_every_combination_is_in_a_row_or_in_none_that_there_could_be(
         is_possible = any(combination <= row.items() for row in able)
         is_covered = any(combination <= row.items() for row in rows)
         assert is_covered == is_possible
-        is_named = not any(one <= combination for one in refused)
+        is_named = not any(choices <= combination for choices in refused)
         assert (combination in impossible) == (is_named and not is_possible)
 
 
@@ -56,9 +56,9 @@ def test_a_row_with_some_choices(drawn: tuple[Factors, int, list[Combination]]) 
     """Nothing else of it is refused."""
     factors, strength, refused = drawn
     for chosen in (*refused, *combinations_of(factors, strength)):
-        others = [one for one in refused if not one <= chosen]
+        others = [choices for choices in refused if not choices <= chosen]
         row = row_with(factors, chosen, refused, seed=1)
-        able = [one for one in all_rows(factors, others) if chosen <= one.items()]
+        able = [whole for whole in all_rows(factors, others) if chosen <= whole.items()]
         assert (row in able) if able else (row is None)
 
 

@@ -67,14 +67,14 @@ def test_what_is_not_refused_runs_and_is_right(codec: str, part: int) -> None:
 @pytest.mark.parametrize("codec", [*CODECS, "any"])
 def test_what_cannot_go_together_is_refused_with_the_reason(codec: str) -> None:
     """By codec; `any`: whatever the codec."""
-    found = []
+    faulty = []
     for combination in space().refusals:
         if dict(combination).get("codec", "any") == codec:
             row, reasons = refused_row(space(), combination)
             if faults := faults_of_refusal(row, reasons):
-                found.append(shown(row, faults))
+                faulty.append(shown(row, faults))
 
-    assert found == []
+    assert faulty == []
 
 
 def test_what_never_retransmits_ends_with_the_cause_of_its_stall() -> None:
@@ -96,10 +96,14 @@ def test_a_program_without_switches_cannot_be_written(tmp_path: Path, collective
 
 def test_every_pair_is_in_a_row_that_runs_or_is_refused() -> None:
     every = set(combinations_of(space().factors, STRENGTH))
-    ran = {one for row in array().rows for one in combinations_in(row, STRENGTH)}
-    unwritable = {one for one in every if any(part <= one for part in space().meaningless)}
+    ran = {combination for row in array().rows for combination in combinations_in(row, STRENGTH)}
+    unwritable = {
+        combination for combination in every if any(part <= combination for part in space().meaningless)
+    }
     unable = [*space().refusals, *space().stalls]
-    refusing = {one for one in every - unwritable if any(part <= one for part in unable)}
+    refusing = {
+        combination for combination in every - unwritable if any(part <= combination for part in unable)
+    }
     without = every - ran - unwritable - refusing
     print(
         f"\n{len(array().rows)} rows that run, {len(space().refusals)} that are refused and "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,19 +26,6 @@ from tests.sim.workload.training.loop.test_arena import TABLE
 
 LOSS = "faults=[{{kind: loss, rate: {}%}}]"
 MLP = "workload={kind: training, model: mlp, batch: 32, steps: 6, learning_rate: 1.0, bucket: 8KiB}"
-
-
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
-    """The workloads that runs train."""
-    workloads: list[Workload] = []
-
-    def make(*arguments: Any) -> Workload:
-        workloads.append(training_workload(*arguments))
-        return workloads[-1]
-
-    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
-    return workloads
 
 
 def weights(workload: Workload) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, Step, StepFact, Tensor
-from netfold.sim.workload import Workload, training_workload
+from netfold.sim.workload import Workload
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.sim.scenes import RING, simulate
 
@@ -175,19 +175,6 @@ def test_an_encoder_that_cannot_begin_ends_its_variant(tmp_path: Path, facts: tu
 
 
 MLP = "workload={{kind: training, model: mlp, batch: 8, learning_rate: 0.5, fusion: {}}}"
-
-
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
-    """The workloads that runs train."""
-    workloads: list[Workload] = []
-
-    def make(*arguments: Any) -> Workload:
-        workloads.append(training_workload(*arguments))
-        return workloads[-1]
-
-    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
-    return workloads
 
 
 def weights_of(workload: Workload) -> dict[str, NDArray[np.float32]]:
