@@ -54,6 +54,7 @@ def shown(row: Row, faults: list[str]) -> str:
     return "\n  ".join([json.dumps(row), *faults])
 
 
+@pytest.mark.slow  # the first makes the array
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_is_not_refused_runs_and_is_right(codec: str, part: int) -> None:
