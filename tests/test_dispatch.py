@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import ROOT
-from tests.test_layers import sources
+from tests.test_house import sources
 
 OF_NUMPY = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "power", "float_power", "cbrt"),

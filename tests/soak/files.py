@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from tests.sim.capture.folders import write_recording
-from tests.sim.workload.devices.test_keys import CPU
-from tests.sim.workload.trace.traces import data_parallel, write_all
+from tests.sim.workload.test_devices import CPU
+from tests.sim.workload.traces import data_parallel, write_all
 from tests.soak.values import Scene
 
 MODEL = """\

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar
 
 import networkx as nx
 import pytest
 from hypothesis import given
 
+import netfold
+from netfold.sim.scenario import schema
+from netfold.topologies import kind as registry
 from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.graph import (
+    HOST,
+    NODES_MAX,
     PORT_LINK,
+    LinkSpec,
     TopologyError,
     add_host,
     add_link,
@@ -25,8 +37,22 @@ from netfold.topologies.graph import (
     switches,
     validate,
 )
+from netfold.topologies.kind import Facts, Links, Size, register
+from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
+from netfold.topologies.kinds.rail_optimized import RailOptimized
+from netfold.topologies.kinds.star import star
+from netfold.topologies.layout import layout, tiers_of
+from netfold.topologies.overrides import (
+    LinkChange,
+    NoMatchError,
+    ProfileChange,
+    change_links,
+    change_profiles,
+)
 from tests.examples import examples
-from tests.topologies.graphs import LINK, pair, topologies
+from tests.topologies.fabrics import on_switches
+from tests.topologies.graphs import GBPS, LINK, UPLINK, pair, topologies
+from tests.topologies.known import fat_tree, torus
 
 Change = Callable[[nx.Graph], object]  # in place, or the graph that it returns
 
@@ -176,3 +202,319 @@ def test_a_server_is_marked_in_files_too() -> None:
     read = from_json(to_json(graph))
 
     assert server_ports(read) == server_ports(graph) == {"port0": "h0", "port1": "h1"}
+
+
+def graph() -> nx.Graph:
+    return LeafSpine(leaves=2, spines=2, hosts_per_leaf=2).graph()
+
+
+def rates(changed: nx.Graph) -> dict[str, int]:
+    return {f"{a}-{b}": rate for a, b, rate in changed.edges(data="rate_bps") if rate != 10**11}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "changed"),
+    [
+        ("leaf0-spine1", {"leaf0-spine1"}),
+        ("spine1-leaf0", {"leaf0-spine1"}),  # from the other end
+        ("leaf*-spine0", {"leaf0-spine0", "leaf1-spine0"}),
+        ("spine?-leaf1", {"leaf1-spine0", "leaf1-spine1"}),
+        ("h[01]-*", {"h0-leaf0", "h1-leaf0"}),
+        ("h3-leaf1", {"h3-leaf1"}),
+    ],
+)
+def test_a_pattern_selects_links_from_either_end(pattern: str, changed: set[str]) -> None:
+    found = graph()
+    change_links(found, [LinkChange(pattern, rate_bps=7)])
+
+    assert rates(found) == dict.fromkeys(changed, 7)
+
+
+def test_later_changes_win_and_leave_the_rest() -> None:
+    found = graph()
+    change_links(
+        found,
+        [
+            LinkChange("leaf*-spine*", rate_bps=5, delay_ps=6),
+            LinkChange("*-spine1", rate_bps=8, buffer_bytes=9),
+        ],
+    )
+
+    assert found.edges["leaf0", "spine0"] == {"rate_bps": 5, "delay_ps": 6, "buffer_bytes": 2**24}
+    assert found.edges["leaf0", "spine1"] == {"rate_bps": 8, "delay_ps": 6, "buffer_bytes": 9}
+    assert found.edges["h0", "leaf0"]["rate_bps"] == 10**11
+
+
+def test_profiles_of_a_tier() -> None:
+    found = graph()
+    change_profiles(found, [ProfileChange("*", "plain"), ProfileChange("spine*", "sharp")])
+
+    assert [found.nodes[name]["profile"] for name in ("leaf0", "spine1", "h0")] == ["plain", "sharp", ""]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (
+            "leaf*-spin0",
+            "topology 'leaf_spine': no link matches 'leaf*-spin0'; did you mean 'leaf*-spine*'? "
+            "links are called: h*-leaf*, leaf*-spine*",
+        ),
+        ("Leaf0-spine0", "no link matches 'Leaf0-spine0'; did you mean"),  # case counts
+        ("leaf0", "no link matches 'leaf0'; "),  # the whole name
+        ("xyz", "no link matches 'xyz'; links are called: h*-leaf*, leaf*-spine*"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_an_error(pattern: str, text: str) -> None:
+    with pytest.raises(NoMatchError, match=re.escape(text)) as caught:
+        change_links(graph(), [LinkChange("h0-*", rate_bps=1), LinkChange(pattern, rate_bps=1)])
+
+    assert caught.value.index == 1
+
+
+def test_hosts_have_no_profile() -> None:
+    with pytest.raises(
+        NoMatchError, match=re.escape("no switch matches 'h*'; switches are called: leaf*, spine*")
+    ):
+        change_profiles(graph(), [ProfileChange("h*", "sharp")])
+
+
+def test_values_are_checked() -> None:
+    with pytest.raises(TopologyError, match="rate_bps is 0, must be an int from 1 to"):
+        change_links(graph(), [LinkChange("*", rate_bps=0)])
+
+
+SCENARIO: dict[str, Any] = {
+    "name": "toy",
+    "topology": {"kind": "row", "switches": 3, "delay": "2us"},
+    "workers": 3,
+    "workload": {"kind": "synthetic", "elements": 1000},
+    "codec": {"kind": "fixed_point"},
+    "collective": {"kind": "ring"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Links):
+    """Switches in a row, a host on each."""
+
+    kind: ClassVar[str] = "row"
+
+    switches: int = field(metadata={"meaning": "Number of switches."})
+    middle_rate_bps: int = field(metadata={"meaning": "Rate between switches.", "like": "rate_bps"})
+    prefix: str = field(default="s", metadata={"meaning": "How the names of switches begin."})
+
+    def size(self) -> Size:
+        return Size(2 * self.switches, 4 * self.switches - 2, "switches", f"use {NODES_MAX // 2} at most")
+
+    def facts(self) -> Facts:
+        return Facts(self.switches, self.switches, 4 * self.switches - 2, self.switches + 1, None, 1)
+
+    def graph(self) -> nx.Graph:
+        graph = new_graph("row")
+        names = [f"{self.prefix}{number}" for number in range(self.switches)]
+        for number, name in enumerate(names):
+            add_switch(graph, name, tier=1, profile=self.switch)
+            add_host(graph, f"h{number}")
+            add_link(graph, f"h{number}", name, self.link())
+        for one, other in itertools.pairwise(names):
+            add_link(graph, one, other, self.link(self.middle_rate_bps))
+        validate(graph)
+        return graph
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known in this file's tests, and nowhere after them."""
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    assert register(Row) is Row
+
+
+def test_it_runs_in_a_scenario(tmp_path: Path) -> None:
+    changes = {"topology.middle_rate": "10Gbps", "topology.prefix": "r"}
+    run = netfold.run(SCENARIO, set=changes, out=tmp_path)
+    rates = dict(run.links.select("link", "rate_bps").iter_rows())
+
+    assert run.verdict == "pass"
+    assert rates["r0->r1"] == 10**10
+    assert rates["h0->r0"] == 10**11
+    assert run.summary["variants"][0]["setup"]["topology"] == {
+        "kind": "row",
+        "rate": "100Gbps",
+        "delay": "2us",
+        "switch": "tofino1",
+        "switches": 3,
+        "middle_rate": "10Gbps",
+        "prefix": "r",
+    }
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [
+        (
+            {"kind": "row"},
+            "<mapping>:3: topology: the key 'switches' is missing\n  switches: Number of switches.",
+        ),
+        ({"kind": "row", "switches": 3, "middle_rat": "1Gbps"}, "did you mean 'middle_rate'?"),
+        ({"kind": "rows", "switches": 3}, "did you mean 'row'? allowed: star, leaf_spine, fat_tree"),
+        ({"kind": "row", "switches": 8193}, "topology.switches: 16386 nodes are too many"),
+        ("row", "write it as {kind: row}"),
+    ],
+)
+def test_mistakes_are_told_as_of_any_other(topology: Any, words: str) -> None:
+    with pytest.raises(netfold.ScenarioError) as caught:
+        netfold.validate({**SCENARIO, "topology": topology})
+
+    assert words in str(caught.value)
+
+
+def test_its_keys_are_in_the_schema() -> None:
+    row = schema()["$defs"]["Row"]
+
+    assert list(row["properties"]) == [
+        "rate",
+        "delay",
+        "buffer",
+        "switch",
+        "kind",
+        *("switches", "middle_rate", "prefix"),
+        *("links", "switch_profiles"),
+    ]
+    assert row["properties"]["middle_rate"]["description"] == "Rate between switches."
+    assert {"$ref": "#/$defs/Row"} in schema()["properties"]["topology"]["anyOf"]
+    assert json.dumps(schema())
+
+
+def nearest(graph: nx.Graph) -> float:
+    """Least distance of two nodes in a drawing."""
+    places = layout(graph).places.values()
+    return min(math.dist(a, b) for a, b in combinations(places, 2))
+
+
+@examples(60)
+@given(topologies())
+def test_every_node_has_a_place_of_its_own(graph: nx.Graph) -> None:
+    drawn = layout(graph)
+
+    assert drawn.places.keys() == drawn.asides.keys() == set(graph)
+    assert drawn.graph is graph
+    assert layout(graph) == drawn
+    assert len(graph) < 2 or nearest(graph) > 0.05
+
+
+def test_tiers_are_rows_with_hosts_at_the_bottom() -> None:
+    for graph, height in ((star(5, LINK), 1), (leaf_spine(3, 2, 4, LINK, UPLINK), 2), (fat_tree(4), 3)):
+        places = layout(graph).places
+
+        assert {name: places[name][1] for name in graph} == dict(graph.nodes(data="tier"))
+        assert max(y for _, y in places.values()) == height
+        assert nearest(graph) >= 0.5
+
+
+def test_hosts_stand_below_their_switch() -> None:
+    graph = leaf_spine(3, 2, 4, LINK, UPLINK)
+    places = layout(graph).places
+
+    for leaf in ("leaf0", "leaf1", "leaf2"):
+        own = [places[name][0] for name in graph.adj[leaf] if name.startswith("h")]
+        assert math.isclose(places[leaf][0], sum(own) / 4)
+        assert max(own) - min(own) == 3
+
+
+def test_a_grid_has_its_coordinates_and_bends_links_that_pass_others() -> None:
+    graph = torus((4, 3))
+    drawn = layout(graph)
+
+    for name in switches(graph):
+        assert drawn.places[name] == graph.nodes[name]["coordinates"]
+    bent = {
+        frozenset(edge)
+        for edge in graph.subgraph(switches(graph)).edges
+        if math.dist(drawn.places[edge[0]], drawn.places[edge[1]]) > 1
+    }
+    assert drawn.curved == bent
+    assert len(bent) == 3 + 4
+
+
+def test_groups_are_on_a_circle() -> None:
+    graph = on_switches(nx.random_regular_graph(3, 12, seed=1), hosts_per_switch=1)
+    for index, name in enumerate(switches(graph)):
+        graph.nodes[name]["group"] = index // 4
+    drawn = layout(graph)
+
+    assert {name: len(members) for name, members in drawn.boxes.items()} == {
+        "group 0": 4,
+        "group 1": 4,
+        "group 2": 4,
+    }
+    middles = [
+        tuple(sum(drawn.places[name][axis] for name in members) / 4 for axis in (0, 1))
+        for members in drawn.boxes.values()
+    ]
+    within = max(
+        math.dist(drawn.places[name], middle)
+        for members, middle in zip(drawn.boxes.values(), middles, strict=True)
+        for name in members
+    )
+    assert min(math.dist(a, b) for a, b in combinations(middles, 2)) > 2 * within
+
+
+RAILS = RailOptimized(islands_per_pod=2, gpus_per_island=2, spines=0).graph()
+
+
+def test_servers_are_in_one_piece_and_islands_in_boxes() -> None:
+    drawn = layout(RAILS)
+
+    assert set(drawn.graph) == {"pod0rail0", "pod0rail1", "nvlink0", "nvlink1", "h0", "h1", "h2", "h3"}
+    assert drawn.graph.edges["h0", "pod0rail0"]["ends"] == {"h0": "gpu0", "pod0rail0": "pod0rail0"}
+    assert drawn.boxes == {"island 0": ("h0", "h1"), "island 1": ("h2", "h3")}
+    heights = [drawn.places[name][1] for name in ("h0", "nvlink0", "nvlink1", "pod0rail0", "pod0rail1")]
+    assert heights[0] < heights[1] == heights[2] < heights[3] == heights[4]
+
+
+def test_tiers_count_classes_and_links() -> None:
+    tiers = tiers_of(leaf_spine(32, 4, 16, LINK, UPLINK))
+
+    assert [(one.tier, one.name, one.nodes_count, one.hosts_each) for one in tiers.classes] == [
+        (0, "h", 512, ()),
+        (1, "leaf", 32, (16,)),
+        (2, "spine", 4, (0,)),
+    ]
+    assert [(one.lower, one.upper, one.rates_bps) for one in tiers.bundles] == [
+        (0, 1, {100 * GBPS: 512}),
+        (1, 2, {400 * GBPS: 128}),
+    ]
+    assert all(a.startswith("h") and b.startswith("leaf") for a, b in tiers.bundles[0].edges)
+
+
+def test_tiers_have_servers_in_one_piece() -> None:
+    tiers = tiers_of(RAILS)
+
+    assert [one.name for one in tiers.classes] == ["h", "nvlink", "pod rail"]
+    assert [(one.lower, one.upper, len(one.edges)) for one in tiers.bundles] == [(0, 1, 4), (0, 2, 4)]
+    assert set(tiers.bundles[1].edges) == {(f"gpu{server}", f"pod0rail{server % 2}") for server in range(4)}
+
+
+def test_many_names_in_a_tier_are_one_class() -> None:
+    graph = star(2, LINK)
+    cities = ("Amsterdam", "Berlin", "Cairo", "Delhi", "Essen")
+    for city in cities:
+        add_switch(graph, city, tier=1, profile="plain")
+        add_link(graph, city, "s0", LINK)
+    classes = tiers_of(graph).classes
+
+    assert [(one.name, one.nodes_count, one.profiles) for one in classes] == [
+        ("h", 2, ()),
+        ("switch", 6, ("plain",)),
+    ]
+    assert all(graph.nodes[name]["kind"] == HOST for name in ("h0", "h1"))
+
+
+def test_links_of_the_highest_rate_are_no_ports_of_servers() -> None:
+    """1000Tbps and no delay are allowed everywhere: only `add_server` makes a server."""
+    graph = star(4, LinkSpec(rate_bps=10**15, delay_ps=0, buffer_bytes=1))
+    drawn = layout(graph)
+
+    assert set(drawn.places) == {"h0", "h1", "h2", "h3", "s0"}
+    assert [one.name for one in tiers_of(graph).classes] == ["h", "s"]

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import netfold
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import lift
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.engine.interface import Frame, Job, Segment
+from netfold.sim.collectives.in_network.shares import Shares, Units, divided
+from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Shared, all_members
+from netfold.sim.engine.schedules.operation import Operation as ScheduledOperation
+from netfold.sim.network.fabric import Fabric as EngineFabric
+from netfold.sim.plan.idle_network import job_pace
+from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.results import summarize
+from netfold.sim.run.outcome import VariantResult
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
+from netfold.topologies.routing import path
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,
@@ -37,7 +52,7 @@ from tests.sim.exchanges import (
     ring,
     switch,
 )
-from tests.sim.scenes import BYTE_PS, LINK, Exchanged, small_star
+from tests.sim.scenes import BYTE_PS, DENSE, LINK, RING, Exchanged, job_plan, only, simulate, small_star
 
 
 def test_time_of_a_long_message_is_that_of_its_bytes() -> None:
@@ -346,3 +361,387 @@ def test_operations_of_the_step_before_are_forgotten_and_their_streams_still_cou
     assert places.locate(later, 0, 0) == "slot 100, version 0, unit 0 of stream 1"
     with pytest.raises(KeyError):
         places.locate(FIRST, 0, 0)
+
+
+UPLINKS = ("h0->s0", "h1->s0", "h2->s0")
+TWENTY_THOUSAND = "workload.elements=20000"
+SHORT = "collective.timeout=100us"
+
+
+def metrics(result: VariantResult) -> dict[str, Any]:
+    found: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    return found
+
+
+def on(result: VariantResult, links: tuple[str, ...], what: str) -> int:
+    """A counter of some links, summed."""
+    return sum(getattr(link, what) for link in result.links if link.link in links)
+
+
+def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
+    """Without loss every worker sends its units once, so what more it sends are copies: 313 units, 16 ahead.
+
+    What is lost on one worker's link is missed by all three: each of them sends it again.
+    """
+    clean = simulate(tmp_path, TWENTY_THOUSAND, SHORT, "collective.slots=16")
+    lossy = simulate(
+        tmp_path,
+        *(TWENTY_THOUSAND, SHORT, "collective.slots=16"),
+        "faults=[{kind: loss, rate: 5%, links: ['h2->s0']}]",
+    )
+    counted = metrics(lossy)
+
+    assert metrics(clean)["packets"] == on(clean, UPLINKS, "packets") == 3 * (313 + 16)
+    assert metrics(clean)["packets_retransmitted"] == 0
+    again = [on(lossy, (up,), "packets") - 329 for up in UPLINKS]
+    assert min(again) > 0
+    assert counted["packets_retransmitted"] == sum(again)
+    assert counted["packets"] == 3 * 329 + sum(again)
+
+
+@pytest.mark.parametrize("sets", [(SHORT, "collective.slots=16"), (RING, DENSE)], ids=["switchml", "ring"])
+def test_what_is_lost_was_sent(tmp_path: Path, sets: tuple[str, ...]) -> None:
+    """Packets are counted when they are sent, whether they arrive or not."""
+    result = simulate(tmp_path, TWENTY_THOUSAND, *sets, "faults=[{kind: loss, rate: 5%, links: ['h*->s0']}]")
+    counted = metrics(result)
+
+    assert counted["packets_lost"] == on(result, UPLINKS, "lost_packets") > 10
+    assert counted["packets"] == on(result, UPLINKS, "packets")
+    assert counted["packets"] == on(result, UPLINKS, "delivered_packets") + counted["packets_lost"]
+    assert counted["packet_hops"] == sum(link.packets for link in result.links)
+    assert counted["packet_hops"] == counted["packets_lost"] + sum(
+        link.delivered_packets for link in result.links
+    )
+
+
+WORKERS, STEPS, ELEMENTS, TRAINED_ELEMENTS = 4, 2, 3000, 9610
+SYNTHETIC = {"kind": "synthetic", "elements": ELEMENTS, "density": "30%", "bucket": "8KB", "steps": STEPS}
+PLAIN = {"words": 256, "overhead": "100B", "ack": "100B"}  # whatever a packet is, all but its words is 100 B
+TRAINED = {"kind": "training", "model": "mlp", "batch": 1, "learning_rate": 0.1, "steps": STEPS}
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Bytes of words, and of exponents, that workers hand to the network.
+
+    "headers" are those of schedules that flows have once: at the first and the last packet of each transfer.
+    """
+    counts = {"streams": 0, "flows": 0, "headers": 0}
+    stream, flow, open_schedule = EngineFabric.stream, EngineFabric.flow, EngineFabric.open_schedule
+
+    def count_stream(
+        self: EngineFabric, job: int, worker: int, segments: list[Any], scaled: Any = None
+    ) -> Any:
+        counts["streams"] += sum(4 * segment.words.size for segment in segments)
+        counts["streams"] += 0 if scaled is None else scaled.exponents.size
+        return stream(self, job, worker, segments, scaled)
+
+    def count_flow(self: EngineFabric, sent: Flow) -> Any:
+        counts["flows"] += 4 * sent.words_count
+        return flow(self, sent)
+
+    def count_headers(self: EngineFabric, operation: ScheduledOperation, *more: Any) -> int:
+        frame = operation.frame
+        counts["headers"] += operation.schedule.transfers * (frame.first_bytes + frame.last_bytes)
+        return open_schedule(self, operation, *more)
+
+    monkeypatch.setattr(EngineFabric, "stream", count_stream)
+    monkeypatch.setattr(EngineFabric, "flow", count_flow)
+    monkeypatch.setattr(EngineFabric, "open_schedule", count_headers)
+    return counts
+
+
+def passed(folder: Path, codec: str, collective: dict[str, Any]) -> Any:
+    """A run that must pass."""
+    run = netfold.run(
+        {
+            "name": "carried",
+            "topology": {"kind": "star", "hosts": WORKERS + 1, "switch": "ideal"},
+            "workers": WORKERS,
+            "workload": TRAINED if codec_kinds()[codec]().needs else SYNTHETIC,
+            "codec": {"kind": codec},
+            "collective": collective,
+        },
+        out=folder,
+    )
+    assert run.verdict == "pass"
+    return run
+
+
+def announced_by(run: Any) -> int:
+    """What all workers announce in a run."""
+    return int(run.rounds["payload_bytes_up"].sum())
+
+
+def carriers(*, between_hosts: bool) -> list[str]:
+    """Kinds of codecs that a ring, or else a switch, carries."""
+    merged = {kind: codec().merges for kind, codec in codec_kinds().items()}
+    refused = {"gather"} if between_hosts else {"gather", "host"}
+    return [kind for kind, merges in merged.items() if not refused & {one.value for one in merges}]
+
+
+@pytest.mark.parametrize("codec", carriers(between_hosts=False))
+def test_switches(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    announced = announced_by(passed(tmp_path, codec, {"kind": "in_network", "program": "switchml"}))
+
+    assert carried == {"streams": announced, "flows": 0, "headers": 0}
+    assert announced > 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "kind"), list(zip(carriers(between_hosts=True), cycle(["ring", "torus_2d"]), strict=False))
+)
+def test_a_ring(tmp_path: Path, carried: dict[str, int], codec: str, kind: str) -> None:
+    """All workers together pass on every word 2 (n − 1) times, where one worker has it once.
+
+    Words are those on the links out of hosts; nothing is lost, so none is sent twice.
+    """
+    run = passed(tmp_path, codec, {"kind": kind, "frame": PLAIN})
+    announced = announced_by(run)
+    up = run.links.filter(pl.col("link").str.starts_with("h"))
+    words_bytes = int(up["bytes"].sum()) - 100 * int(up["packets"].sum()) - carried["headers"]
+
+    assert WORKERS * words_bytes == 2 * (WORKERS - 1) * announced
+    assert announced > 0
+
+
+@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+def test_an_all_gather(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    """Every word goes to the n − 1 others."""
+    announced = announced_by(passed(tmp_path, codec, {"kind": "all_gather"}))
+
+    assert carried["flows"] == (WORKERS - 1) * announced
+    assert announced > 0
+
+
+@pytest.mark.parametrize("codec", sorted(codec_kinds()))
+def test_one_server(tmp_path: Path, carried: dict[str, int], codec: str) -> None:
+    """Every word goes up once. A merged one comes down to n workers, a gathered one to the n − 1 others.
+
+    A codec's part at the server sends dense sums in their place.
+    """
+    announced = announced_by(passed(tmp_path, codec, {"kind": "parameter_server"}))
+    made = codec_kinds()[codec]()
+
+    if made.server(WORKERS, 1) is not None:
+        down = WORKERS * STEPS * 4 * (TRAINED_ELEMENTS if made.needs else ELEMENTS)
+    else:
+        is_gathered = any(merge.value == "gather" for merge in made.merges)
+        down = (WORKERS - 1 if is_gathered else 1) * announced
+    assert carried["flows"] == announced + down
+
+
+RACKS = """\
+name: racks
+seed: 1
+topology: {kind: leaf_spine, leaves: 4, spines: 4, hosts_per_leaf: 4, rate: 100Gbps, uplink_rate: 40Gbps,
+  delay: 1us, switch: ideal}
+workers: 16
+workload: {kind: synthetic, elements: 100000}
+codec: {kind: fixed_point, factor: 1e6}
+collective: {kind: in_network, frame: udp-256, aggregators: tree}
+"""
+
+
+@given(units=st.integers(0, 200), trees=st.integers(1, 64), number=st.integers(0, 1000))
+def test_shares_are_all_units_once_and_alike(units: int, trees: int, number: int) -> None:
+    runs = divided(units, trees, number)
+
+    carried = [unit for run in sorted(runs) for unit in range(run.first, run.first + run.size)]
+    assert carried == list(range(units))
+    sizes = [run.size for run in runs]
+    assert max(sizes) - min(sizes) <= 1
+    if units:
+        assert runs[number % trees].first == 0
+        assert runs[number % trees].size == max(sizes)
+
+
+@pytest.mark.parametrize(("merge", "width"), [(Merge.ADD, 1), (Merge.TABLE_ADD, 8)])
+@pytest.mark.parametrize("size", [1, 95, 96, 97, 300])
+def test_pieces_are_the_memory_of_the_whole(merge: Merge, width: int, size: int) -> None:
+    """Units of 2 packets of 8 words: pieces cover words and results, and share what is marked by packet."""
+    shares = Shares(3, 1, 2, 8)
+    units = -(-size // 16)
+    segment = Segment(
+        np.arange(size, dtype=np.int32),
+        np.zeros(width * size, np.int32),
+        merge,
+        shared=Shared(np.zeros(width * size, np.int32), np.zeros(2 * units, np.uint8)),
+        own=np.zeros(2 * units, np.uint8),
+        members=all_members(2 * units, 4),
+    )
+    place = OperationPlace(0, 0, 0)
+    runs = shares.of(0, place, 0, segment)
+    pieces = [shares.piece(segment, run) for run in runs if run.size]
+
+    assert np.array_equal(np.concatenate([piece.words for piece in pieces]), segment.words)
+    for piece in pieces:
+        assert piece.shared is not None
+        assert piece.own is not None
+        piece.result[:] = 1
+        piece.shared.words[:] += 1
+        piece.shared.seen[:] += 1
+        piece.own[:] += 1
+    assert segment.shared is not None
+    assert segment.own is not None
+    for array in (segment.result, segment.shared.words, segment.shared.seen, segment.own):
+        assert (array == 1).all()
+    for word in range(width * size):
+        tree, own = shares.locate(place, 0, word)
+        unit = word // width // 16
+        assert runs[tree].first <= unit < runs[tree].first + runs[tree].size
+        assert own == word - 16 * width * runs[tree].first
+
+
+def test_an_absent_worker_has_the_share_of_the_others() -> None:
+    shares = Shares(2, 2, 1, 8)
+    absent = Segment(np.zeros(0, np.int32), np.zeros(20, np.int32), Merge.ADD, absent_words=20)
+    first, second = (shares.piece(absent, run) for run in shares.of(0, OperationPlace(0, 0, 0), 0, absent))
+
+    assert (first.size, second.size) == (16, 4)
+    assert first.words.size == second.words.size == 0
+    assert shares.of(1, OperationPlace(0, 0, 0), 0, absent) == (Units(0, 2), Units(2, 1))
+
+
+def edges(variant: VariantPlan) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """Of each tree its number, and (source, target, route) of each hop up."""
+    for number, tree in enumerate(job_plan(variant).collective.aggregations):
+        homes = tree.homes or (0,) * len(tree.hosts)
+        hops = [
+            (host, tree.points[home], route)
+            for host, home, route in zip(tree.hosts, homes, tree.routes, strict=True)
+        ]
+        hops += [(branch.switch, tree.points[branch.parent], branch.route) for branch in tree.branches]
+        yield number, hops
+
+
+def counted(variant: VariantPlan, packets: list[int]) -> Counter[str]:
+    """Packets per link, by walking each hop of each tree there and back."""
+    found: Counter[str] = Counter()
+    names = variant.network.link_names
+    for number, hops in edges(variant):
+        for source, target, route in hops:
+            for way in (
+                path(variant.network, source, target, route),
+                path(variant.network, target, source, route),
+            ):
+                found.update({names[link]: packets[number] for link in way})
+    return found
+
+
+def packets_of_links(result: VariantResult) -> dict[str, int]:
+    return {link.link: link.packets for link in result.links if link.packets}
+
+
+@pytest.mark.parametrize(("trees", "aggregators"), [(1, "tree"), (3, "tor"), (4, "core"), (7, 2)], ids=str)
+def test_packets_of_every_link(tmp_path: Path, trees: int, aggregators: object) -> None:
+    """100,000 words are 1563 packets of 64, divided among the trees; each crosses each hop there and back."""
+    sets = (f"collective.trees={trees}", f"collective.aggregators={aggregators}", "collective.slots=70")
+    variant, result = only(tmp_path, *sets, text=RACKS), simulate(tmp_path, *sets, text=RACKS)
+
+    least, more = divmod(1563, trees)
+    expected = counted(variant, [least + (tree < more) for tree in range(trees)])
+    assert packets_of_links(result) == dict(expected)
+    by_name = {link.link: link.bytes for link in result.links}
+    assert all(by_name[name] == 332 * packets for name, packets in expected.items())
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("codec", "faults", "multicast"),
+    [
+        ("codec={kind: fixed_point}", "[{kind: loss, rate: 2%}]", "auto"),
+        ("codec={kind: fixed_point, factor: 1e6}", "[{kind: duplicate, rate: 5%}]", "off"),
+        ("codec={kind: none}", "[{kind: loss, rate: 2%}]", "off"),
+    ],
+)
+def test_sums_are_right_whatever_is_lost(tmp_path: Path, codec: str, faults: str, multicast: str) -> None:
+    """Retransmissions of one tree touch no other; scaled streams have their exponents in the same tree."""
+    sets = ("collective.trees=3", codec, f"faults={faults}", f"collective.multicast={multicast}")
+    result = simulate(
+        tmp_path,
+        *sets,
+        *("workload.elements=20000", "collective.slots=48", "collective.timeout=300us"),
+        *("collective.aggregators=core", "workers=8"),
+        text=RACKS,
+    )
+
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+    assert result.jobs[0].journal.steps
+
+
+def test_small_buckets_spread_over_the_trees(tmp_path: Path) -> None:
+    """Each of 100 buckets is one packet, and goes to the next of four trees."""
+    workload = "workload={kind: synthetic, elements: 6400, bucket: 256B}"
+    sets = (workload, "collective.trees=4", "workers={count: 4, placement: spread}")
+    result = simulate(
+        tmp_path, *sets, "collective.aggregators=one", "topology.uplink_rate=400Gbps", text=RACKS
+    )
+
+    sent = Counter()
+    for name, packets in packets_of_links(result).items():
+        if "->spine" in name:
+            sent[name.split("->")[1]] += packets
+    assert sent == {f"spine{number}": 25 * 4 for number in range(4)}  # of four workers each
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+
+
+def test_one_large_bucket_is_faster_over_all_spines(tmp_path: Path) -> None:
+    """Uplinks of 25 Gbps below hosts of 100 Gbps: four trees carry four times as much, after their start."""
+    slots = 256
+    sets = ("topology.uplink_rate=25Gbps", "workload.elements=400000", f"collective.slots={slots}")
+    times = []
+    for trees in (1, 4):
+        variant = only(tmp_path, *sets, f"collective.trees={trees}", text=RACKS)
+        result = simulate(tmp_path, *sets, f"collective.trees={trees}", text=RACKS)
+        times.append(result.jobs[0].journal.steps[0].end_ps)
+        pace = job_pace(variant.network, *job_plan(variant).collective.aggregations)
+        assert times[-1] == pytest.approx(pace.time_ps(400_000), rel=0.002)
+
+    start_ps = 3 * slots / 4 * 332 * 80  # the last tree's first packet waits for three windows at 100 Gbps
+    assert times[1] == pytest.approx(times[0] / 4 + start_ps, rel=0.02)
+    assert times[0] > 3 * times[1]
+
+
+@pytest.mark.parametrize("uplink", ["50Gbps", "400Gbps"])
+def test_the_closed_form_of_parallel_trees(tmp_path: Path, uplink: str) -> None:
+    """Where hosts' links are the busiest, as many trees are as fast as these.
+
+    At 50 Gbps a tree that starts late could catch up, and does not quite: the form leaves that out.
+    """
+    sets = (f"topology.uplink_rate={uplink}", "workload.elements=400000", "collective.trees=3")
+    variant, result = only(tmp_path, *sets, text=RACKS), simulate(tmp_path, *sets, text=RACKS)
+
+    pace = job_pace(variant.network, *job_plan(variant).collective.aggregations)
+    assert result.jobs[0].journal.steps[0].end_ps == pytest.approx(pace.time_ps(400_000), rel=0.015)
+
+
+def test_a_crash_is_diagnosed_tree_by_tree(tmp_path: Path) -> None:
+    """Units of both trees wait for the crashed worker, each at its own root."""
+    result = simulate(
+        tmp_path,
+        *("collective.trees=2", "workload.elements=20000", "workers=4", "topology.hosts_per_leaf=1"),
+        *("collective.timeout=100us", "collective.slots=4"),
+        "faults=[{kind: worker_crash, worker: 1, at: 5us}]",
+        text=RACKS,
+    )
+    diagnosis = result.jobs[0].facts.diagnosis
+
+    assert "stuck" in {check.verdict for check in result.jobs[0].checks}
+    assert diagnosis is not None
+    told = str(diagnosis)
+    assert "spine0" in told
+    assert "spine1" in told
+    assert "worker 1 has crashed" in told
+
+
+def test_a_reboot_of_one_tree(tmp_path: Path) -> None:
+    """What the registers of one switch lose is sent again, on all trees that it is part of."""
+    result = simulate(
+        tmp_path,
+        *("collective.trees=4", "workload.elements=20000", "collective.timeout=100us", "collective.slots=16"),
+        "faults=[{kind: switch_reboot, switch: leaf2, at: 10us}]",
+        text=RACKS,
+    )
+
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}

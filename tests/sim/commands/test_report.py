@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+import typer.main
+from rich.table import Table
+from rich.text import Text
 from typer.testing import CliRunner, Result
 
 import netfold
 from netfold.sim.commands.main import app
+from netfold.sim.commands.switch_tables import profiles_table
+from netfold.sim.commands.terminal import (
+    EXIT_BROKEN_PIPE,
+    EXIT_CANNOT_WRITE,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+)
 from netfold.sim.files import durable
 from netfold.sim.results import load
+from netfold.sim.run.run import run_scenario
+from tests import ROOT
+from tests.examples import nightly
 from tests.sim.scenes import TINY, write
 from tests.sim.sweep.inline import Inline, use_inline
 from tests.sim.sweep.scene import BASE, GRID
@@ -160,3 +181,272 @@ def test_python_writes_none_until_asked(
         page.write_text("old")
         assert result.report().read_bytes() == first
     assert drawn(tmp_path) == 2 * ["figures"] + 2 * ["report.html"]
+
+
+BOLD = "\x1b[1m"
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, descriptor: int, table: Table) -> None:
+    """Print a table where a descriptor leads, and close it."""
+    with open(descriptor, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        print_table(table)
+
+
+def status(monkeypatch: pytest.MonkeyPatch, stdout: IO[str]) -> int:
+    """The exit status of a command whose result cannot be written."""
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with pytest.raises(typer.Exit) as ended:
+        print_line("a result")
+    return ended.value.exit_code
+
+
+def read_all(terminal: int) -> str:
+    """What was written to a terminal or a pipe whose other end is closed."""
+    read = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(terminal, 65536):
+            read += more
+    os.close(terminal)
+    return read.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_a_result_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        assert status(monkeypatch, full) == EXIT_CANNOT_WRITE
+
+    assert capsys.readouterr().err == "cannot write the result: No space left on device\n"
+
+
+def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as stdout:
+        assert status(monkeypatch, stdout) == EXIT_BROKEN_PIPE
+
+    assert capsys.readouterr().err == ""
+
+
+def test_tables_are_as_wide_as_they_need_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    printed(monkeypatch, writing, profiles_table())
+    lines = read_all(reading).splitlines()
+
+    assert max(len(line) for line in lines) > 100
+    assert "…" not in "".join(lines)
+    assert lines == [line.rstrip() for line in lines]
+    assert len({len(line) for line in lines if line[0] in "┏┃┡│└"}) == 1
+
+
+def test_tables_are_as_wide_as_a_terminal_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, stdout = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "60")
+    table = Table("name", "words")
+    table.add_row("a", "b " * 60)
+    printed(monkeypatch, stdout, table)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", read_all(terminal))
+
+    assert 40 < max(len(line) for line in shown.splitlines()) <= 60
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar() as progress:
+        for text, done in (("ring", 0), ("ring", 1), ("switch", 2), ("writing the results", 3)):
+            progress(text, done, 3)
+
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == (
+        "ring (0 of 3 steps done)\nswitch (2 of 3 steps done)\nwriting the results (3 of 3 steps done)\n"
+    )
+
+
+def test_colours_are_forced_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FORCE_COLOR is for pipes into programs that show colours; NO_COLOR wins over it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    table = Table("name")
+    table.add_row(Text("red", style="red"))
+    shown = []
+    for variable in ("COLUMNS", "FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.setenv(variable, "80")
+        reading, writing = os.pipe()
+        printed(monkeypatch, writing, table)
+        shown.append(read_all(reading))
+
+    assert [(BOLD in text, "\x1b[31m" in text) for text in shown] == [
+        *((False, False), (True, True), (True, False))
+    ]
+
+
+ESCAPES = "\x1b]0;PWN\x07 \x9b31m \x7f"
+SHOWN = "\\u001b]0;PWN\\u0007 \\u009b31m \\u007f"
+
+
+def test_control_characters_of_files_are_shown(tmp_path: Path) -> None:
+    """In an error, and in the lines and cells of another's run."""
+    text = f"""
+name: tiny
+workers: 2
+topology: {{kind: star, hosts: 2}}
+workload: {{kind: synthetic, elements: 100}}
+codec: {{kind: none}}
+collective: {{kind: ring}}
+published: [{{label: {json.dumps(ESCAPES)}, elements_per_s: 1e9, source: {json.dumps(ESCAPES)}}}]
+"""
+    (tmp_path / "t.yaml").write_text(text)
+    outcome = run_scenario(tmp_path / "t.yaml", (), None, tmp_path, lambda *_: None)
+    assert outcome.run_dir is not None
+    summary = outcome.run_dir / "summary.json"
+    summary.write_text(summary.read_text().replace('"where": "', f'"where": {json.dumps(ESCAPES)[:-1]}'))
+    wrong = f"workload={{kind: file, path: {json.dumps(ESCAPES)}}}"
+    for arguments in (
+        ["run", str(tmp_path / "t.yaml"), "--out", str(tmp_path), "--no-report"],
+        ["compare", str(outcome.run_dir)],
+        ["validate", str(tmp_path / "t.yaml"), "--set", wrong],
+    ):
+        found = CliRunner().invoke(app, arguments).output
+        assert not set("\x1b\x07\x7f\x9b") & set(found)
+        assert arguments[0] == "compare" or "\\u001b]0;PWN" in found
+
+
+def test_cells_of_tables_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(ESCAPES, title=ESCAPES)
+    table.add_row(Text(ESCAPES))
+    inside = Table("inside")
+    inside.add_row(ESCAPES)
+    table.add_row(inside)
+    print_table(table)
+    found = capsys.readouterr().out
+
+    assert found.count(SHOWN.replace("\\u0007", "")) == 4  # rich takes some out itself
+    assert not set("\x1b\x07\x9b\x7f") & set(found)
+
+
+def test_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"label": ESCAPES})
+    found = capsys.readouterr().out
+
+    assert json.loads(found) == {"label": ESCAPES}
+    assert "\x7f" not in found
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "closed", ["<&- >&- 2>&-", *(pytest.param(one, marks=nightly) for one in (">&-", "2>&-", ">&- 2>&-"))]
+)
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    """The run is written, and no file of it has what others print."""
+    command = f"{sys.executable} -m netfold run {write(tmp_path)} --no-report --out {tmp_path} {closed}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "latest" / "summary.json").is_file()
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("netfold", run_name="__main__")
+"""
+
+
+def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "module",
+    [
+        "netfold.sim.commands.codecs",
+        *(pytest.param(one, marks=nightly) for one in ("netfold.sim.commands.main", "typer")),
+    ],
+)
+def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
+    done = python(INTERRUPTED, module)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+OWN_MODEL = "17-bring-your-own-model"
+SCENARIOS = sorted(str(path) for path in (ROOT / "scenarios").rglob("*.yaml"))
+# A tenth of a second or more each.
+HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")
+HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
+BELOW = {  # commands by the words before them
+    "": "run sweep validate compare report schema topology data models capture codecs switch calibrate",
+    "topology": "list show measure export",
+    "data": "list fetch",
+    "models": "list show measure",
+    "codecs": "matrix study",
+    "switch": "profiles fit",
+}
+COMMANDS = [[], *([*group.split(), name] for group, names in BELOW.items() for name in names.split())]
+# Prints the status of every command, and which of some modules are there after it.
+PROGRAM = """
+import json, sys, netfold.sim.commands.main
+for words, heavy in json.loads(sys.argv[1]):
+    sys.argv = ["netfold", *words]
+    status = 0
+    try:
+        netfold.sim.commands.main.main()
+    except SystemExit as stop:
+        status = stop.code
+    print(f"STATUS {status} {[name for name in heavy if name in sys.modules]}", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_what_answers_at_once_imports_nothing_that_takes_long() -> None:
+    """Help, mistakes in typing, and the check of scenarios: one after the other in a process."""
+    others, own = ([one for one in SCENARIOS if (OWN_MODEL in one) is own] for own in (False, True))
+    asked: list[tuple[list[str], tuple[str, ...], str]] = [
+        (["--help"], (*HEAVIER, "pydantic"), "0 []"),
+        *(([*words, "--help"], HEAVIER, "0 []") for words in COMMANDS[1:]),
+        (["vlidate"], HEAVIER, "2 []"),
+        (["validate", "--st", "a=1", "x"], HEAVIER, "2 []"),
+        (["validate", "none.yaml"], HEAVY, "2 []"),
+        (["run", "none.yaml"], HEAVY, "2 []"),
+        (["validate", *others], HEAVY, "0 []"),
+        (["validate", *own], ("torch",), "0 ['torch']"),
+    ]
+    done = python(PROGRAM, json.dumps([(words, heavy) for words, heavy, _ in asked]))
+
+    found = re.findall(r"^STATUS (.*)$", done.stdout, re.MULTILINE)
+    assert list(zip([words for words, *_ in asked], found, strict=True)) == [
+        (words, expected) for words, _, expected in asked
+    ]
+    assert done.stdout.count("Usage: netfold") == len(COMMANDS)
+    assert done.stdout.count(": fine, variants: ") == len(SCENARIOS) > 6
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    def walk(group: Any, words: list[str]) -> list[list[str]]:
+        below = getattr(group, "commands", {})
+        return [words, *(found for name, one in below.items() for found in walk(one, [*words, name]))]
+
+    assert sorted(COMMANDS) == sorted(walk(typer.main.get_command(app), []))

@@ -2,27 +2,70 @@
 
 from __future__ import annotations
 
+import ast
+import heapq
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numba import config, njit
 from numpy.typing import NDArray
 
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.cache import folder_of
+from netfold.homomorphic.kernels.compiled import kernel
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Frame, Job, Overflow, Scaled, Segment, Server
+from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled, Segment, Server
+from netfold.sim.engine.loop.cold_handlers import rare_handler
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.engine.setup.jobs import first_entries
+from netfold.sim.engine.tables import world
+from netfold.sim.engine.tables.addresses import natural
+from netfold.sim.engine.tables.heap import drop_top, push, replace_top
+from netfold.sim.engine.tables.rows import HEAP
+from netfold.sim.engine.tables.world import Table, records
 from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
+from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
+from tests import ROOT
+from tests.examples import examples
 from tests.reference.atp import atp_job as reference_atp
 from tests.reference.codecs.quantise import scale_of
+from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric
 from tests.reference.engine.worker import JobNumber
+from tests.sim.engine.plans.plans import Plan, lossy_plans, plans
+from tests.sim.engine.plans.play import (
+    Play,
+    assert_same_registers,
+    check_everything_arrived,
+    check_whatever_goes_wrong,
+    same_words,
+    split_counters,
+)
+from tests.sim.engine.plans.rare_plans import (
+    KEPT,
+    best_effort,
+    host_plans,
+    lossy_steered,
+    narrow_lanes,
+    scaled_trees,
+    schedules_of_hosts,
+    several_jobs,
+    steered,
+    timed_slots,
+    trees_of_integers,
+)
 from tests.sim.engine.small import (
     FAST,
+    MIDDLE,
     Make,
     Sim,
     Words,
@@ -371,3 +414,207 @@ def test_goodput_of_atp_is_that_of_its_frame() -> None:
     aggregate(sim, number, gradients(WORKERS, packets * 62, 1, MARGIN))
     goodput_bps = packets * 62 * 32 * 10**12 / sim.now_ps
     assert 0.95 * 74.7e9 < goodput_bps < 74.7e9
+
+
+HORIZON_PS = 300 * 10**6  # plans with faults may never end
+END_PS = 20 * 10**9  # plans without end long before
+# With a window of one packet and losses on many links, a flow may wait for timeouts for most of 20 ms.
+LONG_END_PS = 10**12
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kept_plans(name: str) -> None:
+    assert_same(KEPT[name]())
+
+
+KINDS = {
+    "any": plans(),
+    "scaled_trees": scaled_trees(),
+    "trees_of_integers": trees_of_integers(),
+    "timed_slots": timed_slots(),
+    "narrow_lanes": narrow_lanes(),
+    "atp": best_effort(),
+    "several_jobs": several_jobs(),
+    "steered": steered(),
+    "schedules": schedules_of_hosts(),
+    "hosts": host_plans(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@examples(15, at_night=9)
+@given(data=st.data())
+def test_plans(kind: str, data: st.DataObject) -> None:
+    assert_same(data.draw(KINDS[kind]))
+
+
+def assert_same(plan: Plan) -> None:
+    """Both engines log the same events, deliver the same words and are left in the same state."""
+    reference = Play(ReferenceEngine(plan.network, plan.seed, plan.rules), plan, HORIZON_PS)
+    engine = Engine(plan.network, plan.seed, plan.rules)
+    engine.start_log()
+    compiled = Play(engine, plan, HORIZON_PS)
+
+    assert engine.log == [tuple(row) for row in reference.engine.log]
+    assert compiled.completions == reference.completions
+    assert_same_words(compiled, reference)
+    check_whatever_goes_wrong(reference)
+    assert engine.rule_counters() == reference.engine.rule_counters()
+    for ours_link, theirs_link in zip(engine.link_counters(), reference.engine.link_counters(), strict=True):
+        assert {name: ours_link[name] for name in theirs_link} == theirs_link
+    for number, (of_plan, _) in enumerate(plan.jobs):
+        ours, theirs = engine.switch_counters(number), reference.engine.switch_counters(number)
+        assert {name: ours[name] for name in theirs} == theirs
+        assert engine.split_counters(number) == split_counters(reference.engine, number)
+        for worker in range(len(of_plan.hosts)):
+            assert engine.worker_counters(number, worker) == reference.engine.worker_counters(number, worker)
+        assert_same_registers(engine, reference.engine, number)
+    for number in set(engine.world.flows["serial"].tolist()) - {-1}:  # not forgotten yet
+        assert engine.flow_counters(number) == reference.engine.flow_counters(number)
+
+
+def assert_same_words(ours: Play, theirs: Play) -> None:
+    for a, b in zip(ours.received, theirs.received, strict=True):
+        assert np.array_equal(a, b)
+    for one, other in zip(ours.results, theirs.results, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or other is None or np.array_equal(one, other)
+    for stream, twin in zip(ours.streams, theirs.streams, strict=True):
+        for mine, other in zip(stream.segments, twin.segments, strict=True):
+            assert same_words(mine.result, other.result)
+            assert mine.holders is None or np.array_equal(mine.holders, other.holders)
+            assert mine.members is None or np.array_equal(mine.members, other.members)
+            assert mine.is_float is None or np.array_equal(mine.is_float, other.is_float)
+        assert stream.scaled is None or np.array_equal(stream.scaled.agreed, twin.scaled.agreed)
+
+
+@examples(18, at_night=6)
+@given(lossy_plans())
+def test_everything_completes(engine: Make, plan: Plan) -> None:
+    """Whatever is lost or dropped, every stream and flow ends within some hundred timeouts, and is right."""
+    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, END_PS))
+
+
+@examples(15, at_night=5)
+@given(lossy_steered())
+def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> None:
+    check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, LONG_END_PS))
+
+
+PAGE = (ROOT / "sim/engine/README.md").read_text("utf-8")
+DRAWS = re.findall(r"mix\(([^)…]*)", PAGE)
+
+
+def test_every_draw_on_the_page_has_a_purpose_that_exists() -> None:
+    named = {name for draw in DRAWS for name in re.findall(r"\b[A-Z][A-Z_]+\b", draw)}
+
+    assert len(DRAWS) > 25
+    assert sorted(name for name in named if not isinstance(getattr(purposes, name, None), int)) == []
+
+
+def test_no_draw_on_the_page_has_a_number_in_the_place_of_a_purpose() -> None:
+    numbered = [draw for draw in DRAWS if re.search(r"(^|(seed|key|h), )\d+(,|$| \+)", draw)]
+
+    assert numbered == []
+
+
+GROUPS = (
+    world.HOT_KINDS,
+    (world.LOOP,),
+    world.KINDS_AT_ATP_SWITCH,
+    world.KINDS_AT_ATP_HOSTS,
+    (world.SPLIT,),
+)
+
+
+def test_groups_cover_all_kinds_once() -> None:
+    assert [kind for group in GROUPS for kind in group] == list(range(11))
+    assert max(world.HOT_KINDS) == world.LAST_HOT_KIND
+
+
+def test_packets_are_of_these_kinds_alone() -> None:
+    """What some code gives a packet as its kind is in a group: a new kind has to be put into one."""
+    given = {
+        ast.unparse(node.value)
+        for path in (ROOT / "sim/engine").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(".kind")
+    }
+    assert sorted(getattr(world, name) for name in given) == list(range(11))
+
+
+TIMES = st.one_of(st.integers(0, 3), st.integers(0, np.iinfo(np.int64).max))
+
+
+@kernel
+def _push(heap: Table, count: int, time_ps: int, order: int) -> None:
+    push(heap, count, time_ps, order, -order)
+
+
+@kernel
+def _replace(heap: Table, count: int, time_ps: int, order: int) -> None:
+    replace_top(heap, count, time_ps, order, -order)
+
+
+@kernel
+def _drop(heap: Table, count: int) -> None:
+    drop_top(heap, count)
+
+
+@given(st.lists(st.one_of(st.none(), st.tuples(st.booleans(), TIMES)), max_size=80))
+def test_the_first_entry_is_always_the_one_that_comes_first(steps: list[tuple[bool, int] | None]) -> None:
+    # A step drops the first entry (None), or adds one: in the place of the first, or beside all others.
+    heap, expected = records(len(steps) + 1, HEAP), list[tuple[int, int]]()
+    for order, step in enumerate(steps, 1 << 40):
+        count = len(expected)
+        if step is None:
+            if count > 0:
+                _drop(heap, count)
+                heapq.heappop(expected)
+        elif step[0] and count > 0:
+            _replace(heap, count, step[1], order)
+            heapq.heapreplace(expected, (step[1], order))
+        else:
+            _push(heap, count, step[1], order)
+            heapq.heappush(expected, (step[1], order))
+        if expected:
+            first = heap[0]
+            assert (int(first.time_ps), int(first.order)) == expected[0]
+            assert first.what == -first.order
+
+
+def test_a_negative_index_is_told_where_bounds_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promise to the compiler elsewhere."""
+    monkeypatch.setattr(config, "BOUNDSCHECK", 1)
+
+    @njit
+    def taken(index: int) -> int:
+        return natural(index)
+
+    assert (taken(0), taken(7)) == (0, 7)
+    with pytest.raises(IndexError, match=r"^a negative index$"):
+        taken(-1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_error_in_a_handler_stops_the_engine() -> None:
+    """A duplicate needs a free packet; here the table has none and is not enlarged."""
+    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 20)))
+    engine = Engine(network, 1, [Rule(Fate.DUPLICATE, 1.0, (2, 3))])
+    (words,) = gradients(1, 4)
+    engine.open_flow(flow(0, 1, words, MIDDLE))
+    engine._make_room = lambda reserve: None  # type: ignore[method-assign]
+    engine._reserve = 0
+    engine.world.clock[0].packet_free_count = 0
+
+    with pytest.raises(RuntimeError, match="a compiled handler failed"):
+        engine.run(10**12)
+
+
+def test_handlers_are_cached_with_the_kernels() -> None:
+    """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
+    assert rare_handler() != 0
+
+    folder = folder_of("netfold.sim.engine.loop.cold_handlers")
+    assert folder is not None
+    assert list(folder.rglob("cold_handlers._rare-*.nbi"))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from netfold.sim.hosts import NONE, HostProfile, host_profiles
 from netfold.sim.hosts.profile import register
 from tests.examples import examples
-from tests.sim.run.test_jobs import TWO
+from tests.sim.run.test_networks import TWO
 from tests.sim.scenes import only, refused
 
 PROFILES = host_profiles()

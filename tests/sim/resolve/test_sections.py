@@ -7,16 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import netfold
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import register
 from netfold.homomorphic.codecs.dense.kinds import Dense
 from netfold.homomorphic.round import StepFact
+from netfold.sim.collectives.in_network.placement.tree import build_tree
+from netfold.sim.engine.interface import Job, Overflow
 from netfold.sim.memory.available import Footprint
-from netfold.sim.plan.plan import JobPlan
+from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic
+from netfold.sim.plan.multicast import receivers_of
+from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.memory import JobSize
 from netfold.sim.resolve.sections import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
@@ -27,7 +34,12 @@ from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.schedules.cosine import Cosine
 from netfold.sim.workload.training.schedules.linear import Linear
 from netfold.sim.workload.training.schedules.step import Step
-from tests.sim.scenes import RING, job_plan, only, refused
+from netfold.topologies.files.node_link import to_json
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network, compile_network, next_links, planned_key
+from tests.examples import examples
+from tests.sim.scenes import LINK, RING, TINY, job_of, job_plan, only, refused
+from tests.topologies.graphs import topologies
 
 TENSORS = "tensors: [conv.weight=8x3x3x3, norm.weight=8, fc.weight=10x8, fc.bias=10]"
 LISTED = "layers, in gradient-ready order: 0 is 'conv', 1 is 'norm', 2 is 'fc'"
@@ -361,3 +373,352 @@ def test_local_steps_leave_nothing_to_overlap(tmp_path: Path) -> None:
 
     assert {layer.ready_share for layer in local.layers} == {1.0}
     assert len({layer.ready_share for layer in plain.layers}) == 2
+
+
+RACKS = """\
+name: racks
+seed: 1
+topology: {kind: leaf_spine, leaves: 4, spines: 4, hosts_per_leaf: 4, rate: 100Gbps, uplink_rate: 40Gbps,
+  switch: tofino1}
+workers: 16
+workload: {kind: synthetic, elements: 300000}
+codec: {kind: fixed_point}
+collective: {kind: in_network, frame: udp-256}
+"""
+TREE = "collective.aggregators=tree"
+LEAVES = ["leaf0", "leaf1", "leaf2", "leaf3"]
+
+
+def shape(folder: Path, *sets: str, text: str = RACKS) -> list[list[str]]:
+    """Names of the points of each tree, the root first."""
+    variant = only(folder, *sets, text=text)
+    trees = job_plan(variant).collective.aggregations
+    return [[variant.network.nodes[node] for node in tree.points] for tree in trees]
+
+
+def aggregators(folder: Path, wanted: object, *sets: str, text: str = RACKS) -> list[str]:
+    (tree,) = shape(folder, f"collective.aggregators={wanted}", *sets, text=text)
+    return tree
+
+
+def test_tor_core_and_all(tmp_path: Path) -> None:
+    assert aggregators(tmp_path, "tree") == ["spine0", *LEAVES]
+    assert aggregators(tmp_path, "tor") == LEAVES
+    assert aggregators(tmp_path, "core") == ["spine0"]
+    assert aggregators(tmp_path, "one") == ["spine0"]
+
+
+def test_a_root_that_is_named(tmp_path: Path) -> None:
+    assert aggregators(tmp_path, "tor", "collective.switch=leaf2") == ["leaf2", "leaf0", "leaf1", "leaf3"]
+    assert aggregators(tmp_path, "core", "collective.switch=spine3") == ["spine3"]
+    text = refused(tmp_path, "collective.aggregators=tor", "collective.switch=spine0", text=RACKS)
+    assert text == (
+        "--set: collective.aggregators: no switch next to a worker can be the root: their profiles are "
+        "'tofino1' on 4, and the root may be spine0 (tier 2, tofino1)\n"
+        "  use aggregators: tree, or give these switches a programmable profile"
+    )
+
+
+def test_no_switch_of_the_wanted_tier_can_aggregate(tmp_path: Path) -> None:
+    graph = leaf_spine(2, 1, 2, LINK, LINK, "plain")
+    graph.nodes["spine0"]["profile"] = "tofino1"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    sets = ("topology={kind: file, path: net.json}", "workers=4")
+
+    assert aggregators(tmp_path, "core", *sets) == aggregators(tmp_path, "tree", *sets) == ["spine0"]
+    text = refused(tmp_path, *sets, "collective.aggregators=tor", text=RACKS)
+    assert "no switch next to a worker can be the root: their profiles are 'plain' on 2" in text
+    assert "the root may be spine0 (tier 2, tofino1)" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (1, ["spine0"]),
+        (3, ["spine0", "leaf0", "leaf1"]),
+        (4, LEAVES),
+        (5, ["spine0", *LEAVES]),
+    ],
+)
+def test_so_many_switches(tmp_path: Path, count: int, expected: list[str]) -> None:
+    """Of equal leaves the first; four leaves put 3 streams on a link, a spine above three of them 4."""
+    assert aggregators(tmp_path, count) == expected
+
+
+def test_so_many_are_the_fastest_and_of_these_the_ones_with_the_least_traffic(tmp_path: Path) -> None:
+    """Racks of 2 and 4 workers: the larger one saves more links, unless the other one's uplink is slow."""
+    sets = ("workers={count: 6, placement: [h0, h1, h4, h5, h6, h7]}", "collective.switch=spine0")
+    fast = (*sets, "topology.uplink_rate=1Tbps", "topology.switch=ideal")
+    slow = (*fast, "topology.links=[{match: leaf0-spine0, rate: 10Gbps}]")
+
+    assert aggregators(tmp_path, 2, *fast) == ["spine0", "leaf1"]
+    assert aggregators(tmp_path, 2, *slow) == ["spine0", "leaf0"]
+
+
+@pytest.mark.parametrize("wanted", ["0", "all", "[leaf0]"])
+def test_other_aggregators_are_refused(tmp_path: Path, wanted: str) -> None:
+    text = refused(tmp_path, f"collective.aggregators={wanted}", text=RACKS)
+
+    assert "must be auto, one, tree, tor, core or a number of switches, at least 1; found " in text
+
+
+def test_trees_belong_to_programs_that_have_them(tmp_path: Path) -> None:
+    atp = "collective={kind: in_network, program: atp}"
+    text = refused(tmp_path, atp, "collective.trees=2", text=RACKS.replace(", frame: udp-256", ""))
+
+    assert "trees belongs to programs switchml and tree, found program atp" in text
+
+
+def test_trees_in_parallel_spread_over_the_spines(tmp_path: Path) -> None:
+    for count in (1, 2, 3, 4):
+        trees = shape(tmp_path, TREE, f"collective.trees={count}")
+        assert sorted(tree[0] for tree in trees) == [f"spine{number}" for number in range(count)]
+        assert all(tree[1:] == LEAVES for tree in trees)
+    roots = [tree[0] for tree in shape(tmp_path, TREE, "collective.trees=6")]
+    assert sorted(roots.count(f"spine{number}") for number in range(4)) == [1, 1, 2, 2]
+
+
+def test_trees_with_one_root_take_different_paths(tmp_path: Path) -> None:
+    variant = only(tmp_path, TREE, "collective.trees=4", "collective.switch=leaf0", text=RACKS)
+    trees = job_plan(variant).collective.aggregations
+
+    assert {tree.switch for tree in trees} == {variant.network.nodes.index("leaf0")}
+    load = job_traffic(variant.network, *trees).load
+    names = variant.network.link_names
+    assert [load[names.index(f"leaf1->spine{spine}")] for spine in range(4)] == [1, 1, 1, 1]
+
+
+def test_slots_are_divided_among_trees_and_do_not_meet(tmp_path: Path) -> None:
+    variant = only(tmp_path, TREE, "collective.trees=3", "collective.slots=100", text=RACKS)
+    trees = job_plan(variant).collective.aggregations
+
+    assert [(tree.slot_base, tree.slots_count) for tree in trees] == [(0, 33), (33, 33), (66, 33)]
+    assert job_plan(variant).collective.window == 99
+    messages = ("collective.frame=roce-1024", "topology.leaves=2", "workers=8")
+    variant = only(tmp_path, TREE, "collective.trees=3", "collective.slots=100", *messages, text=RACKS)
+    assert [tree.slots_count for tree in job_plan(variant).collective.aggregations] == [32] * 3
+
+
+def test_more_trees_than_slots(tmp_path: Path) -> None:
+    sets = (TREE, "collective.slots=4", "topology.leaves=2", "workers=8")
+
+    assert len(shape(tmp_path, *sets, "collective.trees=4")) == 4
+    text = refused(tmp_path, *sets, "collective.trees=5", text=RACKS)
+    assert "4 slots cannot be divided among 5 trees in whole messages of 1 packets" in text
+    assert "use 4 trees at most" in text
+    assert "must be at most 64, found 65" in refused(tmp_path, "collective.trees=65", text=RACKS)
+
+
+def test_the_pace_of_parallel_trees(tmp_path: Path) -> None:
+    """Uplinks of 40 Gbps carry one stream of a tree; four trees are limited by hosts' links."""
+    words = 64 / 332 / 8
+    for count, bps in ((1, 40e9), (2, 80e9), (4, 100e9)):
+        variant = only(tmp_path, TREE, f"collective.trees={count}", "collective.slots=4096", text=RACKS)
+        trees = job_plan(variant).collective.aggregations
+        assert job_pace(variant.network, *trees).elements_per_s == pytest.approx(words * bps)
+        (bound,) = job_plan(variant).references
+        assert bound.elements_per_s == pytest.approx(words * bps)
+
+
+def star(workers: int, profile: str = "ideal") -> tuple[str, ...]:
+    return (f"topology={{kind: star, hosts: {workers}, switch: {profile}}}", f"workers={workers}")
+
+
+@pytest.mark.parametrize(
+    ("workers", "profile", "text"),
+    [
+        (
+            33,
+            "tofino1",
+            "tell 33 workers apart: its bitmap is one 32-bit word\n  use 32 workers at most",
+        ),
+        (65, "ideal", "tell 65 workers apart: its bitmap is 64 bits wide\n  use 64 workers at most"),
+    ],
+)
+def test_more_workers_than_one_switch_can_tell_apart(
+    tmp_path: Path, workers: int, profile: str, text: str
+) -> None:
+    for wanted in ("auto", "one", "tree"):
+        sets = (*star(workers, profile), f"collective.aggregators={wanted}")
+        assert text in refused(tmp_path, *sets, text=RACKS)
+
+
+def wide(hosts: int, spines: int = 1, leaves: int = 1) -> tuple[str, ...]:
+    kind = f"{{leaves: {leaves}, spines: {spines}, hosts_per_leaf: {hosts}}}"
+    return (f"topology={kind}", f"workers={hosts * leaves}")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "spines", "points"),
+    [(33, 1, 2), (64, 2, 3), (94, 2, 3)],
+)
+def test_other_switches_relieve_a_full_one(tmp_path: Path, hosts: int, spines: int, points: int) -> None:
+    """One leaf of Tofinos with bitmaps of 32 bits: each spine beside it takes 32 workers."""
+    variant = only(tmp_path, *wide(hosts, spines), text=RACKS)
+    job = job_of(variant)
+
+    assert len(job.points) == points
+    counts = [len(job.children_of(point)) for point in range(points)]
+    assert max(counts) <= 32
+    assert sum(counts) == hosts + points - 1
+
+
+def test_multicast_is_off_unless_wanted(tmp_path: Path) -> None:
+    one = ("collective.aggregators=one", "collective.switch=spine0")
+    plain = job_of(only(tmp_path, *one, text=RACKS))
+    assert plain.splits == ()
+    for wanted in ("auto", "on"):
+        variant = only(tmp_path, *one, f"collective.multicast={wanted}", text=RACKS)
+        assert split_names(variant, job_of(variant)) == [(f"leaf{leaf}", 4) for leaf in range(4)]
+        assert len(set(job_of(variant).routes)) == 1
+    tree = job_of(only(tmp_path, TREE, "collective.multicast=on", text=RACKS))
+    assert tree.splits == ()
+
+
+def split_names(variant: VariantPlan, job: Job) -> list[tuple[str, int]]:
+    """The switch of each split, and its number of receivers."""
+    first = len(job.points)
+    return [
+        (variant.network.nodes[split.switch], len(receivers_of(job, first + number)))
+        for number, split in enumerate(job.splits)
+    ]
+
+
+def test_multicast_below_a_leaf_goes_over_one_spine(tmp_path: Path) -> None:
+    sets = ("collective.aggregators=one", "collective.switch=leaf0", "collective.multicast=on")
+    variant = only(tmp_path, *sets, text=RACKS)
+    found = split_names(variant, job_of(variant))
+
+    assert found[0][0].startswith("spine")
+    assert found == [(found[0][0], 3), ("leaf1", 4), ("leaf2", 4), ("leaf3", 4)]
+
+
+def test_a_switch_that_cannot_multicast(tmp_path: Path) -> None:
+    graph = leaf_spine(2, 1, 2, LINK, LINK, "tofino1")
+    graph.nodes["leaf0"]["profile"] = "fpga"
+    (tmp_path / "net.json").write_text(to_json(graph))
+    sets = ("topology={kind: file, path: net.json}", "workers=4", "collective.aggregators=one")
+    named = (*sets, "collective.switch=spine0")
+
+    variant = only(tmp_path, *named, "collective.multicast=auto", text=RACKS)
+    assert split_names(variant, job_of(variant)) == [("leaf1", 2)]
+    assert refused(tmp_path, *named, "collective.multicast=on", text=RACKS) == (
+        "--set: collective.multicast: switch leaf0 (profile 'fpga') cannot copy results that split there\n"
+        "  use multicast: auto, or a switch profile with multicast"
+    )
+
+
+def test_parallel_trees_of_least_traffic_are_chosen_by_it_first(tmp_path: Path) -> None:
+    """Two workers on two of three switches in a triangle: a tree at the third one uses idle links, but more.
+
+    At one of their own, packets pass each worker's link and the one between, up and down: 6 links.
+    """
+    triangle = "topology={kind: torus, dimensions: [3], switch: ideal}"
+    for tree, expected in (("traffic", [6, 6]), ("depth", [6, 8])):
+        sets = (triangle, "workers=2", TREE, "collective.trees=2", f"collective.tree={tree}")
+        variant = only(tmp_path, *sets, text=RACKS)
+        trees = job_plan(variant).collective.aggregations
+
+        assert [sum(job_traffic(variant.network, one).load.values()) for one in trees] == expected
+
+
+TWO_RACKS = TINY.replace(
+    "{kind: star, hosts: 4, rate: 100Gbps, delay: 1us, switch: tofino1}",
+    "{kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 4, switch: tofino1}",
+).replace("workers: 3", "workers: {count: 6, placement: spread}")
+ONE = "collective.aggregators=one"
+SPINE = "collective.switch=spine0"
+SHARP = "collective={kind: in_network, program: tree, frame: roce-2048}"
+
+
+def node_names(network: Network, nodes: tuple[int, ...]) -> list[str]:
+    return [network.nodes[node] for node in nodes]
+
+
+def test_the_leaves_below_a_spine_add_up(tmp_path: Path) -> None:
+    variant = only(tmp_path, TREE, SPINE, text=TWO_RACKS)
+    job = job_of(variant)
+
+    assert node_names(variant.network, (job.switch, *(one.switch for one in job.branches))) == [
+        "spine0",
+        "leaf0",
+        "leaf1",
+    ]
+    assert [branch.parent for branch in job.branches] == [0, 0]
+    assert job.homes == (1, 2, 1, 2, 1, 2)
+    loopbacks = [job.loopback_link, *(branch.loopback_link for branch in job.branches)]
+    assert [variant.network.link_names[link] for link in loopbacks] == [
+        "spine0->spine0",
+        "leaf0->leaf0",
+        "leaf1->leaf1",
+    ]
+
+
+def test_a_trip_through_a_tree(tmp_path: Path) -> None:
+    tree = "collective.aggregators=tree", "collective.slots=512"
+    # Up: a window of 512 packets in a row, two links and passes, each point's loopback; and back.
+    packet_ps = 332 * 80
+    up_ps = 512 * packet_ps + 1_600_000 + packet_ps + 1_600_000
+    inside_ps = 2 * (packet_ps + 600_000)
+    down_ps = packet_ps + 1_600_000 + packet_ps + 1_000_000
+    trip_ps = up_ps + inside_ps + down_ps
+
+    assert only(tmp_path, SPINE, *tree, f"collective.timeout={trip_ps + 1}ps", text=TWO_RACKS)
+    assert "is too short" in refused(
+        tmp_path, SPINE, *tree, f"collective.timeout={trip_ps}ps", text=TWO_RACKS
+    )
+
+
+def test_sharp_needs_no_timers_and_nothing_is_dropped(tmp_path: Path) -> None:
+    variant = only(
+        tmp_path, SHARP, "collective.slots=16", "topology.switch=ideal", "codec={kind: none}", text=TWO_RACKS
+    )
+    job = job_of(variant)
+
+    assert (job.program.name, job.overflow, job.unit_packets) == ("tree", Overflow.WRAP, 1)
+    assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (0, 0, 0)
+    assert (job.frame.elements, job.frame.overhead_bytes, job.slots_count) == (512, 82, 16)
+    assert set(variant.network.buffer_bytes.tolist()) == {NO_LIMIT_BYTES}
+    assert variant.timeout_max_ps == 0
+
+
+def walk(network: Network, node: int, root: int, number: int) -> list[int]:
+    """Switches on the way to the root, it included, if every node takes link `number mod count`."""
+    nodes = []
+    while node != root:
+        links = next_links(network, node, root)
+        node = int(network.link_target[links[number % len(links)]])
+        nodes.append(node)
+    return nodes
+
+
+@given(graph=topologies(), data=st.data())
+@examples(100)
+def test_a_tree_against_walks_along_its_ways(graph: nx.Graph, data: st.DataObject) -> None:
+    network = compile_network(graph)
+    hosts = [node for node, is_host in enumerate(network.is_host) if is_host]
+    root = data.draw(st.sampled_from([node for node, is_host in enumerate(network.is_host) if not is_host]))
+    route = data.draw(st.integers(0, 2**31 - 1))
+    able = {node for node, kind in enumerate(network.profiles, start=len(hosts)) if kind == "tofino1"}
+
+    tree = build_tree(network, hosts, root, planned_key(route), able.__contains__)
+
+    points = tree.switches
+    assert points[0] == root
+    assert len(set(points)) == len(points)
+    depths = [len(walk(network, node, root, route)) for node in points]
+    assert depths == sorted(depths)
+    senders = [(host, tree.homes[index]) for index, host in enumerate(hosts)]
+    senders += [(node, tree.parents[number]) for number, node in enumerate(points) if number > 0]
+    crossing: dict[int, set[int]] = {}
+    for sender, receiver in senders:
+        way = walk(network, sender, root, route)
+        first = next(node for node in way if node in points)
+        assert points[receiver] == first
+        for node in way[: way.index(first)]:
+            crossing.setdefault(node, set()).add(sender)
+    for number, node in enumerate(points[1:], start=1):
+        assert node in able
+        assert tree.children_count(number) >= 2
+    for node, streams in crossing.items():
+        assert node not in able or len(streams) < 2

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
+from netfold.sim.checks.journal import covered_ps
 from netfold.sim.errors import InvariantError
+from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
-from netfold.sim.results import Reference, VariantFacts, summarize, write_run
-from netfold.sim.results.records import CheckRecord
+from netfold.sim.results import Reference, VariantFacts, load, summarize, verdicts, write_run
+from netfold.sim.results.breakdown import breakdown
+from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
+from netfold.sim.results.stays import Stay, jain, overlapping, overview, spread
+from tests.examples import examples
+from tests.sim.report.test_report import svg_text
 from tests.sim.results.builders import (
     LOSSLESS,
     RING,
@@ -24,11 +34,13 @@ from tests.sim.results.builders import (
     Fake,
     links,
     records,
+    reported,
     rounds,
     run_data,
     steps,
     summary,
 )
+from tests.sim.results.builders import rounds as fake_rounds
 
 
 def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
@@ -393,3 +405,306 @@ def test_jobs_are_compared_with_those_of_their_name(tmp_path: Path) -> None:
 
     assert [row.variant for row in rows] == ["two/first", "two/second"] * 2
     assert [row.against.rpartition(" ")[2] for row in rows] == ["two/first", "two/second"] * 2
+
+
+Times = tuple[int, int, int, int]  # a worker begins to encode, to send, to decode, and is done
+
+
+def round_of(bucket: int, workers: list[Times]) -> tuple[RoundRecord, list[PhaseRecord]]:
+    """A round and its phases."""
+    phases = [
+        PhaseRecord("v", 0, bucket, worker, phase, "values", start_ps, end_ps, 10 * (phase == "network"))
+        for worker, times in enumerate(workers)
+        for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False)
+    ]
+    start_ps, end_ps = min(times[0] for times in workers), max(times[-1] for times in workers)
+    return replace(fake_rounds(RING)[0], bucket=bucket, start_ps=start_ps, end_ps=end_ps), phases
+
+
+def found(*buckets: list[Times]) -> dict[str, float]:
+    """Picoseconds of each phase over some rounds; that they and their shares add up is looked at here."""
+    rounds, phases = zip(*(round_of(bucket, workers) for bucket, workers in enumerate(buckets)), strict=True)
+    covered = covered_ps([(record.start_ps, record.end_ps) for record in rounds])
+    rows = breakdown(rounds, [phase for own in phases for phase in own], covered)
+    assert rows is not None
+    times_ps = {row["phase"]: row["time_us"] * 1e6 * len(rounds) for row in rows}
+    assert sum(times_ps.values()) == pytest.approx(covered)
+    assert [row["share"] for row in rows] == pytest.approx([time / covered for time in times_ps.values()])
+    assert next(row["payload_bytes"] for row in rows if row["phase"] == "network") == 10
+    return {phase: round(time) for phase, time in times_ps.items()}
+
+
+def test_the_last_worker_measures_a_round() -> None:
+    assert found([(0, 5, 20, 30), (2, 8, 30, 40)]) == {
+        **{"encode": 6, "network": 22, "decode": 10},
+        "rank skew": 2,
+    }
+
+
+times = st.lists(st.integers(0, 60), min_size=4, max_size=4).map(lambda drawn: tuple(sorted(drawn)))
+
+
+@given(st.lists(st.lists(times, min_size=1, max_size=3), min_size=1, max_size=4))
+@examples(100)
+def test_every_instant_counts_once(buckets: list[list[Times]]) -> None:
+    """Instant by instant: the first round under way has it, and gives it to what its last worker does."""
+    spans = [(min(own[0] for own in one), max(own[-1] for own in one)) for one in buckets]
+    if not covered_ps(spans):
+        return
+    wanted = {"encode": 0, "network": 0, "decode": 0, "rank skew": 0}
+    first = sorted(range(len(buckets)), key=lambda bucket: (spans[bucket], bucket))
+    for instant in range(60):
+        bucket = next((one for one in first if spans[one][0] <= instant < spans[one][1]), None)
+        if bucket is not None:
+            last = max(buckets[bucket], key=lambda own: (own[-1], own[0]))
+            bounds = zip(("encode", "network", "decode"), last, last[1:], strict=False)
+            does = [phase for phase, start, end in bounds if start <= instant < end]
+            wanted[does[0] if does else "rank skew"] += 1
+
+    assert found(*buckets) == wanted
+
+
+def test_nothing_and_time_of_nothing_have_no_share() -> None:
+    record, phases = round_of(0, [(5, 5, 5, 5)])
+    rows = breakdown([record], phases, 0)
+
+    assert breakdown([], [], 0) is None
+    assert rows is not None
+    assert {row["share"] for row in rows} == {None}
+
+
+def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
+    folder = reported(tmp_path, RING, LOSSLESS)
+    texts = svg_text((folder / "figures" / "breakdown.svg").read_bytes())
+    report = " ".join((folder / "report.html").read_text("utf-8").split())
+
+    assert {"Where the aggregation time of a step goes", "ring", "lossless", "128 µs", "48.0 µs"} <= set(
+        texts
+    )
+    legend = ("encode", "network: values", "network: index", "decode", "rank skew")
+    assert set(legend) <= set(texts)
+    assert (
+        '<tr><td>ring</td><td>encode</td><td></td><td class="n">3.00 µs</td> <td class="n">2.34 %</td>'
+        '<td class="n"></td></tr> <tr><td></td><td>network</td><td>values</td><td class="n">116 µs</td> '
+        '<td class="n">90.6 %</td><td class="n">8.00 kB</td></tr>'
+    ) in report
+
+
+def stay(arrival_ps: int, admitted_ps: int | None, end_ps: int | None, alone_ps: int | None = 100) -> Stay:
+    return Stay(arrival_ps, admitted_ps, end_ps, alone_ps, "fifo")
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=2, max_size=20), st.integers(1, 1000))
+def test_fairness_is_between_1_over_n_and_1_and_does_not_depend_on_the_scale(
+    values: list[int], factor: int
+) -> None:
+    exact = Fraction(sum(values) ** 2, len(values) * sum(value * value for value in values))
+    found = jain([float(value) for value in values])
+
+    assert found == pytest.approx(float(exact), rel=1e-12)
+    assert found is not None
+    assert 1 / len(values) - 1e-12 <= found <= 1 + 1e-12
+    assert jain([float(factor * value) for value in values]) == pytest.approx(found, rel=1e-12)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [0.0, 0.0]])
+def test_fewer_than_two_jobs_or_none_with_any_speed_have_no_fairness(values: list[float]) -> None:
+    assert jain(values) is None
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
+def test_the_95th_percentile_is_the_smallest_value_that_95_percent_do_not_exceed(values: list[float]) -> None:
+    found = spread(values)
+
+    assert found is not None
+    assert found["mean"] == pytest.approx(sum(values) / len(values), rel=1e-9, abs=1e-300)
+    assert found["max"] == max(values)
+    enough = [one for one in values if 100 * sum(value <= one for value in values) >= 95 * len(values)]
+    assert found["p95"] == min(enough)
+
+
+def test_values_that_are_missing_do_not_count() -> None:
+    assert spread([None, 2.0, None, 4.0]) == {"mean": 3.0, "p95": 4.0, "max": 4.0}
+    assert spread([None]) is None
+
+
+def test_jobs_overlap_only_if_they_run_at_the_same_time_for_some_time() -> None:
+    first, second = stay(0, 0, 100), stay(50, 100, 200)  # the second waits until the first ends
+
+    assert overlapping([first, second]) == []
+    assert overlapping([first, stay(50, 99, 200)]) == [first, stay(50, 99, 200)]
+
+
+def test_a_job_that_never_ends_overlaps_with_others_but_has_no_speed() -> None:
+    done, stuck, late = stay(0, 0, 100), stay(0, 50, None), stay(0, None, None)
+
+    assert overlapping([done, stuck, late]) == [done]
+    found = overview("v", [done, stuck, late])
+    assert (found["jobs"], found["finished"], found["waited"]) == (3, 1, 2)
+    assert found["makespan_us"] is None
+    assert found["fairness"] is None
+
+
+def test_times_of_a_job_are_from_its_arrival() -> None:
+    one = stay(10_000_000, 15_000_000, 35_000_000, alone_ps=5_000_000)
+
+    assert one.metrics() == {
+        "arrival_us": 10.0,
+        "waiting_us": 5.0,
+        "completion_time_us": 25.0,
+        "alone_us": 5.0,
+        "slowdown": 5.0,
+    }
+    assert one.speed == 5 / 20  # while it ran
+
+
+def test_an_overview_has_the_makespan_from_the_first_arrival_to_the_last_end() -> None:
+    found = overview("v", [stay(20, 20, 220), stay(10, 120, 320), stay(400, 400, 500)])
+
+    assert found["makespan_us"] == pytest.approx((500 - 10) / 1e6)
+    assert found["waited"] == 1
+    assert found["overlapping"] == 2
+    assert found["fairness"] == pytest.approx(1.0)
+    assert found["slowdown"]["max"] == pytest.approx(310 / 100)
+    assert math.isclose(found["completion_time_us"]["mean"], (200 + 310 + 100) / 3 / 1e6)
+
+
+SKETCH = replace(LOSSLESS, name="sketch", estimates=60)  # of each of two steps
+
+
+@pytest.mark.parametrize(
+    ("some", "worst"),
+    [
+        (("pass", "pass"), "pass"),
+        (("pass", "approximate: 3 entries"), "approximate: 3 entries"),
+        (("approximate: 3 entries", "approximate: 40 entries"), "approximate: 43 entries"),
+        (("approximate: 3 entries", "stuck"), "stuck"),
+        (("stuck", "fail", "approximate: 3 entries"), "fail"),
+        (("pass", "unheard of"), "fail"),
+        ((), "fail"),
+    ],
+)
+def test_the_worst_of_some(some: tuple[str, ...], worst: str) -> None:
+    assert verdicts.worst(some) == worst
+
+
+@pytest.mark.parametrize(
+    ("checks", "estimates", "verdict"),
+    [
+        (("pass", "pass"), 0, "pass"),
+        (("pass", "pass"), 7, "approximate: 7 entries"),
+        (("pass", "fail"), 7, "fail"),
+        (("stuck", "pass"), 7, "stuck"),
+        ((), 7, "fail"),
+    ],
+)
+def test_estimates_change_only_what_would_pass(checks: tuple[str, ...], estimates: int, verdict: str) -> None:
+    assert verdicts.of_checks(checks, estimates) == verdict
+
+
+def test_a_summary_counts_entries_of_all_steps() -> None:
+    found = summary(RING, SKETCH, replace(SKETCH, name="other", estimates=1))
+
+    assert found["verdict"] == "approximate: 122 entries"
+    assert [variant["verdict"] for variant in found["variants"]] == [
+        *("pass", "approximate: 120 entries", "approximate: 2 entries"),
+    ]
+    assert found["variants"][1]["metrics"]["approximate_entries"] == 120
+    assert summary(RING, replace(SKETCH, verdict="fail"))["verdict"] == "fail"
+
+
+def test_the_report_says_so(tmp_path: Path) -> None:
+    folder = reported(tmp_path, RING, SKETCH)
+    report = " ".join((folder / "report.html").read_text("utf-8").split())
+
+    assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
+    assert "All 4 checks hold, but that many elements of the sums are estimates" in report
+    assert '<td class="approximate">approximate: 120 entries</td>' in report
+    assert "sketch, 48.0 µs, 2.67 × baseline (ring) (approximate: 120 entries).</b></p>" in report
+    texts = svg_text((folder / "figures" / "throughput.svg").read_bytes())
+    assert "41.7 M/s · 2.67 × · approximate" in texts
+    assert "a check failed" not in texts
+
+
+def lines(width: int, *fakes: Fake, **changes: Any) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(results_table({"scenario": "quick", "seed": 7, **summary(*fakes, **changes)}))
+    return capture.get().splitlines()
+
+
+def test_the_terminal_says_so() -> None:
+    assert lines(140, SKETCH)[4].endswith("│ yes       │ approximate: 120 entries │")
+
+
+def test_the_terminal_shows_codec_events_and_time_shares() -> None:
+    """Not where one part takes all the time."""
+    whole = replace(RING, encode_us=0, decode_us=0, workers=1)
+    assert not any(line.startswith("time of") for line in lines(100, whole))
+    chosen = replace(RING, choices=("packed", "dense"))
+
+    assert lines(100, chosen)[-2:] == [
+        "time of ring: encode 2 %, values 91 %, decode 6 %, rank skew 1 %",
+        "ring: packed in 2 rounds, dense in 2 rounds",
+    ]
+
+
+def test_a_comparison_says_so(tmp_path: Path) -> None:
+    comparison = compare([write_run(tmp_path, run_data(SKETCH))])
+
+    assert [row.verdict for row in comparison.rows] == ["approximate: 120 entries"]
+    (note,) = comparison.notes
+    assert note.endswith(": 'sketch' approximate, some elements are estimates without an error bound")
+
+
+def test_choices_are_counted_and_their_texts_kept(tmp_path: Path, plain: None) -> None:
+    chosen = replace(RING, choices=("packed", "dense"))
+    folder = reported(tmp_path, chosen)
+    report = " ".join((folder / "report.html").read_text("utf-8").split())
+
+    assert summary(chosen)["variants"][0]["metrics"]["codec_choice"] == {"packed": 2, "dense": 2}
+    assert (
+        '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
+        "<td>step 0, bucket 1</td></tr>"
+    ) in report
+    assert "Codec notes" not in (reported(tmp_path, RING) / "report.html").read_text("utf-8")
+
+
+def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path, plain: None) -> None:
+    many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
+    folder = reported(tmp_path, many, replace(many, name="other"))
+    report = (folder / "report.html").read_text("utf-8")
+
+    for name in ("ring", "other"):
+        assert report.count(f"<tr><td>{name}</td><td>choice</td>") == 6
+    assert "at most 6 rows per variant" in report
+
+
+FAULTS = [
+    FaultRecord("ring", 0, "loss", "h*->s0", "", 17, "packets", 0),
+    FaultRecord("ring", 1, "switch_reboot", "s<0>", "for <5ms>", 1, "times", 1_500_000_000),
+    FaultRecord("ring", 2, "worker_crash", "worker 2", "", 0, "times", None),
+]
+
+
+def test_injected_faults_are_in_the_table_the_summary_and_the_report(tmp_path: Path, plain: None) -> None:
+    folder = reported(tmp_path, RING, summary=summary(RING, faults=FAULTS), faults=FAULTS)
+    run, report = load(folder), (folder / "report.html").read_text("utf-8")
+
+    assert run.faults.rows() == [astuple(one) for one in FAULTS]
+    assert run.faults.schema["first_ps"] == pl.Int64
+    assert run.summary["injected"] == run.faults.to_dicts()
+    assert "<h2>Injected faults</h2>" in report
+    assert "<td>h*-&gt;s0</td>\n<td>17 packets</td>" in report
+    assert "<td>s&lt;0&gt;</td>\n<td>at 1.50 ms, for &lt;5ms&gt;</td>" in report
+    assert "Injected" not in (reported(tmp_path) / "report.html").read_text("utf-8")
+
+
+def test_injected_faults_are_on_the_terminal() -> None:
+    assert lines(100, RING, faults=FAULTS)[-3:] == [
+        "injected into ring: loss on h*->s0, 17 packets",
+        "injected into ring: switch_reboot on s<0>, at 1.50 ms, for <5ms>",
+        "injected into ring: worker_crash on worker 2, never, the run ended before",
+    ]
+    assert words.injected({"counted": "times", "count": 1, "first_ps": 0, "extent": ""}) == "at 0 ns"
+    assert words.injected({"counted": "packets", "count": 0, "first_ps": None}) == "0 packets"

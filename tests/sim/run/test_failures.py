@@ -1,19 +1,142 @@
-"""What a person sees when things go wrong: whole commands, their exit status and what they say."""
+"""What a run reports and leaves when something fails: codecs, variants, the process; and its progress."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
+import netfold
+import netfold.sim.commands.terminal
+import netfold.sim.run.run
+import netfold.sim.run.variant
+from netfold.homomorphic.bounds import ErrorBound, FactorBound
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
+from netfold.homomorphic.fold import LockStepError
+from netfold.homomorphic.message import Gradient, Merge, Message, Work
+from netfold.homomorphic.round import Round, Step
+from netfold.sim.checks import Finding
 from netfold.sim.commands.main import app
+from netfold.sim.commands.terminal import progress_bar
+from netfold.sim.errors import InvariantError
 from netfold.sim.results import load
+from netfold.sim.run import progress as module
+from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
+from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run.variant import run_variant
+from netfold.sim.run.warm_up import compile_engine, is_cold
 from tests import ROOT
-from tests.sim.scenes import TINY, write
+from tests.examples import nightly
+from tests.sim.scenes import TINY, plan, write
+from tests.sim.toys import registered, scenario
+
+PER_UNIT = 1024
+FAULTY = 3  # the worker
+STEP = 1
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "value": lambda: ValueError("no scale is right"),
+    "memory": lambda: MemoryError("no room"),
+    "interrupt": KeyboardInterrupt,
+    "invariant": lambda: InvariantError("bytes are missing"),
+    "stop": StopIteration,
+    "text": lambda: RuntimeError("\ud800" + "x" * 1000),
+}
+
+
+@dataclass(frozen=True)
+class Broken(Codec):
+    """Whole numbers of 1/1024.
+
+    fault: what goes wrong.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    kind: ClassVar[str] = "toy_broken"
+
+    fault: str = "none"
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        return frozenset({Merge.ADD, Merge.FLOAT_ADD})
+
+    @property
+    def is_linear(self) -> bool:
+        return True
+
+    def worker(self, rank: int, workers: int, seed: int) -> Encoder:
+        if rank == FAULTY and self.fault == "worker raises":
+            raise KeyError("rank")
+        if rank == FAULTY and self.fault == "worker returns":
+            return None  # type: ignore[return-value]
+        return BrokenEncoder(self.fault, rank)
+
+    def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
+        if self.fault == "bound raises":
+            raise ZeroDivisionError("no workers")
+        return FactorBound(len(contributions), PER_UNIT, may_be_float=False)
+
+
+class BrokenEncoder(Encoder):
+    per_unit = PER_UNIT
+
+    def __init__(self, fault: str, rank: int) -> None:
+        self._fault, self._rank = fault, rank
+
+    def begin(self, step: Step) -> None:
+        if self._fault == "begin raises":
+            raise OSError("no weights")
+
+    def exchange(self, gradient: Gradient, round: Round) -> Any:
+        is_faulty = (self._rank, round.step) == (FAULTY, STEP)
+        if is_faulty and self._fault == "no generator":
+            return gradient
+        return _exchange(gradient, round, self._fault if is_faulty else "none")
+
+
+def _exchange(gradient: Gradient, round: Round, fault: str) -> Generator[Any, Any, Any]:
+    words = np.rint(gradient.astype(np.float64) * PER_UNIT).astype(np.int32)
+    message = Message(words, Merge.ADD, "steps")
+    if fault == "skips":
+        return Decoded(np.zeros_like(gradient), gradient)
+    if fault == "raises at once":
+        raise RAISED["value"]()
+    (merged,) = yield YIELDED.get(fault, lambda one: (one,))(message)
+    if fault in RAISED:
+        raise RAISED[fault]()
+    if fault == "extra":
+        yield (Message(words, Merge.ADD, "more"),)
+    if fault == "elsewhere":
+        json.loads("{")
+    if fault == "index":
+        words[words.size]
+    decoded = Decoded((merged.words / PER_UNIT).astype(np.float32), gradient)
+    return RETURNED.get(fault, lambda one: one)(decoded)
+
+
+YIELDED: dict[str, Callable[[Message], Any]] = {
+    "longer": lambda one: (replace(one, words=np.append(one.words, np.int32(0))),),
+    "digest": lambda one: (replace(one, digest=7),),
+    "undeclared": lambda one: (replace(one, merge=Merge.OR, words=one.words.view(np.uint32)),),
+    "sound work": lambda one: (replace(one, work=Work(1, 1)),),
+}
+RETURNED: dict[str, Callable[[Decoded], Any]] = {
+    "returns short": lambda one: replace(one, total=one.total[1:])
+}
+
 
 SCENARIOS = ROOT / "scenarios"
 SWITCHML = TINY.replace("elements: 1000", "elements: 50000") + "  timeout: 1ms\n  timeout_max: 4ms\n"
@@ -176,3 +299,402 @@ def test_slots_that_late_packets_leave_open_are_reported_and_no_failure(tmp_path
     assert re.fullmatch(left, summary.detail("tiny", "nothing_leaked"))
     (warning,) = load(tmp_path / "runs" / "latest").summary["warnings"]
     assert warning == f"tiny: {summary.detail('tiny', 'nothing_leaked')}"
+
+
+WORKERS, ELEMENTS = 5, 3000
+NETWORKS = {
+    "ring": {"kind": "ring"},
+    "switchml": {"kind": "in_network", "program": "switchml", "frame": "udp-256", "slots": 4},
+    "timed": {"kind": "in_network", "program": "timed", "slots": 4, "slot_timer": "1ms"},
+}
+PLACE = "worker 3, step 1, bucket 0, operation "
+USUAL = "'steps' (add of 3000 int32 words)"
+SAME = "all workers must send the same messages, and these read the same words before"
+CONTRACT = {  # one of each part; the others are in tests/homomorphic/test_contract.py
+    "undeclared": "0: message 'steps': `merges` does not name its OR, it names ADD, FLOAT_ADD",
+    "no generator": "0: `exchange` returns float32 of shape (3000,), must be a generator: it needs a `yield`",
+    "returns short": "1, after 'steps': decodes float32 of shape (2999,), must be float32 of shape (3000,)",
+}
+LOCK_STEP = {
+    "skips": (0, "nothing more, having decoded 3000 elements", USUAL),
+    "longer": (0, "'steps' (add of 3001 int32 words)", USUAL),
+    "digest": (0, "'steps' (add of 3000 int32 words, digest 0x7)", USUAL),
+    "extra": (1, "'more' (add of 3000 int32 words)", "nothing more, having decoded 3000 elements"),
+}
+
+
+@pytest.fixture(autouse=True)
+def known(plain: None) -> Iterator[None]:
+    with registered(Broken):
+        yield
+
+
+def given(fault: str, network: str = "switchml", **sections: Any) -> dict[str, Any]:
+    workload = {"kind": "synthetic", "elements": ELEMENTS, "steps": 3}
+    codec = {"kind": "toy_broken", "fault": fault}
+    return scenario("toy_broken", WORKERS, workload=workload, collective=NETWORKS[network], **sections) | {
+        "codec": codec
+    }
+
+
+def detail_of(run: netfold.Run, steps: int = 1) -> str:
+    """The detail of `finishes` of a run that its codec ended after some steps."""
+    found = {name: (verdict, detail) for _, name, verdict, detail in run.checks.rows()}
+    assert run.verdict == "fail"
+    assert run.summary["variants"][0]["metrics"]["steps"] == steps
+    verdict, detail = found["finishes"]
+    assert verdict == "fail"
+    return str(detail)
+
+
+@pytest.mark.parametrize(
+    ("network", "fault"), [("ring", "none"), ("switchml", "sound work"), ("timed", "none")]
+)
+def test_the_codec_is_sound_but_for_its_faults(tmp_path: Path, network: str, fault: str) -> None:
+    assert netfold.run(given(fault, network), out=tmp_path).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("network", "fault"),
+    [
+        *(("switchml", fault) for fault in LOCK_STEP),
+        ("ring", "skips"),
+        ("ring", "extra"),
+        ("timed", "longer"),
+    ],
+)
+def test_broken_lock_step_names_both_workers_and_messages(tmp_path: Path, network: str, fault: str) -> None:
+    run = netfold.run(given(fault, network), out=tmp_path)
+
+    operation, own, others = LOCK_STEP[fault]
+    found = re.fullmatch(
+        r"worker (\d) sends (.*) where worker (\d) sends (.*) \(step 1, bucket 0, operation (\d)\): (.*)",
+        detail_of(run),
+    )
+    assert found is not None
+    sent = {int(found[1]): found[2], int(found[3]): found[4]}
+    assert sent[3] == own
+    (other,) = sent.keys() - {3}
+    assert sent[other] == others
+    assert (int(found[5]), found[6]) == (operation, SAME)
+    assert "trace" not in run.summary["variants"][0]
+    decodes = run.checks.filter(name="decodes")["verdict"].to_list()
+    assert decodes == ["pass"]  # what was merged was decoded
+
+
+@pytest.mark.parametrize("fault", CONTRACT)
+def test_broken_contracts_say_what_was_found_and_what_is_allowed(tmp_path: Path, fault: str) -> None:
+    assert detail_of(netfold.run(given(fault), out=tmp_path)) == PLACE + CONTRACT[fault]
+
+
+PLACED = r" \(broken.py, line \d+, in _exchange\)"
+
+
+@pytest.mark.parametrize(
+    ("network", "fault", "detail"),
+    [
+        ("switchml", "value", r"1, after 'steps': ValueError: no scale is right"),
+        ("ring", "raises at once", r"0: ValueError: no scale is right"),
+        ("switchml", "index", r"1, after 'steps': IndexError: index 3000 is out of bounds .*"),
+        ("timed", "elsewhere", r"1, after 'steps': json.decoder.JSONDecodeError: .*"),
+        ("switchml", "stop", r"1, after 'steps': RuntimeError: generator raised StopIteration"),
+        ("ring", "text", r"1, after 'steps': RuntimeError: \\ud800x{270,}…"),
+    ],
+)
+def test_what_a_codec_raises_is_a_verdict_with_its_place(
+    tmp_path: Path, network: str, fault: str, detail: str
+) -> None:
+    run = netfold.run(given(fault, network), out=tmp_path)
+
+    assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(run), re.DOTALL)
+    trace = run.summary["variants"][0]["trace"]
+    assert trace.startswith('Traceback (most recent call last):\n  File "broken.py", line ')
+    assert re.search(r"raise RAISED|words\[words.size\]|json.loads", trace)
+    assert "codec_errors" not in trace
+    assert str(Path(__file__).parents[3]) not in trace
+    assert ('File "decoder.py"' in trace) == (fault == "elsewhere")
+    assert "RAISED" in run.report().read_text(encoding="utf-8") or fault in (
+        "index",
+        "elsewhere",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "steps", "detail"),
+    [
+        ("worker raises", 0, r"worker 3: `worker`: KeyError: 'rank' \(broken.py, line \d+, in worker\)"),
+        ("worker returns", 0, "worker 3: the codec's `worker` returns nothing, must be an Encoder"),
+        (
+            "bound raises",
+            0,
+            r"step 0, bucket 0: ZeroDivisionError: no workers \(broken.py, line \d+, in error_bound\)",
+        ),
+    ],
+)
+def test_other_parts_of_a_codec_that_fail(tmp_path: Path, fault: str, steps: int, detail: str) -> None:
+    assert re.fullmatch(detail, detail_of(netfold.run(given(fault), out=tmp_path), steps))
+
+
+def test_a_beginning_of_a_step_that_fails() -> None:
+    encoder = make_encoder(Broken("begin raises"), 2, 4, 1)
+
+    with pytest.raises(
+        CodecError, match=r"^worker 2, step 7: `begin`: OSError: no weights \(broken.py, line "
+    ):
+        encoder.begin(Step(7))
+
+
+def test_states_that_fail() -> None:
+    encoder = make_encoder(Broken(), 2, 4, 1)
+
+    assert encoder.state() == {}
+    assert encoder.per_unit == 1024  # type: ignore[attr-defined]
+    with pytest.raises(
+        CodecError, match=r"^worker 2: `restore`: ValueError: BrokenEncoder remembers nothing"
+    ):
+        encoder.restore({"sum": BrokenEncoder})  # type: ignore[dict-item]
+
+
+def test_other_jobs_and_variants_run_to_their_end_without_a_traceback_on_the_terminal(tmp_path: Path) -> None:
+    jobs = [
+        {"name": "well", "codec": {"kind": "toy_broken"}, "workers": 4},
+        {"name": "sick", "codec": {"kind": "toy_broken", "fault": "value"}, "workers": 4},
+    ]
+    both = given("none", topology={"kind": "star", "hosts": 8, "switch": "ideal"})
+    both |= {"variants": [{"name": "first", "jobs": jobs}, {"name": "last", "workers": 4}]}
+    file = tmp_path / "toy.yaml"
+    file.write_text(json.dumps(both), encoding="utf-8")  # JSON is YAML
+
+    result = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path), "--no-report"])
+
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    detail = f"{PLACE}1, after 'steps': ValueError: no scale is right (broken.py"
+    assert f"first/sick: finishes: fail: {detail}" in result.stdout
+    assert "Traceback" not in result.output
+    variants = load(tmp_path / "latest").summary["variants"]
+    assert {one["name"]: one["verdict"] for one in variants} == {
+        "first/well": "pass",
+        "first/sick": "fail",
+        "last": "pass",
+    }
+
+
+def test_memory_that_ends_is_no_fault_of_the_codec(tmp_path: Path) -> None:
+    with pytest.raises(netfold.RunError, match="not enough memory: no room"):
+        netfold.run(given("memory"), out=tmp_path)
+
+
+def test_interrupts_and_broken_invariants_keep_their_meaning(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        netfold.run(given("interrupt"), out=tmp_path)
+    with pytest.raises(netfold.InvariantError, match="bytes are missing"):
+        netfold.run(given("invariant"), out=tmp_path)
+
+
+def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
+    with pytest.raises(ZeroDivisionError), blaming(Broken(), "here"):
+        1 / 0  # noqa: B018
+    with (
+        pytest.raises(CodecError, match=r"^here: ZeroDivisionError: no workers \(broken\.py, "),
+        blaming(Broken("bound raises"), "here"),
+    ):
+        Broken("bound raises").error_bound([])
+    with pytest.raises(CodecError, match=r"^no retry helps \(here\)$") as caught, blaming(Broken(), "here"):
+        raise DecodeError("no retry helps")
+    assert caught.value.is_undecoded
+    with pytest.raises(CodecError, match=r"^here: worker 1 sends something else$"), blaming(Broken(), "here"):
+        raise LockStepError("worker 1 sends something else")
+
+
+# SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
+NETFOLD = """
+import signal
+import netfold.sim.commands.terminal
+from netfold.sim.commands.main import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+netfold.sim.commands.terminal.LOG_EVERY_S = 0.2
+main()
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(autouse=True)
+def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
+    monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: False)
+    monkeypatch.setattr(netfold.sim.commands.terminal, "LOG_EVERY_S", math.inf)
+
+
+def run_to_its_exit(folder: Path, *arguments: str) -> Result:
+    words = ["run", str(write(folder)), "--out", str(folder / "runs"), "--no-report", *arguments]
+    return CliRunner().invoke(app, words)
+
+
+def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run_to_its_exit(tmp_path, "--seed", "3")
+
+    expected = "tiny (0 of 1 steps done)\nwriting the results (1 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr) == (0, expected)
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
+    assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
+
+    monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: True)
+    result = run_to_its_exit(tmp_path)
+    expected = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
+    assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
+
+
+COLD = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
+
+
+def is_cold_in(checkout: Path, **more: str) -> bool:
+    """What a process says that runs these sources."""
+    environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
+    done = subprocess.run(
+        [sys.executable, "-c", COLD],
+        env=environment,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout == "True\n"
+
+
+@nightly
+@pytest.mark.processes
+def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
+    """Numba keeps it apart for each path of a source."""
+    compile_engine()
+    assert not is_cold()
+    assert not is_cold_in(ROOT)
+    assert is_cold_in(ROOT, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
+
+    shutil.copytree(ROOT / "netfold", tmp_path / "checkout" / "netfold")
+    assert is_cold_in(tmp_path / "checkout")
+
+
+def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
+    )
+
+    result = run_to_its_exit(tmp_path)
+
+    assert result.exit_code == 1
+    assert "tiny: conservation: fail: a byte too many\n" in result.stdout
+    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--set", "workers=9"), ("--set", "workers=0"), ("--set", "nothing=1"), ("--seed", "x")]
+)
+def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = run_to_its_exit(tmp_path, *arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def contradict(*arguments: object) -> None:
+        raise InvariantError("bytes vanished")
+
+    monkeypatch.setattr(netfold.sim.run.variant, "check_network", contradict)
+
+    result = run_to_its_exit(tmp_path)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.startswith(
+        "tiny (0 of 1 steps done)\nbytes vanished\n  a bug; to reproduce: netfold run "
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_an_interrupted_run_reports_progress_exits_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    """Without a terminal: a line now and then, until Ctrl-C."""
+    path = write(tmp_path, TINY.replace("elements: 1000", "elements: 1000\n  steps: 1000000"))
+    command = [sys.executable, "-c", NETFOLD, "run", str(path), "--out", str(tmp_path / "runs")]
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        shown = [process.stderr.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        output, rest = process.communicate(timeout=60)
+
+    assert shown[0] == "tiny (0 of 1000000 steps done)\n"
+    assert all("% of all steps done" in line for line in shown[1:])
+    assert (process.returncode, output, rest.splitlines()[-1]) == (130, "", "interrupted")
+    assert not (tmp_path / "runs").exists()
+
+
+class Clock:
+    """Replaces the clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_many_short_steps_are_logged(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    """100,000 steps of 400 us: 40 s, so a line at the start and one after each 10 s."""
+    with progress_bar() as progress:
+        reporter = ProgressReporter(progress, "b", 0, 100_000)
+        for step in range(100_000):
+            reporter.begin_step()
+            clock.now_s += 200e-6
+            reporter.report(f"gradients of step {step}")
+            clock.now_s += 200e-6
+
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == "b (0 of 100000 steps done)"
+    assert [line.rpartition("(")[2] for line in others] == [
+        f"{share} % of all steps done)" for share in (25, 50, 75)
+    ]
+    assert all(line.startswith(("b (", "b: gradients of step ")) for line in others)
+
+
+def test_steps_are_reported_at_most_ten_times_a_second(clock: Clock) -> None:
+    reports: list[tuple[str, float]] = []
+    reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 0, 1000)
+    for _ in range(1000):
+        reporter.begin_step()
+        clock.now_s += 0.00999
+
+    assert reports[0] == ("b", 0)
+    assert 90 <= len(reports) <= 101
+    assert [done for _, done in reports] == sorted(done for _, done in reports)
+
+
+def test_a_long_step_reports_while_it_runs(clock: Clock) -> None:
+    reports: list[tuple[str, float]] = []
+    reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 2, 4)
+    reporter.begin_step()
+    reporter.report("too soon", 0.1)
+    clock.now_s += 0.2
+    reporter.report("half", 0.5)
+
+    assert reports == [("b", 2), ("b: half", 2.5)]
+
+
+def test_it_is_said_what_is_being_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EVERY_S", 0.0)
+    told: list[str] = []
+    whole = plan(tmp_path)
+    run_variant(whole, whole.variants[0], ProgressReporter(lambda what, *_: told.append(what), "tiny"))
+
+    assert told[-2:] == ["tiny: bucket 0 of step 0 is being checked", "tiny: results are being checked"]

@@ -1,21 +1,40 @@
 """How variants and the command line change a scenario, and what defaults there are."""
 
+from __future__ import annotations
+
+import contextlib
+import copy
 import io
+import json
+import os
+import pickle
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
 
+import netfold
+from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.ring.spec import RingSection
-from netfold.sim.errors import ScenarioError
+from netfold.sim.commands.main import app
+from netfold.sim.errors import DataError, InvariantError, NetfoldError, ScenarioError
+from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge
 from netfold.sim.scenario.models import NoDeviceSection
 from netfold.sim.scenario.node import Node
+from netfold.sim.scenario.source import SCENARIO_BYTES_MAX
 from netfold.sim.workload.sections import Synthetic
+from netfold.topologies.kind import topology_kinds
+from tests import ROOT
+from tests.examples import examples
 from tests.sim.scenario.files import GOOD, changed, write
 
 MINIMAL = """\
@@ -246,3 +265,390 @@ def merged(base: object, override: object) -> object:
 @given(TREES, TREES)
 def test_merging_follows_the_rule(base: dict[str, object], override: dict[str, object]) -> None:
     assert merged(base, override) == merge(node(base), node(override)).plain
+
+
+MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__).with_name("mistakes.yaml"))
+
+
+def told(path: Path, *sets: str) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        load(path, sets)
+
+    assert caught.value.exit_code == 2
+    text = str(caught.value).replace(str(path), "FILE").replace(", ".join(codec_kinds()), "CODECS")
+    return text.replace(", ".join(topology_kinds()), "TOPOLOGIES")
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])
+def test_mistakes_are_told_with_their_line_and_the_nearest_fix(tmp_path: Path, case: dict[str, Any]) -> None:
+    found = told(write(tmp_path, case.get("before", "") + changed(case["change"], case["into"])))
+
+    assert found.endswith(case.get("ends", ""))
+    assert case.get("error", found) == found
+
+
+SETS = [
+    (
+        "topology",
+        "--set: cannot read 'topology'\n  use PATH=VALUE, for example topology.rate=10Gbps",
+    ),
+    (
+        "variants.ring.seed=1",
+        "--set: variants.ring.seed: unknown key 'seed'\n"
+        "  allowed: topology, routing, workers, hosts, workload, device, overlap, codec, collective, "
+        "published, faults, jobs, admission",
+    ),
+    (
+        "topology.rate=fast",
+        "--set: topology.rate: cannot read 'fast' as a rate\n"
+        "  use a number and one of bps, Kbps, Mbps, Gbps, Tbps (for example '100Gbps')",
+    ),
+    (
+        "variants.ring.collective.slots=3",
+        "--set: variants.ring.collective.slots: unknown key 'slots'\n"
+        "  allowed: kind, frame, window, timeout, ack_every, channels, chunk",
+    ),
+    (
+        "topology.kind=leaf_spine",
+        "--set: topology: the key 'leaves' is missing\n  leaves: Number of leaf switches.\n"
+        "--set: topology: the key 'spines' is missing\n  spines: Number of spine switches.\n"
+        "--set: topology: the key 'hosts_per_leaf' is missing\n"
+        "  hosts_per_leaf: Number of hosts on each leaf.",
+    ),
+    (
+        "variants.rnig.codec.kind=none",
+        "--set: variants.rnig.codec.kind: there is no variant 'rnig'\n  variants: switch, ring",
+    ),
+    (
+        "variants.ring=3",
+        "--set: variants.ring: a variant cannot be replaced as a whole\n  use variants.NAME.PATH=VALUE",
+    ),
+    (
+        "faults.1.rate=1%",
+        "--set: faults.1.rate: there is no item '1'\n  items: 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "error"), SETS)
+def test_mistakes_on_the_command_line_are_told(tmp_path: Path, text: str, error: str) -> None:
+    assert error == told(write(tmp_path, GOOD), text)
+
+
+@pytest.mark.parametrize("written", ["", "faults: []\n"])
+def test_an_item_of_a_list_that_is_not_there(tmp_path: Path, written: str) -> None:
+    path = write(tmp_path, changed("faults:\n  - kind: loss\n    rate: 1%\n", written))
+
+    assert told(path, "faults.0.rate=1%") == (
+        "--set: faults.0.rate: faults has no item 0\n"
+        "  write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
+    )
+
+
+def test_a_codec_refuses_an_option_in_its_own_words(tmp_path: Path) -> None:
+    error = told(write(tmp_path, changed("kind: fixed_point", "kind: lossless\n  load: 3.0")))
+
+    assert error.startswith("FILE:17: codec: load is 3.0: ")
+    assert error.endswith("\n  `netfold codecs` lists codecs and their options")
+
+
+def test_files_that_are_no_scenario(tmp_path: Path) -> None:
+    needs = "  it needs the keys topology, workers, workload, codec, collective, name"
+
+    assert f"FILE:1: a scenario must be a mapping, found nothing\n{needs}" == told(write(tmp_path, ""))
+    assert f"FILE:1: a scenario must be a mapping, found a list\n{needs}" == told(write(tmp_path, "- a\n"))
+
+
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
+    near = write(tmp_path, GOOD)
+    missing = tmp_path / "scenaro.yaml"
+
+    assert f"FILE: cannot be read: there is no such file\n  did you mean {near}?" == told(missing)
+    assert (
+        told(tmp_path / "nowhere" / "scenario.yaml")
+        == "FILE: cannot be read: there is no such file\n  give the path of a scenario file"
+    )
+
+
+def test_what_cannot_be_read_is_not_proposed(tmp_path: Path) -> None:
+    """There may well be something of that very name."""
+    path = tmp_path / "scenario.yaml"
+    path.symlink_to("nothing.yaml")
+    assert told(path) == (
+        "FILE: cannot be read: it is a link to 'nothing.yaml', which is not there\n"
+        "  give the path of a scenario file"
+    )
+    path.unlink()
+    path.symlink_to("scenario.yaml")
+    assert told(path) == (
+        "FILE: cannot be read: it is a link that leads back to itself\n  give the path of a scenario file"
+    )
+    path.unlink()
+    path.mkdir()
+    assert told(path) == "FILE: cannot be read: it is a directory\n  give the path of a scenario file"
+    (path / "b.yaml").write_text(GOOD)
+    (path / "a.yaml").write_text(GOOD)
+    assert told(path) == "FILE: cannot be read: it is a directory\n  give a file, for example FILE/a.yaml"
+
+
+def test_what_never_ends_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    assert told(Path("/dev/zero")).startswith("FILE: cannot be read: it is a device\n")
+    assert told(tmp_path / "pipe.yaml").startswith("FILE: cannot be read: it is a pipe\n")
+
+
+def test_a_scenario_has_a_largest_size(tmp_path: Path) -> None:
+    filled = GOOD + "#" * (SCENARIO_BYTES_MAX - len(GOOD.encode()))
+
+    assert load(write(tmp_path, filled)).name == "quick"
+    assert told(write(tmp_path, filled + "#")) == (
+        "FILE: cannot be read: it is too large: it has 1048577 bytes, up to 1048576 are read\n"
+        "  give the path of a scenario file"
+    )
+
+
+def test_a_file_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_bytes("name: quick\ndescription: Größe\n".encode("latin-1"))
+
+    assert told(path) == "FILE:2: is not UTF-8 text\n  save the file as UTF-8"
+
+
+def test_scenario_errors_show_place_message_and_hint() -> None:
+    error = ScenarioError("a.yaml", 3, "topology.rate", "cannot read it", "write it well")
+
+    assert str(error) == "a.yaml:3: topology.rate: cannot read it\n  write it well"
+    assert str(ScenarioError("a.yaml", 0, "", "is empty")) == "a.yaml: is empty"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ScenarioError("a.yaml", 3, "x", "m", "h"), DataError("m", "h"), InvariantError("m"), NetfoldError("m")],
+)
+def test_errors_survive_pickling(error: NetfoldError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(error) is type(copy)
+    assert (str(error), vars(error)) == (str(copy), vars(copy))
+
+
+def test_exit_statuses() -> None:
+    assert [error.exit_code for error in (ScenarioError, DataError, InvariantError)] == [2, 2, 3]
+
+
+TEXT = """\
+name: mine
+topology: {kind: star, hosts: 4, rate: 10Gbps}
+workers: 2
+codec: {kind: none}
+collective: {kind: ring}
+workload: {kind: training, model: mlp, batch: 4, steps: 1}
+variants:
+  - {name: own}
+  - name: theirs
+    workload: {model: ../code/mdl.py:make}
+jobs: null
+"""
+MODEL = """
+import pathlib
+from torch import nn, zeros
+pathlib.Path(__file__).with_name("ran").touch()
+
+def make():
+    return nn.Linear(4, 2), (zeros(16, 4), zeros(16, 2)), nn.MSELoss()
+"""
+SAID = "runs code from ../code/mdl.py\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    for folder in ("code", "scenario"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "code" / "mdl.py").write_text(MODEL)
+    path = tmp_path / "scenario" / "mine.yaml"
+    path.write_text(TEXT.replace("jobs: null\n", ""))
+    return path
+
+
+def ran(file: Path) -> bool:
+    return (file.parents[1] / "code" / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["validate", "run", "sweep"])
+def test_the_command_refuses_it_with_its_place(file: Path, command: str) -> None:
+    sets = ["--over", "workers=2,3"] if command == "sweep" else []
+    done = CliRunner().invoke(app, [command, str(file), "--no-code", *sets])
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{file}:10: variants.theirs.workload.model: names the Python file '../code/mdl.py'" in done.stderr
+    assert not ran(file)
+
+
+def test_the_command_says_it_once(file: Path) -> None:
+    assert CliRunner().invoke(app, ["validate", str(file)]).stderr == SAID
+    assert ran(file)
+
+
+@pytest.mark.parametrize("model", ["../code/mdl.py:make", "{kind: user, make: ../code/mdl.py:make}"])
+def test_swept_models_are_refused_and_said(
+    file: Path, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    file.write_text(
+        TEXT.partition("variants:")[0]
+        + f"sweep: {{workload.model: [mlp, '{model}']}}\n".replace("'{", "{").replace("}']", "}]")
+    )
+    with pytest.raises(ScenarioError, match=r"names the Python file '\.\./code/mdl\.py'"):
+        netfold.validate(file, code=False)
+    with pytest.raises(ScenarioError, match=r"names the Python file '\.\./code/mdl\.py'"):
+        netfold.sweep(file, code=False, out=file.parent)
+    assert not ran(file)
+    netfold.validate(file)
+    assert capsys.readouterr().err == SAID
+
+
+def test_jobs_are_refused_by_name(file: Path) -> None:
+    file.write_text(
+        TEXT.replace("jobs: null", "jobs: [{name: a}, {name: b, workload: {model: ../code/mdl.py:make}}]")
+        .replace("    workload: {model: ../code/mdl.py:make}\n", "")
+        .replace("workers: 2", "workers: 1")
+    )
+    with pytest.raises(ScenarioError, match=r"mine.yaml:10: jobs.b.workload.model: names the Python file"):
+        netfold.validate(file, code=False)
+
+
+def test_python_says_it_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ScenarioError, match="names the Python file"):
+        netfold.run(file, out=file.parent, code=False)
+    assert not ran(file)
+    netfold.run(file, out=file.parent, variants=["theirs"])
+    netfold.run(file, out=file.parent, variants=["theirs"])
+    assert capsys.readouterr().err == 2 * SAID
+
+
+def test_models_of_netfold_are_no_code(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    netfold.validate(file, set={"workload.model": "mlp"}, code=False)
+    assert capsys.readouterr().err == ""
+
+
+SCENARIOS = ROOT / "scenarios"
+TEXTS = [GOOD, *(path.read_text("utf-8") for path in sorted(SCENARIOS.glob("*.yaml")))]
+GRAPH = json.loads((SCENARIOS / "graphs" / "two-racks.json").read_text("utf-8"))
+ON_GRAPH = """\
+name: graph
+topology: {kind: file, path: net.json}
+workers: 2
+workload: {kind: synthetic, elements: 100}
+codec: {kind: fixed_point}
+collective: {kind: in_network}
+"""
+ANCHORS = (b"&a ", b"*a", b"<<: *a\n", b"<<: {kind: ring}\n", b"x-a: &a [1, 2]\n")
+OPENED = (b"[" * 40, b"{a: " * 40, b"!!int x", b"? ", b"- ", b"|\n", b"---\n", b"%YAML 1.1\n")
+CHARACTERS = (b"\t", b"\x00", b"\xff", b"\xef\xbb\xbf", b'"\\ud800"', b'"\\U00110000"')
+VALUES = (b"9" * 5000, b"1e400", b"-1", b"1e12", b"0", b".nan", b"~", b"null", b"''")
+UNITS = (b"1bps", b"1000s", b"99999999GiB", b"1Tbps")
+KEYS = (
+    b"kind: tree",
+    b"jobs: [{name: a}, {name: b}]\n",
+    b"faults: [{kind: slow_host, worker: 0, factor: 9999}]\n",
+    b"profiles: [{name: p, like: tofino1}]\n",
+)
+SNIPPETS = [*ANCHORS, *OPENED, *CHARACTERS, *VALUES, *UNITS, *KEYS]
+
+
+def planned_or_refused(folder: Path, content: bytes) -> None:
+    path = folder / "scenario.yaml"
+    path.write_bytes(content)
+    with contextlib.suppress(NetfoldError):
+        resolve(load(path))
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A scenario's bytes after some cuts, copies and insertions."""
+    text = draw(st.sampled_from(TEXTS)).encode()
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        length = draw(st.integers(0, 40))
+        match draw(st.sampled_from(["cut", "copy", "insert", "replace", "byte"])):
+            case "cut":
+                text = text[:at] + text[at + length :]
+            case "copy":
+                to = draw(st.integers(0, len(text)))
+                text = text[:to] + text[at : at + length] + text[to:]
+            case "insert":
+                text = text[:at] + draw(st.sampled_from(SNIPPETS)) + text[at:]
+            case "replace":  # a value
+                end = text.find(b"\n", at)
+                colon = text.find(b": ", at)
+                if at <= colon < end:
+                    text = text[: colon + 2] + draw(st.sampled_from(SNIPPETS)) + text[end:]
+            case "byte":
+                text = text[:at] + bytes([draw(st.integers(0, 255))]) + text[at + 1 :]
+    return text
+
+
+@examples(30)
+@given(damaged())
+def test_damaged_scenarios(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        planned_or_refused(Path(folder), content)
+
+
+PATHS = st.sampled_from(
+    ["name", "seed", "topology", "topology.kind", "codec", "codec.kind", "faults.0", "workers"]
+)
+WRITTEN = st.sampled_from([one.decode("utf-8", "replace") for one in SNIPPETS])
+
+
+@given(PATHS, WRITTEN)
+def test_whatever_is_set(path: str, junk: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(NetfoldError):
+        load(write(Path(folder), GOOD), [f"{path}={junk}", f"variants.ring.{path}={junk}"])
+
+
+NUMBERS = [-1, 0, 1, 1.5, 10**15, 10**16, 10**30]
+WORDS = ["", "h0", "s0", "a->b", "\n", "\ud800", "100Gbps", "host", "switch", "1e999", "x" * 500]
+JUNK = st.sampled_from([None, True, *NUMBERS, *WORDS, [], {}, [[]], {"id": {}}])
+
+
+def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths to everything inside of a JSON value."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))
+    else:
+        return [here]
+    return [here, *(place for key, child in items for place in places(child, (*here, key)))]
+
+
+@st.composite
+def damaged_graph(draw: st.DrawFn) -> Any:
+    """A graph after some of its parts were left out, doubled or replaced."""
+    data = copy.deepcopy(GRAPH)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.sampled_from([place for place in places(data) if place]))
+        above = data
+        for key in place[:-1]:
+            above = above[key]
+        match draw(st.sampled_from(["remove", "replace", "double", "rename"])):
+            case "remove":
+                del above[place[-1]]
+            case "replace":
+                above[place[-1]] = draw(JUNK)
+            case "double" if isinstance(above, list):
+                above.append(copy.deepcopy(above[place[-1]]))
+            case "rename" if isinstance(above, dict):
+                above[draw(st.sampled_from(["rate", "delay", "id", "key", "x"]))] = above.pop(place[-1])
+        if not isinstance(data, dict) or not data:
+            break
+    return data
+
+
+@examples(100)
+@given(damaged_graph())
+def test_damaged_graphs(data: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "net.json").write_text(json.dumps(data))
+        planned_or_refused(Path(folder), ON_GRAPH.encode())

@@ -20,7 +20,7 @@ from netfold.topologies.kind import topology_kinds
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
 from tests.topologies.graphs import topologies
-from tests.topologies.measures.known import torus
+from tests.topologies.known import torus
 
 
 def test_kinds_have_their_keys() -> None:

@@ -1,6 +1,11 @@
 """Made-up gradients: support laws unit by unit, values, keys; what a workload knows that trains nothing."""
 
+from __future__ import annotations
+
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +24,13 @@ from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.layers import read_tensors
+from netfold.sim.workload.layers import given_tensors, layers_of, placed, read_tensors
 from netfold.sim.workload.normals import fill_normal
+from netfold.sim.workload.profile import read_profile
 from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
 from tests.examples import scaled
 from tests.sim.scenes import plan
+from tests.sim.workload import fusion_drawn as drawn
 
 PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
 DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "lognormal", "loguniform", "integer")
@@ -259,3 +266,189 @@ def test_pieces_that_a_signal_may_part_are_one_stream(monkeypatch: pytest.Monkey
     fill_normal(values, ours)
 
     assert values.tolist() == theirs.standard_normal(4321, np.float32).tolist()
+
+
+def test_names_say_the_layer_up_to_their_last_dot() -> None:
+    found = read_tensors(["body.0.conv.weight=8x3x3x3", "body.0.conv.bias=8", "scale=4", "fc.weight=10x8"])
+
+    assert [(one.name, one.shape, one.layer, one.start) for one in found] == [
+        ("body.0.conv.weight", (8, 3, 3, 3), "body.0.conv", 0),
+        ("body.0.conv.bias", (8,), "body.0.conv", 216),
+        ("scale", (4,), "scale", 224),
+        ("fc.weight", (10, 8), "fc", 228),
+    ]
+
+
+def test_without_names_a_matrix_begins_a_layer_and_vectors_follow() -> None:
+    found = read_tensors([5, "128x64", 128, "128", "10x128", "10"])
+
+    assert [one.layer for one in found] == ["layer0", "layer1", "layer1", "layer1", "layer2", "layer2"]
+    assert [one.name for one in found] == [f"tensor{index}" for index in range(6)]
+    assert [one.start for one in found] == [0, 5, 8197, 8325, 8453, 9733]
+
+
+def test_python_may_give_shapes_texts_and_mappings() -> None:
+    texts = given_tensors("128x64,128,10x128,10")
+
+    assert given_tensors([(128, 64), (128,), "10x128", 10]) == texts
+    assert given_tensors([np.empty((128, 64)).shape, [128], "10x128", np.int64(10)]) == texts  # type: ignore[list-item]  # they work too
+    assert given_tensors({"a.weight": (2, 3), "a.bias": (2,)}) == read_tensors(["a.weight=2x3", "a.bias=2"])
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (
+            ["128x"],
+            "cannot read the tensor '128x'\na tensor is written 128x64, or with its name fc1.weight=128x64",
+        ),
+        (["0x3"], "cannot read the tensor '0x3'"),
+        ([0], "cannot read the tensor '0'"),
+        ([True], "cannot read the tensor 'True'"),
+        (["3 x 4"], "cannot read the tensor '3 x 4'"),
+        (["=3"], "cannot read the tensor '=3'"),
+        (["3,4"], "cannot read the tensor '3,4'"),
+        (
+            [f"{2**30}x{2**23}", 1],
+            "the tensors have 9,007,199,254,740,993 elements\nuse 9,007,199,254,740,992 at most",
+        ),
+        (["a=3", "a=4"], "the name 'a' appears twice\ngive each tensor a name of its own"),
+        (["a=3", "4x5"], "the tensor 4x5 has no name, others have one\nname all tensors, or none"),
+    ],
+)
+def test_wrong_tensors_are_reported(items: list[str | int], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read_tensors(items)
+
+    assert str(caught.value).startswith(message)
+
+
+def test_as_many_elements_as_there_may_be() -> None:
+    """A product beyond 64 bits must not become a small number, which would pass for little memory."""
+    (found,) = read_tensors([f"{2**30}x{2**23}"])
+
+    assert found.elements == 2**53
+    assert Tensor("w", (2**33, 2**32), "").elements == 2**65
+    assert (Tensor("w", (), "").elements, Tensor("w", (3, 0), "").elements) == (1, 0)
+
+
+def test_layers_come_in_the_order_of_their_last_tensor() -> None:
+    tensors = placed(
+        [
+            Tensor("d.bias", (4,), "tied"),
+            Tensor("c", (2, 3), "c"),
+            Tensor("a", (5,), ""),
+            Tensor("e", (3, 3), "tied"),
+        ]
+    )
+    first, second, third = layers_of(tensors, flops=(10, 30, 30, 70))
+
+    assert (first.name, first.elements, first.members, first.ready_share) == ("c", 6, (1,), 10 / 24)
+    assert (second.name, second.elements, second.members, second.ready_share) == ("a", 5, (2,), 15 / 24)
+    assert (third.name, third.elements, third.members, third.ready_share) == ("tied", 13, (0, 3), 1.0)
+    assert [layer.backward_flops for layer in (first, second, third)] == [30, 0, 40]
+    assert [layer.backward_flops for layer in layers_of(tensors)] == [0, 0, 0]
+
+
+LAYERS = [["fc", 1001, 0.5], ["conv2", 30, 2.0], ["conv1", 7, 4.0]]
+
+
+def text(layers: Any) -> str:
+    return json.dumps({"description": "three layers", "layers": layers})
+
+
+def test_layers_in_the_order_in_which_they_are_ready() -> None:
+    found = read_profile(text(LAYERS))
+
+    assert [(one.name, one.shape, one.layer, one.start) for one in found.tensors] == [
+        ("fc", (1001,), "fc", 0),
+        ("conv2", (30,), "conv2", 1001),
+        ("conv1", (7,), "conv1", 1031),
+    ]
+    assert found.ready_shares == (0.125, 0.5, 1.0)
+    layers = layers_of(found.tensors, ready_shares=found.ready_shares)
+    assert [(one.name, one.elements, one.ready_share) for one in layers] == [
+        ("fc", 1001, 0.125),
+        ("conv2", 30, 0.5),
+        ("conv1", 7, 1.0),
+    ]
+
+
+def test_without_times_a_layer_is_ready_after_its_share_of_elements() -> None:
+    found = layers_of(read_profile(text(LAYERS)).tensors)
+
+    assert [one.ready_share for one in found] == [1001 / 1038, 1031 / 1038, 1.0]
+
+
+@pytest.mark.parametrize(("shrink", "elements"), [(1, [1001, 30, 7]), (10, [101, 3, 1]), (2000, [1, 1, 1])])
+def test_smaller_layers_are_rounded_up(shrink: int, elements: list[int]) -> None:
+    found = read_profile(text(LAYERS), shrink)
+
+    assert [one.elements for one in found.tensors] == elements
+    assert found.ready_shares == (0.125, 0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has no list 'layers' of 1 to 10000 layers"),
+        (text([]), "has no list 'layers'"),
+        (text([["a", 1, 1.0]] * 10_001), "has no list 'layers'"),
+        (text([["a", 1]]), 'layer 0: cannot read ["a", 1]'),
+        (text([["a", 1, 1.0], ["b", 0, 2.0]]), 'layer 1: cannot read ["b", 0, 2.0]'),
+        (text([["a", 1.5, 1.0]]), "layer 0: cannot read"),
+        (text([["", 1, 1.0]]), "layer 0: cannot read"),
+        (text([["a", 1, -1.0]]), "layer 0: cannot read"),
+        ('{"layers": [["a", 1, 1e999]]}', "layer 0: cannot read"),
+        (text([["a", 1, 10**400]]), "layer 0: cannot read"),
+        (text([["a", 1, 1.0], ["a", 1, 2.0]]), "layer 1: the name 'a' appears twice"),
+        (text([["a", 1, 2.0], ["b", 1, 1.0]]), "layer 1: 'b' is ready at 1 ms, before the layer before it"),
+        (text([["a", 1, 0.0], ["b", 1, 1.0]]), "layer 0: 'a' is ready at 0 ms"),
+        (text([["a", 2**53 + 1, 1.0]]), "its layers have too many elements"),
+    ],
+)
+def test_what_is_no_profile_is_reported(content: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read_profile(content)
+
+    found, _, hint = str(caught.value).partition("\n")
+    assert message in found
+    assert hint
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "elements"),
+    [("resnet50", 54, 25_557_032), ("vgg19", 19, 143_667_240), ("bert-qa", 76, 108_893_186)],
+)
+def test_the_profiles_that_come_with_netfold(name: str, layers: int, elements: int) -> None:
+    """As many weights as the models have: torchvision's two, and BERT-base with two outputs."""
+    found = drawn.measured(name)
+
+    assert len(found) == layers
+    assert sum(one.elements for one in found) == elements
+    shares = [one.ready_share for one in found]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+CODE = """
+import sys
+from netfold.sim.workload.devices.kinds import registry
+from netfold.sim.workload.training import data
+from netfold.sim.workload.training.models.registry import MODELS
+assert all(model().elements > 0 for model in MODELS)
+print('netfold.sim.workload' in sys.modules, 'torch' in sys.modules)
+from netfold.sim.workload import TrainingSpec, training_workload
+training_workload(TrainingSpec('ncf'), 2, 1).gradients(0)
+print('torch' in sys.modules, 'torch._dynamo' in sys.modules)
+"""
+
+
+@pytest.mark.slow  # a new interpreter imports PyTorch
+@pytest.mark.processes
+def test_torch_is_imported_only_to_train_and_without_its_compiler() -> None:
+    """Models are described, and their weights counted, without it."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "True False\nTrue False\n"

@@ -14,7 +14,7 @@ To add a model `name`:
    `data/catalogue.py`, what is read from them beside it.
 4. Add the class to `registry.MODELS`. The scenario format, the schema, the guide's keys and estimates of
    memory follow from it: write them with `netfold schema` and `python -m tests.test_readme`.
-5. `tests/sim/workload/training/models/test_registry.py` tests every registered model: its tensors are the
+5. `tests/sim/workload/training/test_models.py` tests every registered model: its tensors are the
    parameters of the built module, in the order in which hooks see their gradients. Add its published number
    of parameters there, and test its forward pass against another implementation.
 """

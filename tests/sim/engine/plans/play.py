@@ -13,11 +13,31 @@ from numpy.typing import NDArray
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.engine.interface import Completion, Flow, Job, Scaled, Segment, all_members
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import (
+    Completion,
+    Fate,
+    Flow,
+    Job,
+    Overflow,
+    Rule,
+    Scaled,
+    Segment,
+    all_members,
+)
 from netfold.switch.programs.timed import TIMED
-from tests.reference.switch.merging import words_per_word
-from tests.sim.engine.plans.plans import Exchange, Plan, Words
-from tests.sim.engine.plans.schedules import Scheduled
+from netfold.switch.programs.tree import TREE
+from tests.reference.atp.atp_job import AtpJob
+from tests.reference.atp.switch import FREE
+from tests.reference.codecs.quantise import quantise
+from tests.reference.engine.engine import ReferenceEngine
+from tests.reference.engine.point import PointTree
+from tests.reference.switch.merging import Register, lanes_of, lifted, unchanged_by, words_per_word
+from tests.reference.switch.switchml import SwitchmlReference
+from tests.reference.switch.timed import TimedJob
+from tests.reference.switch.tree import TreeReference
+from tests.sim.engine.plans.plans import Exchange, Plan, Scheduled, Words
+from tests.sim.engine.small import check_conservation
 
 
 @dataclass
@@ -181,3 +201,204 @@ def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
 def same_words(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Equal bit for bit."""
     return a.dtype == b.dtype and np.array_equal(a.view(np.int32), b.view(np.int32))
+
+
+def assert_same_registers(ours: Engine, theirs: ReferenceEngine, number: int) -> None:
+    """All that the switches of a job hold is equal."""
+    twin = theirs.jobs[number]
+    job = theirs.numbered[number].job
+    if isinstance(twin, AtpJob):
+        assert_same_entries(ours, theirs, number, job)
+        return
+    bases = ours.world.points["register_base"][ours.world.points["job"] == number]
+    for point, base in enumerate(bases.tolist()):
+        for slot in range(job.slots_count):
+            row = 2 * (base + job.slot_base + slot)
+            if isinstance(twin, TimedJob):
+                assert_same_turns(ours, twin, slot, row)
+                continue
+            assert isinstance(twin, PointTree)
+            state = twin.points[point].state
+            if isinstance(state, TreeReference):
+                held = state.rows[slot]
+                assert ours.world.registers.slots[row].bitmap == held.bitmap
+                assert_same_register(ours, row, held.register)
+                continue
+            assert isinstance(state, SwitchmlReference)
+            pair = state.slots[slot]
+            for version in range(2):
+                mine = ours.world.registers.slots[row + version]
+                assert (mine.bitmap, bool(mine.is_answered)) == (pair.bitmap[version], pair.answered[version])
+                if state.workers > 1:  # one worker needs no counter
+                    assert mine.counter == pair.counter[version]
+                assert_same_register(ours, row + version, pair.registers[version])
+
+
+def split_counters(theirs: ReferenceEngine, number: int) -> list[int]:
+    """Results that each split of a job has split, by split."""
+    job, splits = theirs.jobs[number], theirs.numbered[number].job.splits
+    if not splits:
+        return []
+    assert isinstance(job, PointTree | TimedJob)
+    points = [job.switch] if isinstance(job, TimedJob) else job.points
+    found = {one.number: one.packets for point in points for one in point.splitters}
+    return [found.get(len(points) + index, 0) for index in range(len(splits))]
+
+
+def assert_same_turns(ours: Engine, twin: TimedJob, slot: int, row: int) -> None:
+    """A slot with timers: its turn, its workers, and whether it has answered."""
+    for version, held in enumerate(twin.switch.state.rows[slot]):
+        mine = ours.world.registers.slots[row + version]
+        assert (mine.turn, mine.bitmap, bool(mine.is_emitted)) == (held.turn, held.bitmap, held.is_emitted)
+        assert_same_register(ours, row + version, held.register, has_exponents=False)
+
+
+def assert_same_register(ours: Engine, row: int, held: Register, *, has_exponents: bool = True) -> None:
+    """Words, how many workers are in them, and their exponent if there ever were words."""
+    mine = ours.world.registers.slots[row]
+    assert (mine.workers, mine.members) == (held.workers, held.members)
+    if has_exponents and held.workers:
+        assert mine.exponent == held.exponent
+    words = ours.world.registers.values[row]
+    assert np.array_equal(words, np.array(held.read(words.size), np.int64).astype(np.int32))
+
+
+def assert_same_entries(ours: Engine, theirs: ReferenceEngine, number: int, job: Job) -> None:
+    """ATP: the identity that claims an entry, its workers, its mark and its words."""
+    server = ours.world.servers[ours.world.jobs[number].server]
+    for entry in range(int(server.entries)):
+        mine = ours.world.entries.rows[int(server.entry_base) + entry]
+        held = theirs.entries[job.switch].entries.get(entry)
+        if held is None:
+            assert (mine.identity, mine.bitmap, mine["count"], mine.is_marked) == (FREE, 0, 0, 0)
+            continue
+        found = (mine.identity != FREE, mine.bitmap, mine["count"], bool(mine.is_marked))
+        assert found == (held.identity != FREE, held.bitmap, held.count, held.mark)
+        words = ours.world.entries.values[int(server.entry_base) + entry]
+        values = held.values + [0] * (words.size - len(held.values))
+        assert np.array_equal(words, np.array(values, np.int64).astype(np.int32))
+
+
+def check_whatever_goes_wrong(play: Play) -> None:
+    """No packet gets lost without being counted, and completed streams are right where they must be."""
+    check_conservation(play.engine)
+    for stream in play.streams:
+        job = play.plan.jobs[stream.job][0]
+        if stream.is_done and is_exact(job, play.plan):
+            check_results(job, stream)
+
+
+def check_everything_arrived(play: Play) -> None:
+    """All streams and flows are done, and right."""
+    plan = play.plan
+    streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
+    assert len(play.completions) == streams + len(plan.flows)
+    for stream in play.streams:
+        check_results(plan.jobs[stream.job][0], stream)
+    for received, (_, flow) in zip(play.received, sorted(plan.flows, key=lambda each: each[0]), strict=True):
+        assert np.array_equal(received, np.asarray(flow.words))
+    check_conservation(play.engine)
+
+
+def is_exact(job: Job, plan: Plan) -> bool:
+    """Whether completed streams of a job must be right: no word is changed, no packet comes out of line."""
+    fates = {rule.fate for rule in plan.rules if rule.probability > 0}
+    is_cleared = any(change.name == "clear" for change in plan.changes)
+    if Fate.FLIP in fates or is_cleared:
+        return False
+    if job.program is TIMED:  # turns tell old packets from new ones
+        return True
+    if job.program is TREE:  # takes a copy of the last packet for a new round's first
+        return not fates & {Fate.DUPLICATE, Fate.REORDER}
+    return not any(is_late(rule) for rule in plan.rules)
+
+
+def is_late(rule: Rule) -> bool:
+    return rule.fate in (Fate.DUPLICATE, Fate.REORDER) and rule.probability > 0 and rule.delay_ps > 0
+
+
+def check_results(job: Job, stream: Opened) -> None:
+    """The results are what the workers sent, merged; under TIMED what those sent who are in it."""
+    if stream.scaled is not None:
+        check_scaled(job, stream)
+        return
+    elements = job.frame.elements
+    for segment, words in zip(stream.segments, stream.exchange.segments, strict=True):
+        lanes = segment.result.size // segment.size
+        for start in range(0, segment.size, elements):
+            holders = [rank for rank, own in enumerate(words.by_worker) if own.size]
+            if segment.holders is not None:
+                bitmap = int(segment.holders[start // elements])
+                assert not bitmap & ~sum(1 << rank for rank in holders)
+                holders = [rank for rank in holders if bitmap >> rank & 1]
+            if segment.members is not None:
+                bitmap = sum(1 << rank for rank in holders)
+                assert segment.members[start // elements].tolist() == [len(holders), bitmap]
+            sent = [words.by_worker[rank][start : start + elements] for rank in holders]
+            end = min(start + elements, segment.size)
+            if segment.is_float is not None and segment.is_float[start // elements]:
+                floats = [floats_of(one) for one in sent]
+                check_float_sum(floats, segment.result[start:end].view(np.float32))
+                continue
+            check_packet(job, words, sent, segment.result[lanes * start : lanes * end])
+
+
+def check_packet(job: Job, words: Words, sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
+    if not sent:  # those who would have sent are absent; or a slot with a timer has gone on
+        unchanged = {unchanged_by(words.merge)} | ({0} if job.program is TIMED else set())
+        assert set(result.view(np.int32).tolist()) in [{word} for word in unchanged]
+        return
+    if words.merge is Merge.TABLE_ADD:
+        assert words.table is not None
+        table, bits = words.table.tolist(), words.lane_bits
+        check_sum(job, [np.array(lifted(one.tolist(), table, bits), np.int32) for one in sent], result, bits)
+    elif words.merge is Merge.ADD:
+        check_sum(job, sent, result, words.lane_bits)
+    elif words.merge is Merge.OR:
+        assert np.array_equal(np.bitwise_or.reduce(sent), result)
+    elif words.merge is Merge.MAX:
+        assert np.array_equal(np.maximum.reduce(sent), result)
+    elif words.merge is Merge.SIGN:  # where all agree there is nothing to draw
+        assert not (np.bitwise_and.reduce(sent) & ~result).any()
+        assert not (result & ~np.bitwise_or.reduce(sent)).any()
+    else:
+        check_float_sum(sent, result)
+
+
+def check_sum(job: Job, sent: list[NDArray[Any]], result: NDArray[Any], lane_bits: int) -> None:
+    """Exact modulo a lane's width if sums wrap, and where no order of addition leaves the lane."""
+    bits = 32 if lane_bits == 4 else lane_bits  # counters are added as words
+    wide = np.array([[lane for word in one.tolist() for lane in lanes_of(word, bits)] for one in sent])
+    found = np.array([lane for word in result.tolist() for lane in lanes_of(word, bits)])
+    half = 2 ** (bits - 1)
+    total = (wide.sum(axis=0) + half) % (2 * half) - half
+    is_safe = np.abs(wide).sum(axis=0) < half - 1
+    if job.overflow is Overflow.WRAP:
+        is_safe[:] = True
+    assert np.array_equal(total[is_safe], found[is_safe])
+
+
+def check_float_sum(sent: list[NDArray[Any]], result: NDArray[Any]) -> None:
+    """As near as float32 sums in any order are, where they stay finite."""
+    wide = np.array(sent, np.float64)
+    magnitude = np.abs(wide).sum(axis=0)
+    is_finite = magnitude < 3e38
+    error = np.abs(wide.sum(axis=0) - result.astype(np.float64))[is_finite]
+    assert (error <= len(sent) * 2.0**-24 * magnitude[is_finite] + 1e-44).all()
+
+
+def check_scaled(job: Job, stream: Opened) -> None:
+    """Agreed exponents are the largest, words the sums of what they quantise to."""
+    assert stream.scaled is not None
+    block = job.unit_packets * job.frame.elements
+    members = {rank for rank, own in enumerate(stream.exchange.segments[0].by_worker) if own.size}
+    (segment,), (words,) = stream.segments, stream.exchange.segments
+    total = np.zeros(segment.result.size, np.int64)
+    for own in words.by_worker:
+        for number, start in enumerate(range(0, own.size, block)):
+            exponent = int(stream.scaled.agreed[number])
+            total[start : start + block] += quantise(own[start : start + block], exponent, len(job.hosts))
+    assert np.array_equal(total, segment.result)
+    assert segment.members is not None
+    carried = segment.members[: -(-segment.size // job.frame.elements)]
+    assert (carried == [len(members), sum(1 << rank for rank in members)]).all()

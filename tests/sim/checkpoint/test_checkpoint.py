@@ -1,0 +1,387 @@
+"""Checkpoints: what is stored, and runs that were stopped or killed go on as if they had not been."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
+from netfold.sim.errors import DataError, UnwrittenError
+from netfold.sim.files import durable
+from tests.examples import nightly
+from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after, write
+
+TEXT = """
+name: stops
+seed: 3
+topology: {kind: star, hosts: 2, rate: 100Gbps, delay: 1us}
+workers: 2
+workload: {kind: synthetic, elements: 100, steps: 4}
+codec: {kind: none}
+collective: {kind: ring}
+"""
+RESUME = Checkpoints(resumes=True)
+
+
+def _stopped(folder: Path, text: str = TEXT, every: int = 1) -> tuple[Path, Path, Path]:
+    """A run that was stopped at its first state: scenario, runs, and the folder of its checkpoint."""
+    path, out = write(folder, text), folder / "out"
+    with pytest.raises(Stop), stopped_after(1):
+        run(path, out, Checkpoints(every))
+    (checkpoint,) = (out / "stops").glob("checkpoint-*")
+    assert sorted(one.name for one in checkpoint.iterdir()) == ["run.json", "state.safetensors"]
+    return path, out, checkpoint
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing to resume: there is no checkpoint at"):
+        run(write(tmp_path, TEXT), tmp_path / "out", RESUME)
+
+
+def test_another_run_of_the_same_that_ends_does_not_end_this_one(tmp_path: Path) -> None:
+    """It removes the folder that both write to; the next checkpoint makes it again, and can be used."""
+    path, out = write(tmp_path, TEXT), tmp_path / "out"
+    put = Keeper.put_state
+    stored: list[None] = []
+
+    def put_and_finish(keeper: Keeper, *arguments: Any) -> None:
+        put(keeper, *arguments)
+        stored.append(None)
+        if len(stored) == 1:
+            keeper.finish()
+        elif len(stored) == 2:
+            raise Stop
+
+    with mock.patch.object(Keeper, "put_state", put_and_finish), pytest.raises(Stop):
+        run(path, out, Checkpoints(1))
+    assert content(run(path, out, RESUME)) == content(run(path, tmp_path / "whole"))
+
+
+def test_finished_already(tmp_path: Path) -> None:
+    path, out, checkpoint = _stopped(tmp_path)
+    finished = run(path, out, RESUME)
+    assert not checkpoint.exists()
+    with pytest.raises(DataError, match="finished already") as caught:
+        run(path, out, RESUME)
+    assert str(finished) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("elements: 100", "elements: 101"), "what differs: the scenario file$"),
+        (("seed: 3", "seed: 4"), "the scenario file, the seed .3 there, 4 here."),
+    ],
+)
+def test_changed_scenario(change: tuple[str, str], what: str, tmp_path: Path) -> None:
+    path, out, _ = _stopped(tmp_path)
+    path.write_text(TEXT.replace(*change))
+    with pytest.raises(DataError, match="is of another run") as caught:
+        run(path, out, RESUME)
+    assert caught.match(what.replace("$", "\n"))
+
+
+def _edited(name: str, value: object) -> Callable[[Path], None]:
+    def edit(checkpoint: Path) -> None:
+        path = checkpoint / "run.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+    return edit
+
+
+def _flipped(checkpoint: Path) -> None:
+    path = checkpoint / "state.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def _cut(checkpoint: Path) -> None:
+    path = checkpoint / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_edited("version", "0.0"), "is of netfold 0.0; this is"),
+        (_edited("format", 2), "has format 2; this version reads 1"),
+        (_edited("packages", {"numpy": "0.1"}), r"other packages: numpy 0\.1 \(now"),
+        (_edited("every", "often"), "run.json is damaged"),
+        (lambda folder: (folder / "run.json").unlink(), "run.json is damaged"),
+        (_flipped, "state.safetensors is damaged: its content is not what was written"),
+        (_cut, "state.safetensors is damaged"),
+    ],
+)
+def test_damaged(damage: Callable[[Path], None], words: str, tmp_path: Path) -> None:
+    path, out, checkpoint = _stopped(tmp_path)
+    damage(checkpoint)
+    with pytest.raises(DataError, match=words):
+        run(path, out, RESUME)
+    assert checkpoint.exists(), "what is damaged is kept"
+
+
+@pytest.mark.parametrize(("every", "states"), [(1, 3), (2, 1), (3, 1), (4, 0), (None, 0)])
+def test_every_so_many_steps(every: int | None, states: int, tmp_path: Path) -> None:
+    """None is taken after the last step, whose result is next; and none is left."""
+    with stopped_after(0) as stored:
+        finished = run(write(tmp_path, TEXT), tmp_path / "out", None if every is None else Checkpoints(every))
+    assert len(stored) == states
+    assert list((tmp_path / "out" / "stops").iterdir()) == [finished]
+
+
+@pytest.mark.parametrize(("every", "resumes", "states"), [(1, True, 2), (2, True, 0), (1, False, 3)])
+def test_a_resumed_run_goes_on_every_so_many_steps_and_a_new_one_begins_anew(
+    every: int, resumes: bool, states: int, tmp_path: Path
+) -> None:
+    path, out, checkpoint = _stopped(tmp_path, every=every)
+    with stopped_after(0) as stored:
+        run(path, out, RESUME if resumes else Checkpoints(every))
+    assert len(stored) == states
+    assert not checkpoint.exists()
+
+
+def test_too_little_space(tmp_path: Path) -> None:
+    usage = mock.Mock(free=100)
+    path = write(tmp_path, TEXT)
+    with (
+        mock.patch("netfold.sim.checkpoint.store.shutil.disk_usage", return_value=usage),
+        pytest.raises(UnwrittenError, match=r"cannot write a checkpoint of .* MB to .*0\.0 MB are free"),
+    ):
+        run(path, tmp_path / "out", Checkpoints(1))
+
+
+def test_a_state_is_whole_or_the_old_one(tmp_path: Path) -> None:
+    """If the disk is full in the middle of a write, the state before it is still there."""
+    path, out, checkpoint = _stopped(tmp_path)
+    before = (checkpoint / "state.safetensors").read_bytes()
+    write_file = durable.write_file
+
+    def full(target: Path, data: bytes) -> None:
+        if target.name == "state.safetensors":
+            raise OSError(28, "No space left on device")
+        write_file(target, data)
+
+    with (
+        mock.patch("netfold.sim.checkpoint.store.files.write_file", full),
+        pytest.raises(UnwrittenError, match="No space left"),
+    ):
+        run(path, out, RESUME)
+    assert (checkpoint / "state.safetensors").read_bytes() == before
+    run(path, out, RESUME)
+
+
+HEAD = """
+name: stops
+seed: 3
+topology: {kind: star, hosts: 6, rate: 100Gbps, delay: 1us, switch: tofino1}
+workers: 3
+"""
+SYNTHETIC = "workload: {kind: synthetic, elements: 2000, density: 0.1, steps: 3}\n"
+TRAINING = "workload: {kind: training, model: mlp, batch: 8, steps: 3}\n"
+
+ADAM = TRAINING.replace("steps: 3", "steps: 3, optimizer: {kind: adam}")
+LOCAL = TRAINING.replace(
+    "steps: 3", "steps: 3, local_steps: 2, optimizer: {kind: sgd, momentum: 0.9}, schedule: {kind: cosine}"
+)
+DEVICE = "device: {kind: roofline, model: v100}\n"  # compute takes time
+
+
+@pytest.mark.parametrize(
+    ("workload", "collective", "codec"),
+    [
+        # counters of links and hosts, slots, windows and late acknowledgements are state
+        (SYNTHETIC, "{kind: in_network, program: switchml}", "{kind: packed}"),
+        (SYNTHETIC, "{kind: in_network, program: atp}", "{kind: fixed_point, factor: 1000000.0}"),
+        pytest.param(SYNTHETIC, "{kind: ring}", "{kind: none}", marks=nightly),
+        pytest.param(SYNTHETIC, "{kind: tree}", "{kind: fixed_point}", marks=nightly),
+        pytest.param(SYNTHETIC, "{kind: parameter_server, servers: 2}", "{kind: none}", marks=nightly),
+        # so is what encoders and servers remember, and what checks add up over rounds
+        (TRAINING, "{kind: ring}", "{kind: marsit}"),
+        (TRAINING, "{kind: ring}", "{kind: count_sketch}"),
+        pytest.param(TRAINING, "{kind: all_gather}", "{kind: sasg}", marks=nightly),
+        (TRAINING, "{kind: parameter_server}", "{kind: sasg}"),
+        (TRAINING, "{kind: all_gather}", "{kind: bird}"),
+        (TRAINING, "{kind: ring}", "{kind: auto}"),
+        (TRAINING, "{kind: all_gather}", "{kind: topk, share: 0.01, feedback: true}"),
+        # and what optimizers and workers remember
+        (ADAM + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),
+        (LOCAL + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),
+    ],
+)
+def test_every_kind_of_state(workload: str, collective: str, codec: str, tmp_path: Path) -> None:
+    text = f"{HEAD}{workload}collective: {collective}\ncodec: {codec}\n"
+    assert require_same(write(tmp_path, text), tmp_path) == [0, 0]
+
+
+TWO_VARIANTS = f"""{HEAD}{SYNTHETIC}
+codec: {{kind: fixed_point}}
+variants:
+  - {{name: first, collective: {{kind: ring}}}}
+  - {{name: second, collective: {{kind: in_network}}}}
+"""
+
+
+def test_several_variants(tmp_path: Path) -> None:
+    """Results of finished variants are kept, and a state is that of its variant."""
+    assert require_same(write(tmp_path, TWO_VARIANTS), tmp_path) == [0, 0, 1, 1]
+
+
+def test_killed_before_the_state_of_a_finished_variant_is_removed(tmp_path: Path) -> None:
+    """A state of a variant whose result is there is not used for the next one."""
+    path, out = write(tmp_path, TWO_VARIANTS), tmp_path / "out"
+    wanted = content(run(path, tmp_path / "whole"))
+    with pytest.raises(Stop), stopped_after(2):
+        run(path, out, Checkpoints(1))
+    (state,) = out.glob("stops/checkpoint-*/state.safetensors")
+    of_first = state.read_bytes()
+    with pytest.raises(Stop), stopped_after(1):
+        run(path, out, Checkpoints(resumes=True))
+    state.write_bytes(of_first)
+    assert content(run(path, out, Checkpoints(resumes=True))) == wanted
+
+
+def test_faults_before_and_after_the_checkpoint(tmp_path: Path) -> None:
+    """Faults that hold, have held and will hold; packets lost so far; slow links."""
+    text = f"""{HEAD}
+workload: {{kind: synthetic, elements: 20000, steps: 3}}
+codec: {{kind: fixed_point}}
+collective: {{kind: in_network, program: switchml, frame: roce-1024, slots: 64}}
+variants:
+  - name: timed
+    faults:
+      - {{kind: link_rate, links: ["h0->s0"], at: 3us, rate: 10Gbps, for: 30us}}
+      - {{kind: start_skew, worker: 0, delay: 5us}}
+      - {{kind: switch_reboot, switch: s0, at: 70us, clears: registers}}
+  - name: loss
+    faults: [{{kind: loss, rate: 1%}}]
+"""
+    stored = require_same(write(tmp_path, text), tmp_path)
+    assert stored.count(0) >= 2
+    assert stored.count(1) >= 1
+
+
+COMING = f"""{HEAD.replace("workers: 3", "workers: 2")}
+workload: {{kind: synthetic, elements: 2000, steps: 2}}
+codec: {{kind: fixed_point}}
+collective: {{kind: in_network, program: switchml, frame: udp-256, slots: 64}}
+"""
+
+
+def test_jobs_of_a_template_with_hosts_of_their_own(tmp_path: Path) -> None:
+    """Arrivals of a template are those of any resumed run; one job has ended when the other has not begun."""
+    text = f"""{COMING}
+admission: reserved
+jobs:
+  - {{name: first}}
+  - {{name: late, count: 1, start: 2500us, arrivals: {{kind: poisson, mean_gap: 100us}}}}
+"""
+    assert require_same(write(tmp_path, text), tmp_path) == [0] * 3
+
+
+def test_admitted_jobs_have_no_state_and_keep_results(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"""{COMING}
+admission: fifo
+jobs: [{{name: a, workers: 4, count: 2, arrivals: {{kind: even, gap: 1us}}}}]
+variants: [{{name: first}}, {{name: second, workload: {{elements: 3000}}}}]
+"""
+    path, out = write(tmp_path, text), tmp_path / "out"
+    put = Keeper.put_result
+
+    def put_and_stop(keeper: Keeper, number: int, result: object) -> None:
+        put(keeper, number, result)
+        raise Stop
+
+    with mock.patch.object(Keeper, "put_result", put_and_stop), pytest.raises(Stop):
+        run(path, out, Checkpoints(1))
+    messages = {record.getMessage() for record in caplog.records}
+    assert "first: no checkpoint before its end: its jobs are admitted while it runs" in messages
+    (checkpoint,) = out.glob("stops/checkpoint-*")
+    assert {one.name for one in checkpoint.iterdir()} == {"run.json", "variant-000.safetensors"}
+    with stopped_after(0) as stored:
+        assert content(run(path, out, Checkpoints(resumes=True))) == content(run(path, tmp_path / "whole"))
+    assert stored == []
+
+
+def test_jobs_that_overlap_say_why_there_is_no_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job within a step cannot be stored; it is said once, and the run is the same."""
+    text = f"""{HEAD.replace("workers: 3", "workers: 2")}
+workload: {{kind: synthetic, elements: 2000, steps: 3}}
+codec: {{kind: none}}
+collective: {{kind: ring}}
+variants:
+  - name: together
+    jobs:
+      - name: first
+      - {{name: second, start: 300ns}}
+"""
+    stored = require_same(write(tmp_path, text), tmp_path)
+    assert len(stored) < 5
+    messages = {record.getMessage() for record in caplog.records}
+    assert any("together: no checkpoint now: another job is within a step" in one for one in messages)
+
+
+KILL_TEXT = """
+name: killed
+seed: 5
+topology: {kind: star, hosts: 3, rate: 100Gbps, delay: 1us}
+workers: 3
+workload: {kind: training, model: mlp, batch: 8, steps: 40, optimizer: {kind: adam}}
+codec: {kind: fixed_point}
+variants:
+  - {name: switch, collective: {kind: in_network}}
+  - {name: ring, collective: {kind: ring}}
+"""
+
+FINISHED = "*-seed5"  # a run folder: not a checkpoint, nor one with "unfinished" in its name
+
+
+def _has_newer_state(out: Path, since: float) -> bool:
+    try:
+        return any(one.stat().st_mtime > since for one in out.glob("killed/checkpoint-*/*.safetensors"))
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=nightly)])
+def test_kill_and_resume(tmp_path: Path, kills: int) -> None:
+    """Killed and resumed, at last in this process, it writes the folder of a run that was left alone."""
+    path, out = write(tmp_path, KILL_TEXT), tmp_path / "out"
+    wanted = content(run(path, tmp_path / "whole"))
+    draws = random.Random()
+    command = [sys.executable, "-m", "netfold", "run", str(path), "--out", str(out), "--no-report"]
+    begun = 0
+    for options in [["--checkpoint", "3"], ["--resume"], ["--resume"]][:kills]:
+        process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        begun_at = time.time()
+        while process.poll() is None and not _has_newer_state(out, begun_at):
+            time.sleep(0.01)
+        time.sleep(draws.uniform(0, 0.3))
+        begun += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if process.returncode == 0:  # it was faster
+            break
+    if not list((out / "killed").glob(FINISHED)):
+        run(path, out, Checkpoints(resumes=True))
+    assert begun
+    (finished,) = (out / "killed").glob(FINISHED)
+    assert content(finished) == wanted
+    assert [one.name for one in (out / "killed").iterdir()] == [finished.name], "leftovers"

@@ -1,0 +1,627 @@
+"""Schedules of collectives between hosts: their transfers, times and sums, beside plain programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netfold.homomorphic.host_merge import replay
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Merge, Message
+from netfold.sim.collectives.between_hosts import HostPlan, Steps, pace_of
+from netfold.sim.collectives.building.composition import Cut, equal_cells
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
+from netfold.sim.collectives.halving_doubling.schedule import halving_schedule
+from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_steps
+from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
+from netfold.sim.collectives.hierarchical.run import Hierarchical
+from netfold.sim.collectives.hierarchical.schedule import composed
+from netfold.sim.collectives.ring.plan import RingPlan
+from netfold.sim.collectives.ring.run import Ring
+from netfold.sim.collectives.ring.schedule import ring_schedule
+from netfold.sim.collectives.ring.spec import steps_of as ring_steps
+from netfold.sim.collectives.torus_2d.grid import Grid
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.collectives.tree.plan import TreePlan
+from netfold.sim.collectives.tree.run import Tree
+from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
+from netfold.sim.collectives.tree.spec import steps_of as tree_steps
+from netfold.sim.engine.interface import BACKOFF_MAX, Frame
+from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
+from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.routing import Network, compile_network, path
+from tests.examples import examples
+from tests.reference.collectives import programs
+from tests.reference.collectives.hosts import Hosts, Wire, leaves
+from tests.reference.collectives.links import Links
+from tests.reference.collectives.played import in_any_order
+from tests.reference.collectives.programs import Kind, tree_of
+from tests.sim.engine.checked_schedule import check_schedule
+from tests.sim.exchanges import FRAME, INTEGER_MERGES, _context, messages_of
+from tests.sim.host_codecs import Cascade, Union, cascade_encoded, to_list
+from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
+
+HALVING = programs.Kind("halving_doubling")
+RING_, TREE_ = programs.Kind("ring"), programs.Kind("tree")
+CHUNK_WORDS = 3 * FRAME.elements
+
+
+@dataclass(frozen=True)
+class Case:
+    """A collective: `start` takes a context, `program` starts its oracle; messages have `size` words."""
+
+    name: str
+    workers: int
+    size: int
+    cut: Cut
+    run: Callable[..., Collective]
+    plan: Callable[..., HostPlan]
+    program: Callable[..., None]
+
+    def started(self, device: Any = None, **changes: int) -> Started:
+        options: dict[str, Any] = {"window": 512, "timeout_ps": 10**11, "ack_every": 16, **changes}
+        seed = options.pop("seed", 1)
+        options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": FRAME}
+        options |= {"held_bytes": 0, "settled": {}}
+        plan = self.plan(kind=self.name, **options)
+        return lambda env, fabric: self.run(plan, _context(env, fabric, self.workers, device, seed))
+
+
+def whole(schedule: Schedule) -> Cut:
+    return Cut(schedule, equal_cells(schedule.chunks))
+
+
+def cut_of(kind: programs.Kind, workers: int) -> Cut:
+    """The schedule of a share that is carried as a whole."""
+    if kind.name == "ring":
+        return whole(ring_schedule(workers, kind.channels, kind.pieces))
+    if kind.name == "tree":
+        return whole(tree_schedule(workers, kind.trees, kind.pieces))
+    return whole(halving_schedule(workers))
+
+
+def flat(kind: programs.Kind, workers: int, size: int) -> Case:
+    """A collective of all workers; its chunks are such that there are as many pieces as `kind` says."""
+    parts = kind.channels * workers if kind.name == "ring" else kind.trees
+    words = max(1, -(-size // (parts * kind.pieces)))
+    while -(-size // (parts * words)) < kind.pieces and words > 1:
+        words -= 1
+    pieces = max(1, -(-size // (parts * words))) if kind.pieces > 1 else 1
+    kind = programs.Kind(kind.name, kind.trees, pieces, kind.channels)
+    lanes = "own" if kind.name in ("ring", "tree") else "none"
+    makers: dict[str, tuple[Any, Any]] = {
+        "ring": (
+            Ring,
+            lambda **o: RingPlan(channels=kind.channels, chunk_words=words if pieces > 1 else 0, **o),
+        ),
+        "tree": (Tree, lambda **o: TreePlan(trees=kind.trees, chunk_words=max(words, 1), **o)),
+        "halving_doubling": (HalvingDoubling, HostPlan),
+    }
+    run, plan = makers[kind.name]
+
+    def program(hosts: Hosts, **options: Any) -> None:
+        programs.flat(hosts, workers, kind, lanes=lanes, **options)
+
+    return Case(kind.name, workers, size, cut_of(kind, workers), run, plan, program)
+
+
+def hierarchy(
+    groups: list[list[int]], inner: programs.Kind, outer: programs.Kind, size: int, blocks: int = 1
+) -> Case:
+    """A hierarchy whose messages are so many blocks."""
+    words = max(1, -(-size // blocks))
+    blocks = max(1, -(-size // words))
+    across = cut_of(outer, len(groups))
+    cut = composed(groups, lambda members: cut_of(inner, members), across, blocks)
+
+    def plan(**options: Any) -> HierarchicalPlan:
+        return HierarchicalPlan(
+            groups=tuple(map(tuple, groups)),
+            inner=lambda members: cut_of(inner, members),
+            outer=across,
+            chunk_words=words,
+            **options,
+        )
+
+    def program(hosts: Hosts, **options: Any) -> None:
+        programs.hierarchy(hosts, groups, inner, outer, blocks, **options)
+
+    return Case("hierarchical", sum(map(len, groups)), size, cut, Hierarchical, plan, program)
+
+
+@st.composite
+def kinds(draw: st.DrawFn, most: int = 1) -> programs.Kind:
+    """A collective; a ring or tree of up to `most` pieces, a ring with up to three channels."""
+    name = draw(st.sampled_from(["ring", "halving_doubling", "tree"]))
+    pieces = draw(st.integers(1, most))
+    if name == "ring":
+        return programs.Kind(name, pieces=pieces, channels=draw(st.integers(1, 3)) if most > 1 else 1)
+    return programs.Kind(name, trees=draw(st.integers(1, 2)), pieces=pieces if name == "tree" else 1)
+
+
+@st.composite
+def groupings(draw: st.DrawFn, most: int) -> list[list[int]]:
+    """Workers in any order, in groups of any sizes."""
+    order = draw(st.permutations(range(draw(st.integers(1, most)))))
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(order) - 1)), max_size=len(order) - 1)))
+    edges = [0, *(cut for cut in cuts if cut < len(order)), len(order)]
+    return [list(order[first:end]) for first, end in pairwise(edges)]
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 9, sizes: tuple[int, ...] = (0, 1, 7, 200, 1500)) -> Case:
+    """A collective of up to `most` workers."""
+    size = draw(st.sampled_from(sizes))
+    if draw(st.booleans()):
+        return flat(draw(kinds(3)), draw(st.integers(1, most)), size)
+    groups = draw(groupings(most))
+    return hierarchy(groups, draw(kinds()), draw(kinds()), size, draw(st.integers(1, 3)))
+
+
+def wire_of(frame: Frame, window: int, ack_every: int) -> Wire:
+    return Wire(
+        frame.elements,
+        frame.overhead_bytes,
+        frame.first_bytes,
+        frame.last_bytes,
+        frame.ack_bytes,
+        window,
+        ack_every,
+    )
+
+
+def on(network: Network, wire: Wire, size: int) -> Hosts:
+    """The oracle's hosts on a network with one path between any two."""
+    links = Links(list(zip(network.rate_bps.tolist(), network.delay_ps.tolist(), strict=True)))
+    return Hosts(links, lambda a, b: tuple(path(network, a, b, 0)), wire, size)
+
+
+def exchanged(case: Case, network: Network, messages: list[Message], **changes: Any) -> Exchanged:
+    return Exchanged(network, case.started(**changes)).run([[(one,)] for one in messages])
+
+
+def tree_network(data: st.DataObject, hosts: int) -> Network:
+    """A random tree of switches with hosts at random ones, and links of random rates and delays."""
+    graph, switches = new_graph("tree"), data.draw(st.integers(1, 4), label="switches")
+
+    def link(one: str, other: str) -> None:
+        rate = data.draw(st.sampled_from([1, 10, 25, 40, 100])) * 10**9
+        add_link(graph, one, other, LinkSpec(rate, data.draw(st.integers(0, 3 * 10**6)), 1 << 28))
+
+    for host in range(hosts):
+        add_host(graph, f"h{host}")
+    for switch in range(switches):
+        add_switch(graph, f"s{switch}", tier=1, profile="plain")
+        if switch:
+            link(f"s{switch}", f"s{data.draw(st.integers(0, switch - 1))}")
+    homes = [*range(switches), *(data.draw(st.integers(0, switches - 1)) for _ in range(hosts))]
+    for host, switch in enumerate(homes[:hosts]):
+        link(f"h{host}", f"s{switch}")
+    return compile_network(graph)
+
+
+UP_TO = (*range(1, 10), 12, 15, 16, 17, 31, 32, 33, 40)
+
+
+def schedules(workers: int) -> list[Schedule]:
+    return [
+        ring_schedule(workers),
+        ring_schedule(workers, 2, 3),
+        ring_schedule(workers, 3),
+        halving_schedule(workers),
+        tree_schedule(workers, 1, 2),
+        tree_schedule(workers, 2, 3),
+    ]
+
+
+@pytest.mark.parametrize("workers", UP_TO)
+def test_every_schedule_is_an_all_reduce(workers: int) -> None:
+    for schedule in schedules(workers):
+        assert (schedule.workers, schedule.transfers > 0) == (workers, workers > 1)
+        check_schedule(schedule)
+
+
+@examples(35)
+@given(groups=groupings(16), inner=kinds(), outer=kinds(), blocks=st.integers(1, 3))
+def test_so_is_every_hierarchy_of_any_groups(
+    groups: list[list[int]], inner: object, outer: object, blocks: int
+) -> None:
+    cut = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
+
+    check_schedule(cut.schedule)
+    assert len(cut.cells) == cut.schedule.chunks + 1
+    assert list(cut.cells) == sorted(set(cut.cells))
+    assert (cut.cells[0], cut.cells[-1]) == (0, 1)
+    # What a worker sends to another shares one window, in all phases and blocks, and with nobody else.
+    made = cut.schedule
+    pairs = list(zip(made.source.tolist(), made.target.tolist(), strict=True))
+    lanes = made.lane.tolist()
+    assert NONE not in lanes
+    assert len(set(zip(pairs, lanes, strict=True))) == len(set(pairs)) == len(set(lanes))
+
+
+@examples(30)
+@given(case=cases(7, sizes=(64,)), seed=st.integers(0, 10**6))
+def test_no_order_of_events_breaks_it(case: Case, seed: int) -> None:
+    """Transfers that take any time: what is waited for is enough, and merges are always the same."""
+    held = in_any_order(case.cut.schedule, seed)
+
+    for worker in held:
+        for value in worker:
+            assert sorted(leaves(value)) == list(range(case.workers))
+    assert in_any_order(case.cut.schedule, seed + 1) == held
+
+
+def sent(cut: Cut, size: Fraction = Fraction(1)) -> list[Fraction]:
+    """What each worker sends, as shares of a message."""
+    found = [Fraction(0)] * cut.schedule.workers
+    for row in range(cut.schedule.transfers):
+        first, end = int(cut.schedule.first[row]), int(cut.schedule.first[row] + cut.schedule.count[row])
+        found[cut.schedule.source[row]] += cut.cells[end] - cut.cells[first]
+    return found
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 7, 8, 16, 32])
+def test_every_worker_sends_the_published_words(workers: int) -> None:
+    """2 (n − 1) / n of a message on a ring; as many by halving and doubling among a power of two."""
+    ring = [Fraction(2 * (workers - 1), workers)] * workers
+
+    assert sent(whole(ring_schedule(workers))) == ring
+    assert sent(whole(ring_schedule(workers, 3, 2))) == ring
+    if workers & (workers - 1) == 0:
+        assert sent(whole(halving_schedule(workers))) == ring
+    else:  # those left out give all they have to the next, which gives the result back
+        core = 1 << (workers.bit_length() - 1)
+        one, extra = Fraction(2 * (core - 1), core), workers - core
+        expected = [Fraction(1), one + 1] * extra + [one] * (core - extra)
+        assert sent(whole(halving_schedule(workers))) == expected
+
+
+@pytest.mark.parametrize("workers", UP_TO)
+def test_two_trees_share_the_work(workers: int) -> None:
+    """Nobody has children in both, so nobody sends more than two messages (Sanders et al., section 3)."""
+    trees = [binary_tree(workers, number) for number in (0, 1)]
+    children = [(tree.children >= 0).sum(axis=1) for tree in trees]
+
+    assert not ((children[0] > 0) & (children[1] > 0)).any()
+    assert max(sent(whole(tree_schedule(workers, 2, 2))), default=0) <= 2
+    depth = workers.bit_length() - 1  # ⌊log2 n⌋
+    assert [int(tree.depths.max()) for tree in trees] == [depth, depth]
+    for number, tree in enumerate(trees):
+        root, below = tree_of(workers, number)
+        assert tree.root == root
+        for parent, expected in below.items():
+            assert [one for one in tree.children[parent].tolist() if one >= 0] == expected
+            assert all(int(tree.parents[child]) == parent for child in expected)
+
+
+def depth_of(schedule: Schedule) -> int:
+    """The longest chain of transfers one after the other: each waits for one that was processed."""
+    depths = np.zeros(schedule.transfers + 1, np.int64)  # the last one is that of none
+    for row in range(schedule.transfers):
+        waits = schedule.waits_for[schedule.waits_first[row] : schedule.waits_first[row + 1]]
+        sent = 1 + max((int(depths[one]) for one in waits), default=0)
+        depths[row] = max(sent, int(depths[schedule.follows[row]]))
+    return int(depths.max())
+
+
+@pytest.mark.parametrize("workers", UP_TO)
+def test_the_longest_chains_are_as_long_as_published(workers: int) -> None:
+    rounds = workers.bit_length() - 1
+    assert depth_of(ring_schedule(workers)) == 2 * (workers - 1)
+    assert depth_of(tree_schedule(workers)) == 2 * rounds
+    is_power = workers == 1 << rounds
+    assert depth_of(halving_schedule(workers)) == 2 * rounds + (0 if is_power else 2)
+    assert rounds == np.ceil(np.log2(workers)) - (0 if is_power else 1)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 4), (3, 5)])
+def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> None:
+    """The same transfers of the same words between the same workers."""
+    torus = torus_schedule(Grid.of(rows * columns, rows), is_host=False)
+    groups = [range(row * columns, (row + 1) * columns) for row in range(rows)]
+    cut = composed(groups, lambda size: whole(ring_schedule(size)), whole(ring_schedule(rows)))
+
+    def rows_of(schedule: Schedule) -> Counter[tuple[object, ...]]:
+        names = (schedule.source, schedule.target, schedule.count, schedule.merges)
+        return Counter(zip(*(one.tolist() for one in names), strict=True))
+
+    assert rows_of(cut.schedule) == rows_of(torus)
+
+
+@pytest.mark.parametrize(
+    ("groups", "inner", "outer"), [(32, "ring", "ring"), (128, "halving_doubling", "tree")]
+)
+def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: str) -> None:
+    size = 1024 // groups
+    members = [range(one * size, (one + 1) * size) for one in range(groups)]
+    before = process_time()
+    cut = composed(members, lambda count: cut_of(Kind(inner), count), cut_of(Kind(outer), groups), 2)
+
+    assert cut.schedule.workers == 1024
+    assert process_time() - before < 5
+
+
+PACKET_PS = 100 * BYTE_PS
+ACK_PS = FRAME.ack_bytes * BYTE_PS
+RING, TIMES_HALVING, TREE = Kind("ring"), Kind("halving_doubling"), Kind("tree")
+
+
+def time_ps(case: Case, **changes: int) -> int:
+    messages = messages_of(Merge.ADD, case.workers, case.size)
+    return exchanged(case, small_star(case.workers), messages, **changes).end_ps
+
+
+def way_ps(packets: int) -> int:
+    """Packets one after the other over two links; the first is waited for twice."""
+    return (packets + 1) * PACKET_PS + 2 * LINK.delay_ps
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 16])
+@pytest.mark.parametrize("packets", [1, 3])
+def test_halving_and_doubling(workers: int, packets: int) -> None:
+    """2 log2 n exchanges, of M / 2, M / 4 … M / n words and back; all but the first wait for an ACK.
+
+    Each message of more than 16 packets has its own acknowledgements in between: there are none here.
+    """
+    found = time_ps(flat(TIMES_HALVING, workers, workers * packets * FRAME.elements), ack_every=512)
+
+    sizes = [workers * packets >> (step + 1) for step in range(workers.bit_length() - 1)]
+    exchanges = 2 * sum(map(way_ps, sizes))
+    assert found == exchanges + (2 * len(sizes) - 1) * ACK_PS
+
+
+@pytest.mark.parametrize("workers", [4, 8, 13])
+@pytest.mark.parametrize("trees", [1, 2])
+def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
+    workers: int, trees: int
+) -> None:
+    """2 M on two trees and 3 M on one, and the time of a chunk for each way."""
+    packets, pieces = 2400, 150
+    case = flat(Kind("tree", trees=trees, pieces=pieces), workers, packets * FRAME.elements)
+    found = time_ps(case, ack_every=512, window=4096)
+
+    chunk = packets // (trees * pieces)
+    most = (2 if trees == 2 else 3) * packets * PACKET_PS
+    ways = 2 * (workers.bit_length() - 1)
+    assert most <= found <= 1.1 * most + 3 * ways * way_ps(chunk)
+    pace = pace_of(
+        small_star(workers),
+        range(workers),
+        tree_steps(workers, trees, chunk * FRAME.elements),
+        lambda *flow: 0,
+        FRAME,
+    )
+    assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
+    # On one tree, what goes up is ready first and delays what goes down.
+    assert pace.time_ps(case.size) * 0.95 < found < pace.time_ps(case.size) * (1.1 if trees == 2 else 1.2)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words", "ways"),
+    [
+        (ring_steps(8), 2 * 7 / 8, 14),
+        (ring_steps(8, 2), 2 * 7 / 8, 14),
+        (halving_steps(8), 2 * 7 / 8, 6),
+        (halving_steps(12), 2 + 2 * 7 / 8, 8),
+        (tree_steps(8), 2, 6),
+        (tree_steps(8, 1), 3, 6),
+    ],
+)
+def test_the_closed_forms_say_so(steps: Steps, words: float, ways: int) -> None:
+    workers = 1 + max(max(pair) for stage in steps.stages for pair in stage.pairs)
+    pace = pace_of(small_star(workers), range(workers), steps, lambda *flow: 0, FRAME)
+
+    assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
+    assert pace.latency_ps == ways * way_ps(1)
+
+
+def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> None:
+    inside, across = ring_steps(4), ring_steps(2)
+    one = Steps.chain([inside, across])
+    network, nodes = small_star(4), range(4)
+    apart, together = (
+        pace_of(network, nodes, steps, lambda *flow: 0, FRAME) for steps in (one, one._replace(overlaps=True))
+    )
+
+    wire = FRAME.elements / (PACKET_PS * 1e-12)
+    assert apart.elements_per_s == pytest.approx(wire / (2 * 3 / 4 + 2 * 1 / 2))
+    assert together.elements_per_s == pytest.approx(apart.elements_per_s)  # workers 0 and 1 are in both
+    other = Steps.chain([inside, across._replace(pairs=[(2, 3)], channels=[0])])
+    assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
+        apart.elements_per_s
+    )
+
+
+@examples(25)
+@given(data=st.data(), merge=st.sampled_from([*INTEGER_MERGES, Merge.TABLE_ADD]))
+def test_every_worker_gets_the_merge_of_all(data: st.DataObject, merge: Merge) -> None:
+    case = data.draw(cases())
+    loss = data.draw(st.sampled_from([0.0, 0.02]), label="loss")
+    messages = messages_of(merge, case.workers, case.size)
+    pauses = [[data.draw(st.integers(0, 10**9))] for _ in messages]
+    start = case.started(timeout_ps=10**8, seed=data.draw(st.integers(1, 99)))
+    done = Exchanged(small_star(case.workers), start, loss).run([[(one,)] for one in messages], pauses)
+
+    expected = merge_all(merge, [one.words for one in messages], table=messages[0].table)
+    for ((merged,),) in done.received:
+        assert expected.dtype == merged.words.dtype
+        assert expected.tolist() == merged.words.tolist()
+        assert (case.workers, None, False) == (merged.workers, merged.present, merged.is_mixed)
+
+
+@examples(20)
+@given(data=st.data())
+def test_absent_workers_pass_on_what_arrives(data: st.DataObject) -> None:
+    case = data.draw(cases(sizes=(7, 200)))
+    messages = messages_of(Merge.ADD, case.workers, case.size)
+    absent = data.draw(st.sets(st.integers(0, case.workers - 1)), label="absent")
+    sent = [
+        replace(one, words=one.words[:0], absent_words=case.size) if rank in absent else one
+        for rank, one in enumerate(messages)
+    ]
+    done = exchanged(case, small_star(case.workers), sent)
+
+    present = [rank not in absent for rank in range(case.workers)]
+    expected = np.zeros(case.size, np.int32)
+    for rank in np.flatnonzero(present):
+        expected += messages[rank].words
+    for ((merged,),) in done.received:
+        assert expected.tolist() == merged.words.tolist()
+        assert merged.workers == sum(present)
+        assert all(present) if merged.present is None else merged.present.tolist() == present
+
+
+@examples(20)
+@given(data=st.data(), is_union=st.booleans())
+def test_codecs_merge_parts_of_any_length_hop_by_hop(data: st.DataObject, is_union: bool) -> None:
+    """Lists of unequal length, even empty ones, and cascaded signs, whose result depends on the order."""
+    case = data.draw(cases(sizes=(64,)))
+    random = np.random.default_rng(case.workers)
+    if is_union:
+        merge, words = Union(300), []
+        for rank in range(case.workers):
+            gradient = random.standard_normal(300).astype(np.float32)
+            chosen = np.sort(random.choice(300, 20 * (rank % 3), replace=False))
+            words.append(to_list(gradient, chosen))
+    else:
+        merge = Cascade()  # type: ignore[assignment]
+        words = [
+            cascade_encoded(random.standard_normal(300).astype(np.float32), np.float32(rank + 1))
+            for rank in range(case.workers)
+        ]
+    done = exchanged(
+        case, small_star(case.workers), [Message(one, Merge.HOST, "x", host_merge=merge) for one in words]
+    )
+
+    order = done.collective.merge_orders(0, 0)[0, 0]
+    right = replay(merge, words, order)
+    for ((merged,),) in done.received:
+        assert right.tolist() == merged.words.tolist()
+        assert merged.workers == case.workers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_signs_are_one_random_workers_bits(seed: int) -> None:
+    """Bits that all agree on survive; every worker's bits survive equally often, in uneven groups too."""
+    size = 7000
+    case = [
+        flat(Kind("halving_doubling"), 7, size),
+        flat(Kind("tree", pieces=3), 6, size),
+        hierarchy([[0, 1], [2, 3, 4, 5], [6]], Kind("tree"), Kind("halving_doubling"), size, 2),
+    ][seed]
+    messages = messages_of(Merge.SIGN, case.workers, size)
+    done = exchanged(case, small_star(case.workers), messages)
+
+    words = done.received[0][0][0].words
+    assert {words.tobytes()} == {merged.words.tobytes() for ((merged,),) in done.received}
+    bits = np.array([np.unpackbits(one.words.view(np.uint8)) for one in messages])
+    kept = np.unpackbits(words.view(np.uint8))
+    assert np.all(kept[bits.all(axis=0)] == 1)
+    assert np.all(kept[~bits.any(axis=0)] == 0)
+    expected = 1 / case.workers + (1 - 1 / case.workers) / 2
+    agreement = (bits == kept).mean(axis=1)
+    assert agreement == pytest.approx([expected] * case.workers, abs=5 * 0.5 / np.sqrt(32 * size))
+
+
+BYTE_A_NS = 8 * 10**9  # bit/s of memory
+
+
+class Timed(Exchanged):
+    """Notes when each worker has its result."""
+
+    def _work(self, worker: int, *rest: Any) -> Generator[simpy.Event, Any, None]:
+        yield from super()._work(worker, *rest)
+        self.ends_ps[worker] = int(self.environment.now)
+
+    def timed(self, messages: list[Message]) -> dict[int, int]:
+        self.ends_ps: dict[int, int] = {}
+        self.run([[(one,)] for one in messages])
+        return self.ends_ps
+
+
+def ends_of(case: Case, network: Any, window: int, ack_every: int, is_charged: bool) -> tuple[Any, Any]:
+    """When each worker ends: by the oracle, and by the engine."""
+    hosts = on(network, wire_of(FRAME, window, ack_every), case.size)
+    device: Device = FixedDevice(0, 0, memory_bps=BYTE_A_NS) if is_charged else NoDevice()
+    if is_charged:
+        case.program(hosts, merge_ps=lambda words: 3 * 4 * words * 1000)
+    else:
+        case.program(hosts)
+    hosts.links.run()
+    for rank in range(case.workers):
+        held = sorted(hosts.results[rank])
+        assert sum(share.end - share.start for share, _ in held) == 1
+        assert all(sorted(leaves(value)) == list(range(case.workers)) for _, value in held)
+    messages = messages_of(Merge.ADD, case.workers, case.size)
+    start = case.started(device, window=window, ack_every=ack_every)
+    return hosts.done_ps, Timed(network, start).timed(messages)
+
+
+@examples(30)
+@given(data=st.data())
+def test_every_worker_ends_when_the_programs_of_the_papers_do(data: st.DataObject) -> None:
+    """On random trees of switches, with links of any rate, small windows, and merges that take time."""
+    case = data.draw(cases(sizes=(1, 7, 200, 1500)))
+    network = tree_network(data, case.workers)
+    window, ack_every = data.draw(st.sampled_from([(4, 2), (40, 4), (512, 16)]))
+    expected, found = ends_of(case, network, window, ack_every, data.draw(st.booleans(), label="charged"))
+
+    assert found == expected
+
+
+CASES = [
+    *(flat(Kind("ring", channels=k, pieces=p), n, 960) for n in (2, 5, 8) for k, p in ((1, 1), (2, 2))),
+    *(flat(Kind("halving_doubling"), n, 960) for n in (2, 3, 8, 11)),
+    *(flat(Kind("tree", trees=t, pieces=p), n, 960) for n in (3, 8, 11) for t, p in ((1, 1), (2, 3))),
+    hierarchy([[0, 1, 2, 3], [4, 5, 6, 7]], Kind("ring"), Kind("ring"), 960, 2),
+    hierarchy([[0, 1, 2], [3, 4, 5, 6, 7]], Kind("tree"), Kind("halving_doubling"), 960, 3),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.workers}")
+def test_equal_links_with_all_their_ties_end_at_the_same_time(case: Case) -> None:
+    """A star on which everything happens at once: the order of one instant decides."""
+    expected, found = ends_of(case, small_star(case.workers), 512, 16, is_charged=False)
+
+    assert max(found.values()) == max(expected.values())
+
+
+@examples(25)
+@given(data=st.data())
+def test_floats_are_added_in_the_order_of_the_programs(data: st.DataObject) -> None:
+    """Bit for bit, word by word, as the nest of merges says that the oracle's workers end with."""
+    case = data.draw(cases(sizes=(1, 37, 60)))
+    network = tree_network(data, case.workers)
+    hosts = on(network, wire_of(FRAME, 512, 16), case.size)
+    case.program(hosts)
+    hosts.links.run()
+    messages = messages_of(Merge.FLOAT_ADD, case.workers, case.size)
+    received = Exchanged(network, case.started()).run([[(one,)] for one in messages]).received
+
+    expected = np.empty(case.size, np.float32)
+    for share, value in hosts.results[0]:
+        first, end = int(share.start * case.size), int(share.end * case.size)
+        expected[first:end] = _added(value, [one.words[first:end] for one in messages])
+    for ((merged,),) in received:
+        assert expected.tobytes() == merged.words.tobytes()
+
+
+def _added(value: Any, words: list[Any]) -> Any:
+    if isinstance(value, int):
+        return words[value]
+    return np.asarray(_added(value[0], words) + _added(value[1], words), np.float32)

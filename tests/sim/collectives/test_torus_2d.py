@@ -1,0 +1,603 @@
+"""All-reduce on a two-dimensional torus: its plan, its schedule beside a plain one, its times."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import netfold
+from netfold.homomorphic.carrier import MessageSize
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.host_merge import replay
+from netfold.homomorphic.message import Hop, Merge, Message
+from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, traffic_of
+from netfold.sim.collectives.ring.spec import SCHEDULE as RING
+from netfold.sim.collectives.torus_2d.grid import Grid, squarest
+from netfold.sim.collectives.torus_2d.plan import TorusPlan
+from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.collectives.torus_2d.spec import steps_of
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.schedule import Schedule
+from netfold.sim.engine.setup import schedules
+from netfold.sim.engine.setup.schedules import OpenSchedule
+from netfold.sim.run.settings import setups
+from netfold.sim.units import TIME
+from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
+from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.routing import Network as CompiledNetwork
+from netfold.topologies.routing import compile_network
+from tests.examples import examples
+from tests.reference.systems import torus_2d as twin
+from tests.sim.engine.checked_schedule import check_schedule
+from tests.sim.exchanges import (
+    FRAME,
+    INTEGER_MERGES,
+    Network,
+    assert_all_right,
+    draw_pauses,
+    exchange_all,
+    messages_of,
+)
+from tests.sim.exchanges import torus as started_torus
+from tests.sim.host_codecs import Cascade, cascade_encoded
+from tests.sim.scenes import (
+    BYTE_PS,
+    LINK,
+    TINY,
+    Exchanged,
+    Started,
+    job_plan,
+    only,
+    plan,
+    refused,
+    small_star,
+)
+from tests.sim.toys import FloatCodec, SignCodec, registered, scenario
+
+TEXT = TINY.replace("hosts: 4", "hosts: 16").replace(
+    "  kind: in_network\n  frame: udp-256\n", "  kind: torus_2d\n"
+)
+
+
+def lengths(folder: Path, workers: int, **keys: int) -> tuple[int, ...]:
+    sets = [f"workers={workers}", *(f"collective.{key}={value}" for key, value in keys.items())]
+    plan = job_plan(only(folder, *sets, text=TEXT)).collective
+    assert isinstance(plan, TorusPlan)
+    return plan.grid.lengths
+
+
+@pytest.mark.parametrize(
+    ("workers", "keys", "found"),
+    [
+        (1, {}, (1,)),
+        (2, {}, (2,)),
+        (4, {}, (2, 2)),
+        (5, {}, (3, 2)),
+        (11, {}, (4, 4, 3)),
+        (16, {}, (4,) * 4),
+        (16, {"rows": 1}, (16,)),
+        (16, {"rows": 16}, (1,) * 16),
+        (11, {"columns": 4}, (4, 4, 3)),
+        (10, {"columns": 4}, (4, 3, 3)),
+        (11, {"columns": 1}, (1,) * 11),
+        (11, {"rows": 3, "columns": 4}, (4, 4, 3)),
+    ],
+)
+def test_the_grid(tmp_path: Path, workers: int, keys: dict[str, int], found: tuple[int, ...]) -> None:
+    assert lengths(tmp_path, workers, **keys) == found
+    # Rows and columns that a run records give the same grid again.
+    assert lengths(tmp_path, workers, rows=len(found), columns=max(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("workers", "keys", "told"),
+    [
+        (4, "rows: 5", "collective.rows: 4 workers cannot stand in 5 rows\n  use at most 4"),
+        (1, "columns: 2", "collective.columns: 1 worker cannot stand in 2 columns\n  use at most 1"),
+        (
+            9,
+            "columns: 4",
+            "collective.columns: 9 workers in 3 rows are 3 + 3 + 3, 4 columns do not fit them\n"
+            "  use collective.columns: 3",
+        ),
+        (
+            11,
+            "{rows: 2, columns: 4}",
+            "collective.columns: 11 workers in 2 rows are 6 + 5, 4 columns do not fit them\n"
+            "  use collective.columns: 6, or only rows",
+        ),
+        (4, "rows: 0", "collective.rows: must be at least 1, found 0"),
+    ],
+)
+def test_a_grid_that_does_not_fit_says_why(tmp_path: Path, workers: int, keys: str, told: str) -> None:
+    collective = f"collective={{kind: torus_2d, {keys.strip('{}')}}}"
+    assert refused(tmp_path, f"workers={workers}", collective, text=TEXT).startswith(f"--set: {told}")
+
+
+def test_what_a_run_records(tmp_path: Path) -> None:
+    (setup,) = setups(plan(tmp_path, "workers=11", text=TEXT)).values()
+    collective = setup["collective"]
+    assert TIME.parse(collective.pop("timeout")) > TIME.parse("20us")  # four round trips of its windows
+    assert collective == {"kind": "torus_2d", "frame": "roce-1024", "window": 512, "rows": 3, "columns": 4}
+
+
+def test_memory_for_chunks_on_their_way_grows_with_the_rows(tmp_path: Path) -> None:
+    """Each row has a message under way, sent and arriving; a ring has one together."""
+    held = [
+        job_plan(only(tmp_path, "workers=16", collective, text=TEXT)).collective.held_bytes
+        for collective in (
+            "collective={kind: ring}",
+            "collective={kind: torus_2d, rows: 1}",
+            "collective={kind: torus_2d, rows: 4}",
+        )
+    ]
+    assert held == [12, 12, 36]
+
+
+def test_the_timeout_covers_columns_that_share_an_uplink(tmp_path: Path) -> None:
+    """2 × 8 on two racks: eight windows cross one uplink, and in rows none."""
+    racks = "topology={kind: leaf_spine, leaves: 2, spines: 1, hosts_per_leaf: 8, switch: plain}"
+    sets = ("workers=16", racks, "codec={kind: none}")
+    told = refused(tmp_path, *sets, "collective={kind: torus_2d, rows: 2, timeout: 200us}", text=TEXT)
+    assert "200us is too short: a full window's round trip takes" in told
+    only(tmp_path, *sets, "collective={kind: torus_2d, rows: 1, timeout: 200us}", text=TEXT)
+
+
+@pytest.mark.parametrize(("rows", "ways"), [(1, 30), (4, 12)])
+def test_codecs_learn_of_its_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, ways: int
+) -> None:
+    """2 (C + R − 2) ways of a header between two hosts of a star."""
+    seen: list[Any] = []
+
+    def carried_by(self: Codec, carrier: Any) -> Codec:
+        seen.append(carrier)
+        return self
+
+    monkeypatch.setattr(Codec, "carried_by", carried_by)
+    star = "topology={kind: star, hosts: 16, rate: 100Gbps, delay: 1us, switch: plain}"
+    only(
+        tmp_path,
+        "workers=16",
+        star,
+        "codec={kind: none}",
+        f"collective={{kind: torus_2d, rows: {rows}}}",
+        text=TEXT,
+    )
+    header_ps = 82 * 80  # of RoCE, at 100 Gbps
+    assert seen[-1].latency_ps == ways * 2 * (10**6 + header_ps)
+
+
+LARGE = {"kind": "synthetic", "elements": 262_144, "steps": 2}
+RACKS = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "switch": "plain"}
+
+
+def torus(**keys: int) -> dict[str, Any]:
+    return {"kind": "torus_2d", **keys}
+
+
+@pytest.fixture(autouse=True)
+def known() -> Iterator[None]:
+    with registered(SignCodec, FloatCodec):
+        yield
+
+
+def failures(folder: Path, given: dict[str, Any]) -> dict[str, str]:
+    """Failed checks of a run, whose verdict they are."""
+    run = netfold.run(given, out=folder)
+    found = {name: detail for _, name, verdict, detail in run.checks.rows() if verdict != "pass"}
+    assert (run.verdict == "fail") == bool(found)
+    return found
+
+
+def test_a_torus_that_miscounts_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, rows = 11, 3
+    given = scenario("toy_sign", workers, workload=LARGE, collective=torus(rows=rows))
+    assert failures(tmp_path / "sound", given) == {}
+    right = schedules.write_worker
+
+    def miscounting(opened: OpenSchedule, worker: int, words: Any, sizes: Any) -> None:
+        right(opened, worker, words, sizes)
+        opened.cells["workers"][worker] = 4 if worker == 0 else 1
+
+    monkeypatch.setattr(schedules, "write_worker", miscounting)
+    monkeypatch.setattr(Engine, "contributors", lambda *_: np.full(1, workers))
+
+    failed = failures(tmp_path, given)
+
+    assert set(failed) == {"merges_are_right"}
+    assert re.match(
+        r"worker \d+'s bits survive (more|less) often than its weight allows", failed["merges_are_right"]
+    )
+
+
+def test_a_torus_that_drops_a_workers_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Engine.begin
+
+    def begin(self: Engine, number: int, worker: int, words: Any, *given: Any) -> None:
+        right(self, number, worker, words * (worker != 4), *given)
+
+    monkeypatch.setattr(Engine, "begin", begin)
+    failed = failures(tmp_path, scenario("toy_float", 5, collective=torus(rows=2)))
+
+    assert set(failed) == {"merges_are_right", "sum_is_right"}
+    assert "on the torus, as worker 0 (row 0, column 0) got it" in failed["merges_are_right"]
+
+
+def test_a_host_that_nothing_reaches_is_named(tmp_path: Path) -> None:
+    """Worker 4 of 3 + 2 never hears from worker 3, its neighbour in the row."""
+    dead = [{"kind": "loss", "rate": "100%", "links": ["s0->h4"]}]
+    run = netfold.run(scenario("none", 5, collective=torus(), faults=dead), out=tmp_path)
+
+    assert run.verdict == "stuck"
+    (finishes,) = (one for one in run.summary["variants"][0]["checks"] if one["name"] == "finishes")
+    assert "link s0->h4 loses every packet" in finishes["detail"]
+    sent = {(row["source"], row["target"]) for row in run.summary["variants"][0]["diagnosis"]["messages"]}
+    assert ("h3", "h4") in sent
+    told = re.compile(
+        r"transfer \d+ from worker 3 to worker 4 \(step \d+\) of \S+ "
+        r"of operation 0 of bucket 0 of step 0, flow \d+"
+    )
+    rows = run.summary["variants"][0]["diagnosis"]["messages"]
+    assert any(told.fullmatch(row["what"]) for row in rows)
+    assert told.search(finishes["detail"])
+    assert {target for _, target in sent} == {"h4"}
+
+
+EVEN = ((2, 2), (5,) * 3)
+UNEVEN = ((4, 4, 3), (3, 3, 2, 2), (2, 1))
+LINES = ((1,), (5,), (1, 1, 1, 1))
+GRIDS = (*EVEN, *UNEVEN, *LINES)
+
+
+def carried(messages: Sequence[Message], rows: int, **changes: Any) -> Exchanged:
+    workers = len(messages)
+    start = started_torus(workers, rows, **changes)
+    return Exchanged(small_star(workers), start).run([[(one,)] for one in messages])
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_workers_stand_in_rows_whose_lengths_differ_by_one_at_most(lengths: tuple[int, ...]) -> None:
+    grid = Grid.of(sum(lengths), len(lengths))
+
+    assert grid.lengths == lengths
+    assert [grid.worker(*spot) for spot in grid.spots] == list(range(sum(lengths)))
+    assert [list(map(grid.spots.__getitem__, row)) for row in twin.ranks(lengths)] == [
+        [(row, position) for position in range(length)] for row, length in enumerate(lengths)
+    ]
+
+
+def test_the_squarest_grid() -> None:
+    """Rows of equal length if there is a divisor; a prime is cut by its root."""
+    rows = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2, 8: 2, 9: 3, 11: 3, 12: 3, 13: 3, 16: 4, 64: 8, 512: 16}
+    assert {workers: squarest(workers) for workers in rows} == rows
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_parts_are_those_of_the_definition(lengths: tuple[int, ...], host: bool) -> None:
+    grid, parts = Grid.of(sum(lengths), len(lengths)), twin.parts_of(lengths, host)
+    cut = grid.equal if host else grid.words
+
+    assert cut.parts == len(parts)
+    size = 840 * len(lengths)
+    assert cut.ends(size) == [*(part.start * size for part in parts), size]
+    for number, part in enumerate(parts):
+        segment, row = divmod(number, len(lengths))
+        in_rows, down = twin.chains(part, lengths)
+        assert row == part.number == down[-1]
+        assert [chain[-1] for chain in in_rows] == cut.column(segment)
+
+
+def sent_parts(schedule: Schedule) -> dict[int, list[tuple[int, int, int]]]:
+    """By sender, in order: the receiver, each part that it sends, and how many workers' words it holds."""
+    held = [[1] * schedule.chunks for _ in range(schedule.workers)]
+    found: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for number in range(schedule.transfers):
+        source, target = int(schedule.source[number]), int(schedule.target[number])
+        first = int(schedule.first[number])
+        for part in range(first, first + int(schedule.count[number])):
+            found[source].append((target, part, held[source][part]))
+            own = held[target][part] if schedule.merges[number] else 0
+            held[target][part] = held[source][part] + own
+    return found
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_every_transfer_is_that_of_the_twin(lengths: tuple[int, ...], host: bool) -> None:
+    expected: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for one in twin.transfers(lengths, host):
+        expected[one.sender].append((one.receiver, one.part, one.workers))
+    assert sent_parts(torus_schedule(Grid(lengths), host)) == expected  # in the order of the steps
+
+
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_every_word_is_sent_as_often_as_on_a_ring(lengths: tuple[int, ...]) -> None:
+    workers, rows, size = sum(lengths), len(lengths), 97
+    run = carried(messages_of(Merge.ADD, workers, size), rows)
+    run.engine.run(10**15)  # acknowledgements
+    to_hosts = [
+        counters["delivered_bytes"]
+        for counters, target in zip(run.engine.link_counters(), run.engine.network.link_target, strict=True)
+        if target < workers
+    ]
+    sent = sent_words(Grid(lengths), size)
+    packets = sum(max(1, -(-words // FRAME.elements)) for words in sent)
+    acknowledged = sum(to_hosts) - 4 * 2 * (workers - 1) * size - packets * FRAME.overhead_bytes
+
+    assert sum(sent) == 2 * (workers - 1) * size
+    assert acknowledged % FRAME.ack_bytes == 0
+    assert 0 < acknowledged // FRAME.ack_bytes <= packets
+    assert len(twin.transfers(lengths)) == 2 * (workers - 1) * len(twin.parts_of(lengths))
+
+
+def sent_words(grid: Grid, size: int) -> list[int]:
+    """Words of each transfer of a message."""
+    schedule, ends = torus_schedule(grid, False), np.array(grid.words.ends(size))
+    found: list[int] = (ends[schedule.first + schedule.count] - ends[schedule.first]).tolist()
+    return found
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+@pytest.mark.parametrize("size", [1, 101])
+def test_floats_are_added_in_the_order_of_the_schedule(lengths: tuple[int, ...], size: int) -> None:
+    messages = messages_of(Merge.FLOAT_ADD, sum(lengths), size)
+    expected = twin.float_sums([one.words for one in messages], lengths)
+
+    received = carried(messages, len(lengths)).received
+    for ((merged,),) in received:
+        assert expected.tobytes() == merged.words.tobytes()
+    assert len({id(merged.words) for ((merged,),) in received}) == 1  # one array for all
+
+
+@examples(25)
+@given(data=st.data())
+def test_it_survives_loss_and_stragglers(data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, 8), label="workers")
+    rows = data.draw(st.integers(1, workers), label="rows")
+    merges = st.sampled_from([*INTEGER_MERGES, Merge.TABLE_ADD])
+    sizes = st.sampled_from([0, 1, 3, 100, 400])
+    operations = data.draw(
+        st.lists(st.lists(st.tuples(merges, sizes), min_size=1, max_size=3), min_size=1, max_size=2)
+    )
+    window, ack_every = data.draw(st.sampled_from([(1, 1), (4, 2), (512, 16)]))
+    start = started_torus(workers, rows, window=window, ack_every=ack_every, timeout_ps=10**8)
+    network = Network(start, loss=0.03, seed=data.draw(st.integers(0, 1000)))
+
+    assert_all_right(exchange_all(workers, operations, network, draw_pauses(data)))
+
+
+# SIGN: whose bit survives, exactly
+
+
+def trees_of(schedule: Schedule) -> list[Any]:
+    """How each part is merged by a schedule: a rank, or a `Merge`; what all workers get in the end."""
+    held = [list[Any](range(schedule.workers)) for _ in range(schedule.chunks)]
+    for number in range(schedule.transfers):
+        source, target = int(schedule.source[number]), int(schedule.target[number])
+        first = int(schedule.first[number])
+        for cells in held[first : first + int(schedule.count[number])]:
+            own = cells[target]
+            cells[target] = twin.Merge(cells[source], own, 0) if schedule.merges[number] else cells[source]
+    for cells in held:
+        assert all(cell is cells[0] for cell in cells)
+    return [cells[0] for cells in held]
+
+
+def is_fair(found: Sequence[Fraction]) -> bool:
+    """Whether the surviving bit is 1 as often as the mean bit says, whichever bits are 1."""
+    workers = len(found)
+    return all(abs(one - Fraction(1, workers)) <= Fraction(workers, 2**32) for one in found)
+
+
+@pytest.mark.parametrize("is_host", [False, True])
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
+    lengths: tuple[int, ...], is_host: bool
+) -> None:
+    check_schedule(torus_schedule(Grid(lengths), is_host))
+    trees = trees_of(torus_schedule(Grid(lengths), is_host))
+    found = [twin.survival(tree, sum(lengths)) for tree in trees]
+    expected = [twin.tree(part, lengths) for part in twin.parts_of(lengths, is_host)]
+
+    assert all(is_fair(one) for one in found)
+    assert [twin.survival(tree, sum(lengths)) for tree in expected] == found
+
+
+@pytest.mark.parametrize("lengths", GRIDS)
+def test_the_numbers_of_hops_are_weights_only_if_all_rows_are_equally_long(lengths: tuple[int, ...]) -> None:
+    """The control: h / (h + 1) at the h-th hop of a ring."""
+    trees = [twin.tree(part, lengths) for part in twin.parts_of(lengths)]
+    fair = [is_fair(twin.survival(one, sum(lengths), twin.by_hops)) for one in trees]
+
+    assert fair == [len(set(lengths)) == 1] * len(trees)
+
+
+# HOST: merges of the codec
+
+
+@pytest.mark.parametrize("lengths", [lengths for lengths in GRIDS if sum(lengths) > 1])
+def test_cascaded_signs_are_merged_in_the_order_of_the_schedule(lengths: tuple[int, ...]) -> None:
+    workers, random, merge = sum(lengths), np.random.default_rng(sum(lengths)), Cascade()
+    words = [
+        cascade_encoded(random.standard_normal(300).astype(np.float32), np.float32(random.uniform(0.5, 2)))
+        for _ in range(workers)
+    ]
+    done = carried([Message(one, Merge.HOST, "signs", host_merge=merge) for one in words], len(lengths))
+    order = done.collective.merge_orders(0, 0)[0, 0]
+
+    plans = [twin.tree(part, lengths) for part in twin.parts_of(lengths, host=True)]
+    pieces = [merge.split(one, len(plans)) for one in words]
+    used: Counter[int] = Counter()
+
+    def evaluated(plan: Any, part: int) -> Any:
+        if not isinstance(plan, twin.Merge):
+            return pieces[plan][part]
+        hops = (twin.first(plan.arriving), twin.first(plan.own))
+        (key,) = (hop.key for hop in order[part] if (hop.into, hop.taken) == hops)
+        used[key] += 1
+        accumulated, arriving = (evaluated(one, part) for one in (plan.arriving, plan.own))
+        return merge.merge(accumulated, arriving, Hop(*twin.by_counts(plan), key))
+
+    right = merge.join([evaluated(plan, part) for part, plan in enumerate(plans)])
+    assert set(used.values()) == {1}  # every merge has a key of its own
+    assert len(used) == len(plans) * (workers - 1)
+    assert right.tolist() == replay(merge, words, order).tolist()
+    for ((found,),) in done.received:
+        assert right.tolist() == found.words.tolist()
+        assert workers == found.workers
+    assert done.collective.merge_orders(0, 0) == {}
+
+
+def test_progress_grows_from_nothing_to_all_while_a_message_is_carried() -> None:
+    words = [cascade_encoded(np.ones(300, np.float32), np.float32(1)) for _ in range(11)]
+    for messages in (
+        messages_of(Merge.ADD, 11, 500),
+        [Message(one, Merge.HOST, "signs", host_merge=Cascade()) for one in words],
+    ):
+        run = Exchanged(small_star(11), started_torus(11, 3))
+        shares: list[float] = []
+
+        def watch(run: Exchanged = run, shares: list[float] = shares) -> Any:
+            while True:
+                yield run.environment.timeout(200_000)
+                shares.append(run.collective.share())
+
+        run.environment.process(watch())
+        run.run([[(one,)] for one in messages])
+        assert shares == sorted(shares)
+        assert shares[0] < 0.1
+        assert shares[-1] > 0.8
+        assert run.collective.share() == 0.0
+
+
+PACKET_PS = 100 * BYTE_PS
+ACK_PS = FRAME.ack_bytes * BYTE_PS
+WAY_PS = 2 * (PACKET_PS + LINK.delay_ps)
+TIMES_EVEN = ((2, 1), (2, 3), (3, 2), (4, 4), (1, 5))
+
+
+def time_ps(start: Started, workers: int, words: int, network: CompiledNetwork | None = None) -> int:
+    """When the last worker has the sums of dense words."""
+    messages = messages_of(Merge.ADD, workers, words)
+    return Exchanged(network or small_star(workers), start).run([[(one,)] for one in messages]).end_ps
+
+
+@pytest.mark.parametrize(("rows", "columns"), TIMES_EVEN)
+@pytest.mark.parametrize("packets", [1, 3])
+def test_time_of_a_torus_on_an_idle_network(rows: int, columns: int, packets: int) -> None:
+    """2 (C − 1) steps of M / C words in the rows, 2 (R − 1) of M / (R C) in the columns.
+
+    The packets of a step follow each other on both links, and the first is waited for twice; all steps but
+    the first wait for an ACK on the same link.
+    """
+    workers = rows * columns
+    found = time_ps(started_torus(workers, rows), workers, workers * packets * FRAME.elements)
+
+    in_row_ps = (rows * packets + 1) * PACKET_PS + 2 * LINK.delay_ps
+    in_column_ps = (packets + 1) * PACKET_PS + 2 * LINK.delay_ps
+    steps = 2 * (columns - 1) + 2 * (rows - 1)
+    closed_ps = 2 * (columns - 1) * in_row_ps + 2 * (rows - 1) * in_column_ps
+    assert closed_ps + (steps - 1) * ACK_PS == found
+
+
+@pytest.mark.parametrize(("rows", "columns"), TIMES_EVEN)
+def test_it_is_charged_for_merging(rows: int, columns: int) -> None:
+    """C − 1 times M / C words in the rows and R − 1 times M / (R C) in the columns: read two, write one."""
+    workers, words = rows * columns, 16 * rows * columns
+    device = FixedDevice(0, 0, memory_bps=8 * 10**9)  # a byte a nanosecond
+    free, charged = (
+        time_ps(started_torus(workers, rows, device=one), workers, words) for one in (None, device)
+    )
+
+    merged = (columns - 1) * words // columns + (rows - 1) * words // workers
+    merges = columns - 1 + rows - 1
+    # While a worker merges, the ACK before the next chunk is gone.
+    assert free + 3 * 4 * merged * 1000 - merges * ACK_PS == charged
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (2, 4), (4, 2), (8, 1), (1, 1)])
+def test_the_closed_form_says_so_too(rows: int, columns: int) -> None:
+    workers, network = rows * columns, small_star(8)
+    nodes = list(range(workers))
+    carrier = in_turn(
+        [
+            carrier_of(
+                network, traffic_of(network, nodes, one.flows, lambda *flow: 0), FRAME, NoDevice(), one
+            )
+            for one in steps_of(Grid.of(workers, rows)).stages
+        ]
+    )
+    ways = 2 * (rows + columns - 2)
+    header_way_ps = 2 * (FRAME.overhead_bytes * BYTE_PS + LINK.delay_ps)
+    assert carrier.latency_ps == max(1, ways * header_way_ps)
+    if workers == 1:
+        return
+    pace = pace_of(network, nodes, steps_of(Grid.of(workers, rows)), lambda *flow: 0, FRAME)
+    around = RING.pace(network, nodes, 1, 0, FRAME)
+    assert pace.latency_ps == ways * WAY_PS
+    assert pace.elements_per_s == pytest.approx(around.elements_per_s)
+    assert carrier.rate_bps == pytest.approx(32 * pace.elements_per_s)
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 3), (3, 2), (3, 3, 2, 2)])
+def test_rows_of_unequal_length_take_about_as_long_as_it_says(lengths: tuple[int, ...]) -> None:
+    """Up to a quarter longer: workers of short rows begin their columns while long rows are still busy."""
+    workers, rows, words = sum(lengths), len(lengths), 500 * sum(lengths) * FRAME.elements
+    network, nodes = small_star(workers), list(range(workers))
+    found = time_ps(started_torus(workers, rows, ack_every=100, window=8192), workers, words)
+
+    pace = pace_of(network, nodes, steps_of(Grid(lengths)), lambda *flow: 0, FRAME)
+    shortest, longest = min(lengths), max(lengths)
+    in_rows, in_columns = 2 * (1 - 1 / longest), 2 * (rows - 1) / (rows * shortest)
+    packet_words = words / FRAME.elements * PACKET_PS
+    rate_ps = pace.time_ps(words) - pace.latency_ps
+    assert rate_ps == pytest.approx((in_rows + in_columns) * packet_words)
+    assert rate_ps < found < 1.25 * pace.time_ps(words)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("size", [64, 40_000])
+def test_codecs_that_choose_by_time_are_told_about_what_it_takes(rows: int, size: int) -> None:
+    """Two racks of four on one uplink each: all columns of 2 × 4 share it, and no row does.
+
+    In other grids, and on a ring, some hops of a chain cross the racks, and all are taken to be as long.
+    """
+    workers = 8
+    network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
+    nodes = [node for node, name in enumerate(network.nodes) if name.startswith("h")]
+    stages = [
+        (one, traffic_of(network, nodes, one.flows, lambda *flow: 0))
+        for one in steps_of(Grid.of(workers, rows)).stages
+    ]
+    carriers = [carrier_of(network, traffic, FRAME, NoDevice(), one) for one, traffic in stages]
+    told = in_turn(carriers).time_ps([MessageSize(size)])
+
+    assert nodes == list(range(workers))
+    found = time_ps(started_torus(workers, rows, ack_every=100), workers, size, network)
+    if rows == 2:
+        assert told == pytest.approx(found, rel=0.1)
+    assert 0.9 * found < told < 1.6 * found
+
+
+def test_its_stages_are_on_links_of_their_own() -> None:
+    """2 × 4 on two racks: the columns' four streams share an uplink, the rows' none."""
+    network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
+    rows, columns = steps_of(Grid.of(8, 2)).stages
+    loads = [traffic_of(network, range(8), one.flows, lambda *flow: 0).load for one in (rows, columns)]
+
+    assert [max(load.values()) for load in loads] == [1, 4]
+    pace = pace_of(network, range(8), steps_of(Grid.of(8, 2)), lambda *flow: 0, FRAME)
+    wire = FRAME.elements / (PACKET_PS * 1e-12)
+    # 6 steps of a quarter at the rate of a link, and 2 of an eighth at a quarter of it.
+    assert pace.elements_per_s == pytest.approx(wire / (6 / 4 + 2 / 8 * 4))

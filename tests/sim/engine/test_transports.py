@@ -1,0 +1,623 @@
+"""Senders and receivers: flows between hosts, words that are kept until they are needed, host times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.homomorphic.message import Merge
+from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.in_network.results import Results
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Job, Overflow, Rule, Scaled, Segment
+from netfold.switch.programs.timed import TIMED
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.routing import Network, Work, path, with_host_links
+from tests.examples import examples
+from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
+from tests.reference.switch.merging import Operand, Register
+from tests.sim.engine.small import (
+    DELAY_PS,
+    FAST,
+    FOREVER_PS,
+    FRAME,
+    LINK,
+    A,
+    D,
+    Make,
+    X,
+    aggregate,
+    atp_job,
+    chain,
+    check_conservation,
+    check_received,
+    check_sums,
+    compiled,
+    flow,
+    gradients,
+    job,
+    link_between,
+    links_total,
+    message,
+    run,
+    run_dry,
+    segment,
+    star_of,
+    start,
+    transmit_ps,
+)
+
+LINE = chain([LINK] * 2)
+
+
+def delivered_ps(links: list[tuple[int, int]], sizes: list[int]) -> int:
+    """When packets that are all sent at 0 have passed links of these rates and delays in a row."""
+    free_ps, now_ps = [0] * len(links), 0
+    for size_bytes in sizes:
+        now_ps = 0
+        for place, (rate_bps, delay_ps) in enumerate(links):
+            free_ps[place] = max(now_ps, free_ps[place]) + transmit_ps(size_bytes, rate_bps)
+            now_ps = free_ps[place] + delay_ps
+    return now_ps
+
+
+@examples(40)
+@given(
+    st.lists(st.tuples(st.integers(10**9, 4 * 10**11), st.integers(0, 10**7)), min_size=2, max_size=5),
+    st.integers(0, 50),
+)
+def test_a_flow_pipelines_through_its_links(engine: Make, links: list[tuple[int, int]], words: int) -> None:
+    """34 B of headers and 16 B of words each, or less; a message without words is a header."""
+    sizes = [34 + 4 * min(4, words - first) for first in range(0, max(1, words), 4)]
+    sim = engine(chain([LinkSpec(*link, 1 << 30) for link in links]))
+    sent = message(words)
+    sim.open_flow(sent)
+
+    assert run_dry(sim) == [Completion(delivered_ps(links, sizes), "flow", -1, 0)]
+    assert links_total(sim, "sent_bytes") == len(links) * (sum(sizes) + len(sizes) * FRAME.ack_bytes)
+    check_received([sent])
+
+
+def test_a_window_of_one_waits_a_round_trip_per_packet(engine: Make) -> None:
+    sim = engine(chain([LINK] * 3))
+    sim.open_flow(message(4 * 6, window=1))
+
+    round_trip = 3 * (X + D) + 3 * (A + D)
+    assert run_dry(sim) == [Completion(5 * round_trip + 3 * (X + D), "flow", -1, 0)]
+
+
+def test_log_of_one_packet_and_its_ack(engine: Make) -> None:
+    """Order 1 is the timer's, which the ACK voids."""
+    sim = engine(LINE)
+    sim.run(D)
+    sim.open_flow(message(4))
+    run_dry(sim)
+
+    up, down, back_up, back_down = (
+        link_between(LINE, node, target) for node, target in [(0, 1), (2, 1), (1, 0), (2, 0)]
+    )
+    there = D + 2 * (X + D)
+    assert sim.log == [
+        (D + X + D, 0, ARRIVAL, up, 0, 0, 0, 0),
+        (there, 2, ARRIVAL, down, 0, 0, 0, 0),
+        (there + A + D, 3, ARRIVAL, back_up, 0, 0, 1, 0),
+        (there + 2 * (A + D), 4, ARRIVAL, back_down, 0, 0, 1, 0),
+    ]
+    assert sim.now_ps == FOREVER_PS
+
+
+def test_a_full_buffer_drops_what_does_not_fit(engine: Make) -> None:
+    """Packets come ten times faster than they leave: of the first ten, the buffer of three holds three."""
+    rates = np.where(LINE.is_host[LINE.link_source], 10**10, 10**9)
+    sim = engine(replace(LINE, rate_bps=rates, buffer_bytes=np.full(4, 150)))
+    sent = message(40, timeout_ps=50_000_000)
+    sim.open_flow(sent)
+    sim.run(D + X)
+
+    counters = sim.link_counters()[link_between(LINE, 2, 1)]
+    assert (counters["sent_packets"], counters["dropped_packets"], counters["busy_ps"]) == (3, 7, 3 * X)
+    run(sim, 1)
+    check_received([sent])
+    check_conservation(sim)
+
+
+def test_a_timer_backs_off(engine: Make) -> None:
+    sim = engine(LINE, loss=1.0)
+    sim.open_flow(message(1, timeout_ps=1000))
+    assert sim.run(300_000) == []
+
+    pauses = [1000 * min(2**k, 64) for k in range(11)]
+    fired = [row[0] for row in sim.log if row[2] == FLOW_TIMER]
+    assert fired == [time for time in accumulate(pauses) if time <= 300_000]
+    assert sim.flow_counters(0) == {
+        "timeouts": len(fired),
+        "retransmitted_packets": len(fired),
+        "reordered_packets": 0,  # nothing arrived
+        "spurious_retransmissions": 0,
+    }
+    assert sim.now_ps == 300_000
+
+
+def test_losses_are_those_the_keys_name(engine: Make) -> None:
+    sim = engine(LINE, loss=0.3, seed=9)
+    sim.open_flow(message(4 * 60))
+    sim.run(60 * X)
+
+    lost = [mix_plain(mix_plain(9, 3, 5, q, 0), 0) < int(0.3 * 2.0**64) for q in range(60)]
+    assert lost.count(True) == sim.link_counters()[link_between(LINE, 0, 1)]["lost_packets"] > 0
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+@pytest.mark.parametrize("node", [-1, 3, 4])
+def test_flows_end_at_hosts(end: str, node: int) -> None:
+    """Node 3 is the switch of a star of three hosts, and node 4 is none."""
+    sim = compiled(star_of(3))
+    with pytest.raises(ValueError, match=rf"{end} is node {node}: must be a host, of \[0, 1, 2\]"):
+        sim.open_flow(replace(message(8), **{end: node}))
+
+
+def test_neighbours_on_a_star_send_at_line_rate() -> None:
+    """8 hosts send 100 MB each in packets of 1000 B: 8.00208 ms, as ns.py 0.5.0 and csg-htsim measure too."""
+    sim = compiled(star_of(8, LinkSpec(100 * 10**9, 10**6, 64 << 20)))
+    frame = Frame("plain", elements=250, overhead_bytes=0)
+    for host in range(8):
+        plain = flow(host, (host + 1) % 8, np.zeros(0, np.int32), frame)
+        limits = {"window": 100_000, "ack_every": 100_000, "timeout_ps": FOREVER_PS}
+        sim.open_flow(replace(plain, words_count=25 * 10**6, words=None, received=None, **limits))
+    done = run(sim, 8)
+
+    assert {8_002_080_000} == {completion.time_ps for completion in done}
+    assert sim.packet_hops == 2 * 800_000
+
+
+FAR_PS = 10**12
+SMALL = Frame("small", elements=250, overhead_bytes=0, ack_bytes=64)
+SECOND_PS = 10_000_000  # when the second flow opens; the first one is done long before
+
+
+def two_hosts(loss_until_ps: int = 0) -> Engine:
+    """What host 0 sends from the second flow on is lost until a time."""
+    network = star_of(2, FAST)
+    return Engine(network, 1, [Rule(Fate.LOSS, 1.0, (0,), from_ps=SECOND_PS, until_ps=loss_until_ps)])
+
+
+def ended_ps(sim: Engine, timeout_ps: int) -> int:
+    """Open a flow now and run to its end."""
+    sim.open_flow(Flow(0, 1, 2500, None, None, SMALL, 8, timeout_ps, 4, 0, 7))
+    (done,) = sim.run(FAR_PS)
+    return done.time_ps
+
+
+@pytest.mark.parametrize("first_ps", [1_000_000_000, 12_000_000, 36_000_000])
+@pytest.mark.parametrize("timeout_ps", [5_000_000, 25_000_000, 26_000_000])
+def test_a_flow_in_a_used_row_times_out_as_one_in_a_new_row(first_ps: int, timeout_ps: int) -> None:
+    """Entries that the first flow left are before, at and after the deadlines of the second."""
+    fresh, used = two_hosts(SECOND_PS + 30_000_000), two_hosts(SECOND_PS + 30_000_000)
+    assert ended_ps(used, first_ps) < SECOND_PS
+    for sim in (fresh, used):
+        assert sim.run(SECOND_PS) == []
+
+    ends_ps = [ended_ps(sim, timeout_ps) for sim in (fresh, used)]
+
+    assert ends_ps[0] == ends_ps[1] > SECOND_PS + 30_000_000
+    assert fresh.world.flows[0].timeouts == used.world.flows[0].timeouts > 0
+
+
+def test_closed_flows_do_not_fill_the_heap() -> None:
+    """300 flows, one after the other, in whose time no timer ends."""
+    sim = two_hosts()
+    for _ in range(300):
+        ended_ps(sim, FAR_PS)
+        sim.run(sim.now_ps + 10_000_000)
+
+    assert sim.world.clock[0].heap_count == 1
+
+
+ELEMENTS = FRAME.elements
+SLOW_BPS = FAST.rate_bps // 10_000
+
+
+# A packet that comes late.
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_words_of_a_late_packet_are_those_it_was_sent_with(is_copy: bool) -> None:
+    """Its stream has ended, without it or with the packet that it is a copy of; its sender's buffer holds
+    something else by then."""
+    network = star_of(2, FAST)
+    uplink = network.link_names.index("h1->s0")
+    copies = [Rule(Fate.DUPLICATE, 1.0, (uplink,), delay_ps=10**9)] if is_copy else []
+    timed: dict[str, Any] = {} if is_copy else {"program": TIMED, "slot_timer_ps": 2 * DELAY_PS}
+    engine = Engine(network, 1, copies)
+    number = engine.add_job(job(network, 1, **timed))
+    own = [np.full(ELEMENTS, 7, np.int32), np.full(ELEMENTS, 100, np.int32)]
+    segments = [segment(words, holders=None if is_copy else np.zeros(1, np.uint32)) for words in own]
+    if not is_copy:
+        engine.set_rate(uplink, SLOW_BPS)
+    start(engine, number, [[each] for each in segments])
+
+    run(engine, 2)
+    assert engine.link_counters()[uplink]["in_flight_packets"] == 1
+    assert [each.result.tolist() for each in segments] == [[107 if is_copy else 7] * ELEMENTS] * 2
+    own[1][:] = -1
+    engine.clear(2)  # or it would be too late for the slot, or known to it, and its words not looked at
+    run_dry(engine)
+
+    assert engine.world.registers.values[0, :ELEMENTS].tolist() == [100] * ELEMENTS
+
+
+# Floats that only some have, and marks.
+
+ATP_WORKERS, UNITS = 3, 4
+
+
+def atp() -> tuple[Network, Job]:
+    network = star_of(ATP_WORKERS + 1, FAST)
+    return network, atp_job(network, UNITS, overflow=Overflow.STICKY)
+
+
+def with_floats() -> Segment:
+    words = np.arange(UNITS * ELEMENTS, dtype=np.int32)
+    return segment(words, floats=words.astype(np.float32), is_float=np.zeros(UNITS, np.uint8))
+
+
+def test_floats_that_only_some_workers_have_are_refused() -> None:
+    """A worker without them could not answer the server that asks for them."""
+    network, plan = atp()
+    for first in (True, False):
+        engine = Engine(network, 1)
+        number = engine.add_job(plan)
+        without = replace(with_floats(), floats=None, is_float=None)
+        engine.open_stream(number, 0, [with_floats() if first else without])
+        with pytest.raises(ValueError, match="another worker") as caught:
+            engine.open_stream(number, 1, [without if first else with_floats()])
+        own, other = ("without", "with") if first else ("with", "without")
+        assert str(caught.value) == (
+            f"worker 1 of job 0 streams 16 words by ADD {own} floats to fall back to, "
+            f"another worker 16 words by ADD {other} floats to fall back to"
+        )
+
+
+def test_floats_that_only_some_segments_have_are_refused() -> None:
+    network, plan = atp()
+    engine = Engine(network, 1)
+    number = engine.add_job(plan)
+    whole = with_floats()
+
+    told = {
+        "either all segments of a stream have floats to fall back to, or none has": [
+            *(whole, replace(whole, floats=None, is_float=None))
+        ],
+        "floats and is_float go together": [replace(whole, is_float=None)],
+    }
+    for words, segments in told.items():
+        with pytest.raises(ValueError, match=f"^{words}$"):
+            engine.open_stream(number, 0, segments)
+    engine.open_stream(number, 0, [whole])  # what was refused has left no trace
+
+
+def test_what_is_marked_goes_by_the_bytes_that_wait_whatever_the_rate() -> None:
+    """Half as fast a link holds the same bytes for twice as long; back at its rate, it marks as at first."""
+    network, plan = atp()
+    assert plan.server is not None
+    engine = Engine(network, 1)
+    limit_bytes = 3 * FRAME.wire_bytes(ELEMENTS, first=True, last=True) + 1
+    engine.add_job(replace(plan, server=replace(plan.server, ecn_bytes=limit_bytes)))
+    link = network.link_names.index(f"s0->h{ATP_WORKERS}")
+    for rate_bps in (FAST.rate_bps, FAST.rate_bps // 2, FAST.rate_bps // 3, FAST.rate_bps):
+        engine.set_rate(link, rate_bps)
+        assert int(engine.world.links[link].ecn_ps) == limit_bytes * 8 * 10**12 // rate_bps
+
+
+# Results that workers share are stored once, and all workers read the same words.
+
+MESSAGE = OperationPlace(0, 0, 0), 0
+SHARERS, PACKETS, UNIT_PACKETS = 3, 40, 2
+SIZE = PACKETS * ELEMENTS - 3  # the last packet is not full
+UNIT_WORDS = UNIT_PACKETS * ELEMENTS
+STAR = star_of(SHARERS, FAST)
+TIMEOUTS = dict.fromkeys(("timeout_ps", "first_timeout_ps", "timeout_max_ps"), 20 * DELAY_PS)
+LINKS = tuple(range(len(STAR.link_names)))
+DOWN = tuple(link for link in LINKS if STAR.is_host[STAR.link_target[link]])
+# Words that flip unseen and packets that are lost: late copies can keep SwitchML from ever ending.
+FAULTS = (Rule(Fate.FLIP, 0.2, LINKS), Rule(Fate.LOSS, 0.05, LINKS))
+FLIPS_DOWN = (Rule(Fate.FLIP, 0.2, DOWN),)
+
+
+def ramp(worker: int) -> NDArray[np.int32]:
+    return np.arange(SIZE, dtype=np.int32) * (worker + 1) - 7
+
+
+def received(seed: int, rules: Sequence[Rule], *, is_shared: bool) -> list[NDArray[Any]]:
+    """Every worker's result, in memory of its own or in common."""
+    engine = Engine(STAR, seed, rules)
+    number = engine.add_job(job(STAR, 4 * UNIT_PACKETS, FRAME, UNIT_PACKETS, **TIMEOUTS))
+    results = Results(SHARERS, UNIT_WORDS, UNIT_PACKETS)
+    segments = []
+    for worker in range(SHARERS):
+        own = segment(ramp(worker))
+        if is_shared:
+            buffer = results.allocate(MESSAGE, -(-SIZE // UNIT_WORDS), SIZE, np.int32)
+            own = replace(own, result=buffer.result, shared=buffer.shared, own=buffer.own)
+        segments.append(own)
+    start(engine, number, [[each] for each in segments])
+    run(engine, SHARERS)
+    if not is_shared:
+        return [each.result for each in segments]
+    return [results.take(worker, MESSAGE, each) for worker, each in enumerate(segments)]
+
+
+def total() -> NDArray[np.int64]:
+    return np.sum([ramp(worker) for worker in range(SHARERS)], axis=0, dtype=np.int64)
+
+
+def test_without_faults_all_workers_have_one_object() -> None:
+    found = received(1, (), is_shared=True)
+
+    assert found[0] is found[1] is found[2]
+    assert found[0].tolist() == total().tolist()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_with_faults_every_worker_has_what_came_to_it(seed: int) -> None:
+    wanted, found = (received(seed, FAULTS, is_shared=is_shared) for is_shared in (False, True))
+
+    assert [own.tolist() for own in found] == [right.tolist() for right in wanted]
+
+
+def test_a_worker_whose_words_were_flipped_has_its_own() -> None:
+    """Flips on the way down only: every worker's words differ from the sum, at other places."""
+    wanted, found = (received(1, FLIPS_DOWN, is_shared=is_shared) for is_shared in (False, True))
+
+    wrong = [frozenset(np.flatnonzero(own != total()).tolist()) for own in found]
+    assert all(wrong)
+    assert len(set(wrong)) == SHARERS
+    assert [own.tolist() for own in found] == [right.tolist() for right in wanted]
+
+
+def test_what_is_shared_must_fit() -> None:
+    engine = Engine(STAR, 1)
+    number = engine.add_job(job(STAR, 4 * UNIT_PACKETS, FRAME, UNIT_PACKETS))
+    buffer = Results(SHARERS, UNIT_WORDS, UNIT_PACKETS).allocate(
+        MESSAGE, PACKETS // UNIT_PACKETS, SIZE, np.int32
+    )
+    alone = Segment(ramp(0), buffer.result, Merge.ADD, shared=buffer.shared)
+    with pytest.raises(ValueError, match="shared and own go together"):
+        engine.open_stream(number, 0, [alone])
+    with pytest.raises(ValueError, match=r"seen and own must be uint8 of shape \(40,\)"):
+        engine.open_stream(number, 0, [replace(alone, own=np.zeros(1, np.uint8))])
+
+
+def test_agreed_exponents_stay_each_workers_own() -> None:
+    units = -(-SIZE // UNIT_WORDS)
+    engine = Engine(STAR, 1)
+    number = engine.add_job(job(STAR, 4 * UNIT_PACKETS, FRAME, UNIT_PACKETS, **TIMEOUTS))
+    results = Results(SHARERS, UNIT_WORDS, UNIT_PACKETS)
+    kept = []
+    for worker in range(SHARERS):
+        buffer = results.allocate(MESSAGE, units, SIZE, np.int32)
+        values = ramp(worker).astype(np.float32)
+        own = Segment(values, buffer.result, Merge.ADD, shared=buffer.shared, own=buffer.own)
+        scaled = Scaled(np.full(units, 10 + worker, np.int8), np.zeros(units, np.int8))
+        engine.open_stream(number, worker, [own], scaled)
+        kept.append((own, scaled))
+    run(engine, SHARERS)
+
+    words = [results.take(worker, MESSAGE, own) for worker, (own, _) in enumerate(kept)]
+    assert words[0] is words[1] is words[2]
+    assert all(scaled.agreed.tolist() == [10 + SHARERS - 1] * units for _, scaled in kept)
+
+
+# A copy of a packet leaves a slot's sign bits and its count of workers as they are: merged twice, it would
+# give its worker two lots, and every later one a weight too small.
+
+VOTERS = 4
+State = tuple[int, int, tuple[int, ...]]  # workers, their bitmap, words
+
+
+def votes_of(worker: int) -> NDArray[np.uint32]:
+    return np.random.default_rng(worker).integers(0, 2**32, ELEMENTS, dtype=np.uint32)
+
+
+def played(copied: set[int]) -> tuple[list[State], list[list[int]], int]:
+    """The states that a slot goes through, the results, and the copies; worker r starts at r delays.
+
+    A copy comes a quarter of a delay after its packet: before the next worker's arrives.
+    """
+    network = star_of(VOTERS, FAST)
+    uplinks = tuple(network.link_names.index(f"h{worker}->s0") for worker in copied)
+    rules = [Rule(Fate.DUPLICATE, 1.0, uplinks, delay_ps=DELAY_PS // 4)] if copied else []
+    engine = Engine(network, 1, rules)
+    number = engine.add_job(job(network, 1, timeout_ps=10**12, timeout_max_ps=10**12))
+    results = [np.zeros(ELEMENTS, np.uint32) for _ in range(VOTERS)]
+    states: list[State] = []
+    for tick in range(40 * VOTERS):
+        engine.run(tick * DELAY_PS // 16)
+        worker, rest = divmod(tick, 16)
+        if rest == 0 and worker < VOTERS:
+            engine.open_stream(number, worker, [Segment(votes_of(worker), results[worker], Merge.SIGN)])
+        slot = engine.world.registers.slots[0]
+        held = engine.world.registers.values[0, :ELEMENTS].view(np.uint32)
+        state = int(slot.workers), int(slot.bitmap), tuple(held.tolist())
+        if not states or states[-1] != state:
+            states.append(state)
+    return states, [one.tolist() for one in results], sum(engine.rule_counters())
+
+
+@pytest.mark.parametrize("copied", [{1, 2}, {VOTERS - 1}, set(range(VOTERS))], ids=str)
+def test_copies_change_neither_sign_bits_nor_counts(copied: set[int]) -> None:
+    plain, results, none = played(set())
+    states, with_copies, copies = played(copied)
+
+    assert (none, copies) == (0, len(copied))
+    assert (states, with_copies) == (plain, results)
+    assert [workers for workers, *_ in states if workers] == list(range(1, VOTERS + 1))
+    # Merged bits are some worker's, and differ from a plain union.
+    own = np.array([votes_of(worker) for worker in range(VOTERS)])
+    merged = np.array(results[0], np.uint32)
+    union, common = np.bitwise_or.reduce(own), np.bitwise_and.reduce(own)
+    assert not (merged & ~union).any()
+    assert not (~merged & common).any()
+    assert (merged != union).any()
+    assert (merged != common).any()
+
+
+def test_the_control_a_register_that_merges_a_copy() -> None:
+    """It counts its worker twice: the state after it differs in what the test above compares."""
+    register = Register()
+    register.overwrite(Operand([5], Merge.SIGN))
+    once = register.workers
+    register.merge(Operand([5], Merge.SIGN, key=1), 0)
+    assert register.workers == once + 1
+
+
+NS, US = 10**3, 10**6
+NO_BYTES = 10**15  # bit/s: a packet of 50 B takes 1 ps, rounded up
+PACKET_BYTES = FRAME.wire_bytes(FRAME.elements, first=False, last=False)
+
+
+class Stage(NamedTuple):
+    """A queue and a server, first in, first out: what a packet takes, and how long it travels afterwards."""
+
+    service_ps: int
+    delay_ps: int = 0
+    message_ps: int = 0  # more for the first packet of a message
+
+
+def last_out_ps(stages: Sequence[Stage], packets: int, message_packets: int) -> int:
+    """When the last of packets that all come at 0 has left a row of queues."""
+    free_ps = [0] * len(stages)
+    now_ps = 0
+    for number in range(packets):
+        now_ps = 0
+        for place, stage in enumerate(stages):
+            more_ps = stage.message_ps if number % message_packets == 0 else 0
+            free_ps[place] = max(now_ps, free_ps[place]) + stage.service_ps + more_ps
+            now_ps = free_ps[place] + stage.delay_ps
+    return now_ps
+
+
+def hosts(network: Network, sending: Work, receiving: Work) -> Network:
+    """All hosts take the same time."""
+    found = np.flatnonzero(network.is_host).tolist()
+    return with_host_links(network, dict.fromkeys(found, (sending, receiving)))
+
+
+def bytes_ps(rate_bps: int, size_bytes: int = PACKET_BYTES) -> int:
+    return -(-size_bytes * 8 * 10**12 // rate_bps)
+
+
+def stages_of(sending: Work, receiving: Work) -> list[Stage]:
+    """From a host over a switch to a host."""
+    return [
+        Stage(bytes_ps(sending.rate_bps) + sending.packet_ps, sending.delay_ps, sending.message_ps),
+        Stage(X, D),
+        Stage(X, D),
+        Stage(bytes_ps(receiving.rate_bps) + receiving.packet_ps, receiving.delay_ps),
+    ]
+
+
+CASES = {
+    "the wire is slowest": (Work("out", 10**10, 100 * NS), Work("in", 10**10, 50 * NS)),
+    "sending is slowest": (Work("out", 10**10, 900 * NS, 0, 3 * US), Work("in", 10**10, 50 * NS, 0, US)),
+    "receiving is slowest": (Work("out", NO_BYTES, 1), Work("in", 3 * 10**8)),
+    "a message takes longest": (Work("out", NO_BYTES, 100 * NS, 20 * US), Work("in", NO_BYTES, 450 * NS)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("packets", [1, 2, 40])
+def test_a_flow_passes_two_hosts_and_two_wires(engine: Make, name: str, packets: int) -> None:
+    sending, receiving = CASES[name]
+    sim = engine(hosts(star_of(2), sending, receiving))
+    sent = message(packets * FRAME.elements)
+    sim.open_flow(sent)
+
+    (done,) = run(sim, 1)
+
+    assert done == Completion(last_out_ps(stages_of(sending, receiving), packets, packets), "flow", -1, 0)
+    check_received([sent])
+    run_dry(sim)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("units", "unit_packets", "workers"), [(1, 1, 2), (30, 1, 3), (6, 4, 2)])
+def test_an_exchange_over_a_switch(
+    engine: Make, name: str, units: int, unit_packets: int, workers: int
+) -> None:
+    """All units are in the window: packets follow each other through host, wires and host."""
+    sending, receiving = CASES[name]
+    network = hosts(star_of(workers), sending, receiving)
+    sim = engine(network)
+    packets = units * unit_packets
+    number = sim.add_job(job(network, packets, unit_packets=unit_packets))
+    words = gradients(workers, packets * FRAME.elements)
+
+    found = aggregate(sim, number, words)
+
+    assert found.finished_ps == [last_out_ps(stages_of(sending, receiving), packets, unit_packets)] * workers
+    check_sums(found.results, words)
+    run_dry(sim)
+
+
+def test_acknowledgements_take_time_and_go_first(engine: Make) -> None:
+    """Host 1 sends 20 packets and acknowledges one: that is the first to leave it after what has begun.
+
+    It takes a packet's time, and none of a message's.
+    """
+    work_ps = 5 * US
+    network = with_host_links(star_of(2), {1: (Work("out", NO_BYTES, work_ps, US), Work("in", NO_BYTES))})
+    sim = engine(network)
+    sim.open_flow(message(4, window=1))
+    sim.open_flow(flow(1, 0, np.arange(20 * FRAME.elements, dtype=np.int32)))
+    run_dry(sim)
+    came_ps = 2 * (X + D) + 1
+    # 5 us each after the first, which takes 6 us and 1 ps; these begin before the acknowledgement comes.
+    begun = 1 + -(-(came_ps - (work_ps + US + 1)) // (work_ps + 1))
+    left_ps = work_ps + US + 1 + (begun - 1) * (work_ps + 1)
+
+    send = network.first_link(1)
+    assert [row[0] for row in sim.log if row[3] == send and row[6] == 1] == [left_ps + work_ps + 1]
+
+
+def test_a_card_goes_on_while_its_host_is_paused(engine: Make) -> None:
+    """What a host has handed on leaves it; what arrives is worked on, and taken in when the host is back."""
+    sending, receiving = Work("out", NO_BYTES, US), Work("in", NO_BYTES, US)
+    sim = engine(hosts(star_of(2), sending, receiving))
+    sim.open_flow(message(4))
+    sim.pause(0, 100 * US)
+    sim.pause(1, 50 * US)
+
+    assert run(sim, 1)[0].time_ps == 50 * US
+    run_dry(sim)
+
+
+def test_paths_begin_and_end_inside_hosts() -> None:
+    network = hosts(star_of(3), Work("out", NO_BYTES), Work("in", NO_BYTES))
+    names = [network.link_names[link] for link in path(network, 0, 1, 0)]
+    assert names == ["out", "h0->s0", "s0->h1", "in"]
+    assert [network.link_names[link] for link in path(network, 0, 3, 0)] == ["out", "h0->s0"]
+    assert [network.link_names[link] for link in path(network, 3, 2, 0)] == ["s0->h2", "in"]
+
+
+def test_work_that_no_network_has() -> None:
+    network = hosts(star_of(2), Work("out", 10**9, 1), Work("in", NO_BYTES))
+    with pytest.raises(ValueError, match="link out is inside a host: its rate does not change"):
+        compiled(network).set_rate(network.first_link(0), 10**9)
+    for work, error in (
+        ({3: (Work("out", 1), Work("in", 1))}, "must be hosts"),
+        ({0: (Work("out", 1), Work("in", 1, 0, 5))}, "where it is sent"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            with_host_links(star_of(3), work)
+    with pytest.raises(ValueError, match="already"):
+        hosts(network, Work("out", 1), Work("in", 1))

@@ -1,1 +1,0 @@
-"""Tests of jobs that come and go."""

@@ -1,0 +1,371 @@
+"""Models of users."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ruamel.yaml import YAML
+
+import netfold
+from netfold.sim.errors import DataError
+from netfold.sim.resolve import resolve
+from netfold.sim.run.named_files import read_named
+from netfold.sim.scenario import load
+from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.layers import layers_of
+from netfold.sim.workload.training.models.registry import model_named
+from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.user.errors import UserModelError
+from netfold.sim.workload.training.user.imported import imported
+from netfold.sim.workload.training.user.model import UserModel
+from netfold.sim.workload.training.workload import TrainingWorkload
+from tests.sim.workload.training.given import train
+from tests.sim.workload.training.mine import BATCH, HEADER, SEED, WORKERS, located
+
+SCENARIO = """name: mine
+topology: {kind: star, hosts: 2, rate: 10Gbps}
+workers: 2
+workload: {kind: training, model: "./mine.py:make", batch: 4, steps: 2, evaluate: {every: 1}}
+codec: {kind: fixed_point}
+collective: {kind: in_network, program: switchml}
+"""
+
+
+def test_gradients_are_those_of_pytorch(tmp_path: Path) -> None:
+    """By a plain loop over the same samples, without netfold's task."""
+    body = (
+        "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.one, self.two = nn.Linear(4, 3), nn.Linear(3, 2)\n"
+        "    def forward(self, inputs):\n        return self.two(torch.tanh(self.one(inputs)))\n"
+        "def make():\n    return Mine(), DATA, LOSS\n"
+    )
+    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    assert isinstance(workload, TrainingWorkload)
+    model = workload.model
+    images, targets = torch.arange(36.0).reshape(9, 4) / 36, torch.ones(9, 2)
+    weights = {name: one.detach().clone() for name, one in model.named_parameters()}
+    gradients = workload.gradients(0)
+    for worker in range(WORKERS):
+        (inputs,), wanted = workload._task.samples(0, worker)
+        assert all(any(torch.equal(row, image) for image in images) for row in inputs)
+        assert torch.equal(wanted, targets[:BATCH])
+        leaves = {name: one.clone().requires_grad_() for name, one in weights.items()}
+        hidden = torch.tanh(inputs @ leaves["one.weight"].T + leaves["one.bias"])
+        ((hidden @ leaves["two.weight"].T + leaves["two.bias"] - wanted) ** 2).mean().backward()
+        expected = [leaves[name].grad for name in ("two.bias", "two.weight", "one.bias", "one.weight")]
+        flat = np.concatenate([one.numpy().ravel() for one in expected if one is not None])
+
+        np.testing.assert_allclose(np.concatenate(gradients[worker]), flat, rtol=1e-5, atol=1e-7)
+
+
+def test_it_has_the_tensors_that_a_built_in_model_of_these_layers_has(tmp_path: Path) -> None:
+    body = (
+        "def make():\n    module = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))\n"
+        "    return module, (torch.randn(9, 64), torch.arange(9)), nn.CrossEntropyLoss()\n"
+    )
+    found, known = located(tmp_path, body), model_named("mlp")
+
+    assert found.tensors == known.tensors
+    assert [layer.name for layer in layers_of(found.tensors)] == ["2", "0"]
+    assert found.elements == 9610
+
+
+def test_frozen_parameters_are_neither_trained_nor_sent(tmp_path: Path) -> None:
+    body = (
+        "def make():\n    module = MODULE()\n    module.bias.requires_grad_(False)\n"
+        "    return module, DATA, LOSS\n"
+    )
+    model = located(tmp_path, body)
+    workload = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED)
+    assert isinstance(workload, TrainingWorkload)
+    before = workload.model.get_parameter("bias").detach().clone()
+    train(workload, range(1))
+
+    assert [tensor.name for tensor in model.tensors] == ["weight"]
+    assert torch.equal(workload.model.get_parameter("bias"), before)
+
+
+def test_samples_with_names(tmp_path: Path) -> None:
+    body = (
+        "class Mine(nn.Linear):\n    def forward(self, first, second):\n"
+        "        return super().forward(first + second)\n"
+        "def make():\n"
+        "    items = [{'first': torch.ones(4) * n, 'second': torch.zeros(4)} for n in range(9)]\n"
+        "    return Mine(4, 2), items, lambda outputs, batch: outputs.mean() + batch['second'].sum()\n"
+    )
+    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    (weights,) = [one for one in workload.gradients(0)[0] if one.size == 8 + 2]
+    (batch,), targets = workload._task.samples(0, 0)
+
+    assert batch is targets
+    # bias first: the mean of two outputs by each bias, and the mean of the inputs by each weight
+    np.testing.assert_allclose(weights[:2], [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(weights[2:], np.tile(batch["first"].mean(0) / 2, 2), rtol=1e-6)
+
+
+def test_random_numbers_of_the_user_repeat_and_leave_no_trace(tmp_path: Path) -> None:
+    body = (
+        "import random\nimport numpy as np\nclass Mine(nn.Linear):\n    def forward(self, inputs):\n"
+        "        return nn.functional.dropout(super().forward(inputs), 0.5)\n"
+        "def make():\n    module = Mine(4, 2)\n"
+        "    nn.init.constant_(module.bias, random.random() + np.random.rand())\n"
+        "    return module, DATA, LOSS\n"
+    )
+    states = random.getstate(), str(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
+    model = located(tmp_path, body)
+    first, second = (training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED) for _ in range(2))
+    other = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED + 1)
+    gradients = [
+        [np.concatenate(own) for own in workload.gradients(0)] for workload in (first, second, other)
+    ]
+
+    assert all(map(np.array_equal, gradients[0], gradients[1]))
+    assert not np.array_equal(gradients[0][0], gradients[2][0])
+    assert random.getstate() == states[0]
+    assert str(np.random.get_state()) == states[1]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        *(("float('nan')", ""), ("float('inf')", "")),
+        *(
+            ("'good'", "a str"),
+            ("None", "nothing"),
+            ("torch.ones(3, 2)", "a tensor of 3 x 2"),
+            ("[1]", "a list"),
+        ),
+    ],
+)
+def test_a_score_that_is_no_number(tmp_path: Path, value: str, found: str) -> None:
+    body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    with pytest.raises(UserModelError) as caught:
+        workload.score(0, is_last=True)
+
+    if not found:
+        assert "the score is" in str(caught.value)
+        return
+    assert str(caught.value) == (
+        f"mine.py:make: the score must be a number, found {found}\n"
+        "  return one that is larger for better models"
+    )
+
+
+def test_scores_below_zero_are_kept(tmp_path: Path) -> None:
+    """A score may be a loss with its sign turned, and so may its target."""
+    body = "def make():\n    return MODULE(), DATA, LOSS, lambda module: -1.5\n"
+    located(tmp_path, body, holds_out=True)
+    scenario = SCENARIO.replace("{every: 1}", "{every: 1, target: -2}")
+    (tmp_path / "mine.yaml").write_text(scenario, "utf-8")
+    metrics = netfold.run(tmp_path / "mine.yaml", out=tmp_path / "runs").summary["variants"][0]["metrics"]
+
+    assert metrics["test_score"] == -1.5
+    assert (metrics["target"], metrics["steps_to_target"]) == (-2.0, 1)
+
+
+def test_what_a_model_prints_is_no_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the output is one JSON object."""
+    body = (
+        "print('file')\nclass Loud(nn.Linear):\n    def forward(self, inputs):\n        print('forward')\n"
+        "        return super().forward(inputs)\ndef loss(outputs, targets):\n    print('loss')\n"
+        "    return LOSS(outputs, targets)\ndef score(module):\n    print('score')\n    return 0.5\n"
+        "def make():\n    print('make')\n    return Loud(4, 2), DATA, loss, score\n"
+    )
+    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
+    workload = training_workload(spec, WORKERS, SEED)
+    workload.gradients(0)
+    workload.score(0, is_last=True)
+    written = capsys.readouterr()
+
+    assert written.out == ""
+    assert set(written.err.split()) == {"file", "make", "forward", "loss", "score"}
+
+
+BODY = """from parts import sizes
+def make():
+    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0.25
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch, os.path", set()),
+        ("import one", {"one.py"}),
+        ("def make():\n    import one as own", {"one.py"}),
+        ("from one import anything", {"one.py"}),
+        ("import parts.sizes", {"parts/__init__.py", "parts/sizes.py", "parts/below.py"}),
+        ("from parts import sizes", {"parts/__init__.py", "parts/sizes.py", "parts/below.py"}),
+        ("from parts import WIDTH", {"parts/__init__.py"}),
+        ("import chain", {"chain.py", "one.py"}),
+        ("import circle", {"circle.py"}),
+        ("import broken", {"broken.py"}),
+        ("import one.absent", {"one.py"}),
+        ("this is no Python", set()),
+    ],
+)
+def test_import_statements_are_followed(tmp_path: Path, text: str, expected: set[str]) -> None:
+    (tmp_path / "parts").mkdir()
+    for name, content in {
+        "mine.py": text,
+        "one.py": "",
+        "two.py": "",
+        "chain.py": "import one",
+        "circle.py": "import mine, circle",
+        "broken.py": "import (",
+        "parts/__init__.py": "WIDTH = 2",
+        "parts/sizes.py": "from .below import WIDTH\nfrom . import below",
+        "parts/below.py": "WIDTH = 2",
+    }.items():
+        (tmp_path / name).write_text(content, "utf-8")
+
+    found = imported(tmp_path / "mine.py")
+
+    assert {one.relative_to(tmp_path).as_posix() for one in found} == expected
+
+
+def written(folder: Path) -> Path:
+    """A scenario whose model imports a package."""
+    located_parts = folder / "parts"
+    located_parts.mkdir()
+    (located_parts / "sizes.py").write_text("WIDTH = 2\n", "utf-8")
+    located(folder, BODY)
+    (folder / "mine.yaml").write_text(SCENARIO, "utf-8")
+    return folder / "mine.yaml"
+
+
+def test_a_run_folder_has_them_so_that_it_can_be_run_again(tmp_path: Path) -> None:
+    run = netfold.run(written(tmp_path), out=tmp_path / "runs")
+    inputs = [one["path"] for one in run.summary["inputs"]]
+    copy = tmp_path / "copy"
+    shutil.copytree(run.path, copy)
+    again = netfold.run(copy / "scenario.yaml", out=tmp_path / "runs")
+    columns = ("loss", "test_score", "test_metric")
+
+    assert inputs == ["mine.py", "parts/sizes.py"]
+    assert [(run.path / name).read_bytes() for name in inputs] == [
+        (tmp_path / name).read_bytes() for name in inputs
+    ]
+    assert run.verdict == again.verdict == "pass"
+    assert run.steps.select(*columns).equals(again.steps.select(*columns))
+    assert run.steps["test_score"].to_list() == [0.25, 0.25]
+    assert run.summary["variants"][0]["setup"]["workload"]["model"] == "./mine.py:make"
+
+
+def test_one_that_changes_during_the_run_is_noticed(tmp_path: Path) -> None:
+    files = read_named(resolve(load(written(tmp_path))))
+    files.require_unchanged()
+    (tmp_path / "parts" / "sizes.py").write_text("WIDTH = 2  # still\n", "utf-8")
+
+    with pytest.raises(DataError, match=r"sizes\.py: was changed while the run was using it"):
+        files.require_unchanged()
+
+
+MISTAKES: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_name("mistakes.yaml"))
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=[case["mistake"] for case in MISTAKES])
+def test_mistakes_are_told_before_training(tmp_path: Path, case: dict[str, Any]) -> None:
+    with pytest.raises(DataError) as caught:
+        located(tmp_path, case["make"])
+
+    found = str(caught.value)
+
+    assert found.startswith(case.get("starts", ""))
+    assert "starts" in case or found == case["error"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserModelError) as caught:
+        UserModel(make="./other.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+
+    assert str(caught.value) == (
+        "cannot read ./other.py: there is no such file\n"
+        "  give a file and a function in it, such as ./mine.py:make, relative to the scenario file"
+    )
+    (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
+    with pytest.raises(UserModelError) as caught:
+        UserModel(make="./other.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+    assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
+
+
+@pytest.mark.parametrize("make", ["./mine.py", "mine.py:", "mine:make", "./mine.py:a-b", ":make"])
+def test_a_file_without_a_function(make: str) -> None:
+    with pytest.raises(ValueError, match="cannot read"):
+        UserModel(make=make)
+
+
+LATER = """
+class Later(nn.Linear):
+    def forward(self, inputs):
+        if not hasattr(self, "calls"):
+            self.calls = 0
+        self.calls += 1
+        if self.calls == 1 + 2 * 2 + 1:  # the pass before training, two steps, and the first worker's
+            self.happen()
+        return super().forward(inputs) + self.extra()
+
+    def extra(self):
+        return 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("happens", "error"),
+    [
+        (
+            "self.bias = nn.Parameter(torch.ones(1))",
+            "step 2, worker 0: mine.py: the shape of the parameter 'bias' has changed: it was 2, it is 1\n"
+            "  create all parameters when the module is made, and do not replace them",
+        ),
+        (
+            "self.more = nn.Parameter(torch.ones(1))",
+            "step 2, worker 0: mine.py: the shape of the parameter 'more' has changed: it was missing, "
+            "it is 1\n  create all parameters when the module is made, and do not replace them",
+        ),
+        (
+            "self.extra = lambda: torch.full((1,), float('inf')) * self.bias",
+            "step 2, worker 0: mine.py: 8 of 8 elements of the gradient of 'weight' are not finite: the ",
+        ),
+        (
+            "self.extra = lambda: (self.weight.register_hook(lambda _: {}['late']), 0)[1]",
+            "step 2, worker 0: mine.py, line 17, in <lambda>: KeyError: 'late'\n  the line is: self.extra",
+        ),
+        (
+            "raise KeyError('lost')",
+            "step 2, worker 0: mine.py, line 17, in happen: KeyError: 'lost'\n"
+            "  the line is: raise KeyError('lost')",
+        ),
+    ],
+)
+def test_mistakes_are_told_with_step_and_worker(tmp_path: Path, happens: str, error: str) -> None:
+    make = "def make():\n    return Later(4, 2), DATA, LOSS\n"
+    body = f"{LATER}    def happen(self):\n        {happens}\n\n{make}"
+    workload = training_workload(TrainingSpec(located(tmp_path, body), 4, 0.1), 2, 1)
+    train(workload, range(2))
+    with pytest.raises(UserModelError) as caught:
+        workload.gradients(2)
+
+    assert str(caught.value).startswith(error)
+
+
+def test_a_file_that_changes_between_check_and_run(tmp_path: Path) -> None:
+    body = "def make():\n    return MODULE(), DATA, LOSS\n"
+    model = located(tmp_path, body)
+    (tmp_path / "mine.py").write_text(f"{HEADER}{body}# another\n", "utf-8")
+    with pytest.raises(UserModelError, match="was changed after it had been checked"):
+        training_workload(TrainingSpec(model, 4, 0.1), 2, 1)
+
+
+def test_tests_need_a_score(tmp_path: Path) -> None:
+    with pytest.raises(UserModelError, match="returned no score, which evaluate needs"):
+        located(tmp_path, "def make():\n    return MODULE(), DATA, LOSS\n", holds_out=True)
