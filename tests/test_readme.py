@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shlex
@@ -44,6 +45,7 @@ SLOW = (
     "08-five-systems.yaml",
     "10-held-back.yaml",
     "bird.yaml",
+    "layer-fusion.yaml",
     "marsit.yaml",
     "sasg.yaml",
     "sketch-fusion.yaml",
@@ -68,9 +70,14 @@ TYPES = {
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
+@functools.cache
+def netfold_command() -> click.Command:
+    return typer.main.get_command(app)
+
+
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
     """What a command line calls, and the arguments left."""
-    command: Any = typer.main.get_command(app)
+    command: Any = netfold_command()
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     return command, words

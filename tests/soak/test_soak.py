@@ -19,7 +19,7 @@ import pytest
 import tests.soak.__main__ as soak
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
-from tests.examples import scaled
+from tests.examples import nightly, scaled
 from tests.soak import breaks
 from tests.soak import play as playing
 from tests.soak.draw import Drawn, draw
@@ -41,15 +41,12 @@ from tests.soak.play import (
     play,
 )
 
-SLICES, PER_SLICE = 2, 8
+PER_SLICE = 8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(SLICES))
-def test_a_slice_of_scenarios(part: int) -> None:
-    count = scaled(PER_SLICE)
-    numbers = range(part * count, (part + 1) * count)
-    found = {number: play(draw(1, number)) for number in numbers}
+def test_a_slice_of_scenarios() -> None:
+    found = {number: play(draw(1, number)) for number in range(scaled(PER_SLICE))}
 
     wrong = {number: one for number, one in found.items() if one.kind in FINDINGS}
     assert not wrong, [f"--seed 1 --only {number}: {one}" for number, one in wrong.items()]
@@ -68,7 +65,7 @@ def test_the_same_number_is_the_same_scenario() -> None:
     assert draw(1, 0) != draw(1, 1)
 
 
-@pytest.mark.slow
+@nightly
 def test_two_thousand_numbers_have_the_whole_language_five_times() -> None:
     """Drawn only: every key, word, form, kind and pair of kinds, without scenarios that break a rule."""
     coverage, broken = Coverage(), 0

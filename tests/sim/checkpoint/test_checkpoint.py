@@ -202,18 +202,25 @@ DEVICE = "device: {kind: roofline, model: v100}\n"  # compute takes time
     [
         # counters of links and hosts, slots, windows and late acknowledgements are state
         (SYNTHETIC, "{kind: in_network, program: switchml}", "{kind: packed}"),
-        (SYNTHETIC, "{kind: in_network, program: atp}", "{kind: fixed_point, factor: 1000000.0}"),
+        pytest.param(
+            SYNTHETIC,
+            "{kind: in_network, program: atp}",
+            "{kind: fixed_point, factor: 1000000.0}",
+            marks=nightly,
+        ),
         pytest.param(SYNTHETIC, "{kind: ring}", "{kind: none}", marks=nightly),
         pytest.param(SYNTHETIC, "{kind: tree}", "{kind: fixed_point}", marks=nightly),
         pytest.param(SYNTHETIC, "{kind: parameter_server, servers: 2}", "{kind: none}", marks=nightly),
         # so is what encoders and servers remember, and what checks add up over rounds
         (TRAINING, "{kind: ring}", "{kind: marsit}"),
-        (TRAINING, "{kind: ring}", "{kind: count_sketch}"),
+        pytest.param(TRAINING, "{kind: ring}", "{kind: count_sketch}", marks=nightly),
         pytest.param(TRAINING, "{kind: all_gather}", "{kind: sasg}", marks=nightly),
         (TRAINING, "{kind: parameter_server}", "{kind: sasg}"),
-        (TRAINING, "{kind: all_gather}", "{kind: bird}"),
+        pytest.param(TRAINING, "{kind: all_gather}", "{kind: bird}", marks=nightly),
         (TRAINING, "{kind: ring}", "{kind: auto}"),
-        (TRAINING, "{kind: all_gather}", "{kind: topk, share: 0.01, feedback: true}"),
+        pytest.param(
+            TRAINING, "{kind: all_gather}", "{kind: topk, share: 0.01, feedback: true}", marks=nightly
+        ),
         # and what optimizers and workers remember
         (ADAM + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),
         (LOCAL + DEVICE, "{kind: in_network}", "{kind: fixed_point}"),

@@ -202,7 +202,8 @@ def test_resnet20_with_option_a() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "blocks", "kernels"), [(ResNet18(), (2, 2, 2, 2), 2), (ResNet50(), (3, 4, 6, 3), 3)]
+    ("model", "blocks", "kernels"),
+    [(ResNet18(), (2, 2, 2, 2), 2), pytest.param(ResNet50(), (3, 4, 6, 3), 3, marks=nightly)],
 )
 def test_large_resnets(model: ResNet18 | ResNet50, blocks: tuple[int, ...], kernels: int) -> None:
     """On 64 pixels: the network does not depend on the number of pixels. Strides are in the 3 x 3."""
