@@ -65,8 +65,8 @@ clean:
 	touch $@
 
 .venv/installed: .venv/python pyproject.toml constraints.txt
-	@$(BIN)/python tools/torch_notice.py
-	@echo "installing into .venv: about 1.5 GB, a minute or two"
+	@echo "installing into .venv: about 1.5 GB, a minute or two; on Linux, pypi.org's torch adds gigabytes of CUDA. To avoid"
+	@echo "them: $(BIN)/pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu, then make again"
 	@$(PIP) --editable .
 	touch $@
 
