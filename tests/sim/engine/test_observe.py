@@ -1,6 +1,8 @@
-"""Samples and views of a running engine, beside what plain Python counts in its tables and log."""
+"""Samples and views of an engine, beside what plain Python counts in its tables; jobs that it refuses."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,11 +21,15 @@ from netfold.sim.engine.observe.samples import (
     choose_busiest,
     look,
 )
+from netfold.switch.programs.inca import INCA
+from netfold.switch.programs.switchml import SWITCHML
+from netfold.switch.programs.timed import TIMED
 from tests.examples import examples
 from tests.sim.engine.small import (
     A,
     D,
     X,
+    atp_job,
     compiled,
     gradients,
     job,
@@ -146,3 +152,27 @@ def test_shares_are_those_of_a_jobs_open_transfers() -> None:
     while engine.run(10**15):
         pass
     assert engine.schedules_share(0) == 0.0
+
+
+NETWORK = star_of(WORKERS)
+REFUSED = {
+    "inca cannot be run": job(NETWORK, 1, program=INCA),
+    "timed runs on one switch with units of one packet": job(NETWORK, 2, unit_packets=2, program=TIMED),
+    "switchml has no parameter server": replace(atp_job(NETWORK, 1), program=SWITCHML),
+    "atp needs a parameter server": replace(atp_job(NETWORK, 1), server=None),
+    "slots_count <= window_max <= entries": atp_job(NETWORK, 4, entries=3),
+    "slots with timers need a positive slot_timer_ps": job(NETWORK, 1, program=TIMED),
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_jobs_that_cannot_be(told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        compiled(NETWORK).add_job(REFUSED[told])
+
+
+def test_windows_and_entries_may_be_as_large_as_the_server_says() -> None:
+    """No more slots than its windows have, and no more of these than entries."""
+    compiled(NETWORK).add_job(atp_job(NETWORK, 4, entries=4))
+    with pytest.raises(ValueError, match="window_max"):
+        compiled(NETWORK).add_job(replace(atp_job(NETWORK, 4), slots_count=5))
