@@ -26,11 +26,8 @@ W2_LEAST = 150  # times the rate of ns.py
 CURVE = {4: 60_000, 6: 16_000, 8: 6_000, 10: 4_000, 12: 3_000, 16: 3_000}
 W4_ELEMENTS = 25_000_000  # 100 MB of float32
 W1_IDEAL_MS, W4_BOUND_MS = 8.00208, 8.6407
-SWITCHML_OMNETPP, HTSIM, HTSIM_W2 = (
-    1.2e6,
-    7e6,
-    2.9e6,
-)  # hops/s measured on another machine; the first carries no values
+ELSEWHERE = """measured elsewhere: SwitchML-omnetpp 1.2 M on W4, without values;
+    htsim 7 M on W1 and 2.9 M on W2"""
 
 
 def best(load: Callable[[], Measured]) -> Measured:
@@ -38,20 +35,14 @@ def best(load: Callable[[], Measured]) -> Measured:
     return min((load() for _ in range(REPEATS)), key=lambda run: run.cpu_s)
 
 
-def byte_rate(pass_over: Callable[[], None], size_bytes: int) -> float:
-    """Bytes per second of a pass over `size_bytes` bytes."""
-    seconds = []
-    for _ in range(REPEATS):
-        started = time.process_time()
-        pass_over()
-        seconds.append(time.process_time() - started)
-    return size_bytes / min(seconds)
-
-
 def copy_rate(array: np.ndarray) -> float:
     """Bytes per second of copying into memory already touched."""
-    target = np.ones_like(array)
-    return byte_rate(lambda: np.copyto(target, array), array.nbytes)
+    target, seconds = np.ones_like(array), []
+    for _ in range(REPEATS):
+        started = time.process_time()
+        np.copyto(target, array)
+        seconds.append(time.process_time() - started)
+    return array.nbytes / min(seconds)
 
 
 def curve() -> Table:
@@ -74,19 +65,17 @@ def ring_table() -> Table:
         ("512 hosts, values summed", 512, 512_000, rings.ring(512, 512_000, merge=Merge.ADD)[0]),
     ]
     for hosts in rings.CURVE:
-        point = min((rings.curve_point(hosts) for _ in range(REPEATS)), key=lambda run: run.cpu_s)
+        point = best(lambda hosts=hosts: rings.curve_point(hosts))
         rows.append((f"curve: {hosts:,} hosts", hosts, 0, point))
     for name, hosts, words, run in rows:
-        cost_ns, stored = 1e9 * run.cpu_s / run.packet_hops, ""
-        if words:
-            stored = f"{rings.stored_ms(hosts, words):.5f}"
+        cost_ns = 1e9 / run.hops_per_cpu_s
+        stored = f"{rings.stored_ms(hosts, words):.5f}" if words else ""
         figures = (f"{run.packet_hops:,}", f"{run.cpu_s:.2f}", f"{cost_ns:.0f}", f"{run.simulated_ms:.5f}")
         table.add_row(name, *figures, stored)
     return table
 
 
 def main() -> None:
-    """Measure and print."""
     loads.w1(10)
     buffers = loads.w4_words(W4_ELEMENTS)
     loads.w4([[words[:256], sums[:256]] for words, sums in buffers])
@@ -107,14 +96,8 @@ def main() -> None:
         ("W2 ns.py", theirs_w2, None),
         ("W4 netfold, values summed", summed, W4_BOUND_MS),
     ):
-        table.add_row(
-            name,
-            f"{run.packet_hops:,}",
-            f"{run.cpu_s:.3f}",
-            f"{run.hops_per_cpu_s / 1e6:.3f}",
-            f"{run.simulated_ms:.5f}",
-            f"{ideal:.5f}" if ideal else "",
-        )
+        figures = (f"{run.packet_hops:,}", f"{run.cpu_s:.3f}", f"{run.hops_per_cpu_s / 1e6:.3f}")
+        table.add_row(name, *figures, f"{run.simulated_ms:.5f}", f"{ideal:.5f}" if ideal else "")
     console = Console(width=100)
     console.print(table)
     # A hop up reads a packet's words; a hop down writes them, and the line is read before it is written.
@@ -128,8 +111,7 @@ def main() -> None:
     console.print(
         f"    {moved / (3 * copied):.0%} of what copying them would (copyto: {copied / 1e9:.1f} GB/s in)"
     )
-    console.print(f"measured elsewhere: SwitchML-omnetpp {SWITCHML_OMNETPP / 1e6:g} M on W4, without values;")
-    console.print(f"    htsim {HTSIM / 1e6:g} M on W1 and {HTSIM_W2 / 1e6:g} M on W2")
+    console.print(ELSEWHERE)
     console.print(ring_table())
     measured, bars = codecs.measure_all()
     console.print(measured)

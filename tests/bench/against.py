@@ -28,20 +28,13 @@ print(json.dumps([max(loads.w1(100_000).hops_per_cpu_s for _ in range(4)),
 def rates(folder: Path) -> list[float]:
     """Packet-hops per CPU-second of W1 and W4 with the source in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=folder,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
+    found: list[float] = json.loads(
+        subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=folder, env=environment, text=True)
     )
-    found: list[float] = json.loads(ran.stdout)
     return found
 
 
 def main(commit: str) -> None:
-    """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
         there = Path(folder) / "there"
         subprocess.run(["git", "worktree", "add", "--detach", there, commit], cwd=HERE, check=True)

@@ -111,37 +111,27 @@ class Sketches:
         self.buckets = torch.from_numpy(random.integers(0, self.columns, (ROWS, elements)))
         self.signs = torch.from_numpy(random.choice(np.array([-1, 1], np.float32), (ROWS, elements)))
         self.table = torch.zeros(ROWS, self.columns)
-
-    @property
-    def chosen(self) -> int:
-        """How many elements are selected."""
-        return max(1, int(SHARE * self.values.size))
+        self.chosen = max(1, int(SHARE * elements))  # how many elements are selected
 
     def count(self, begin: int, end: int) -> None:
-        """Sketch."""
         count(self.rows, self.values)
 
     def bincount(self, begin: int, end: int) -> None:
-        """Sketch, in PyTorch."""
         self.table.zero_()
         for row in range(ROWS):
             weights = self.signs[row] * self.tensor
             self.table[row] += torch.bincount(self.buckets[row], weights=weights, minlength=self.columns)
 
     def estimate(self, begin: int, end: int) -> None:
-        """Estimate all elements."""
         estimate(self.rows, self.sketch, self.values.size)
 
     def gather(self, begin: int, end: int) -> None:
-        """Estimate all elements, in PyTorch."""
         torch.median(torch.gather(self.table, 1, self.buckets) * self.signs, dim=0)
 
     def select(self, begin: int, end: int) -> None:
-        """Select the largest."""
         largest(self.values, self.chosen)
 
     def topk(self, begin: int, end: int) -> None:
-        """Select the largest, in PyTorch."""
         torch.topk(self.tensor.abs(), self.chosen, sorted=False)
 
 

@@ -61,24 +61,16 @@ class Sparse:
         self.named = np.ones_like(self.index)
 
     def scan(self, begin: int, end: int) -> None:
-        """Write the index."""
         bits.write_index(self.gradient[begin:end], self.narrow[begin // 32 : -(-end // 32)])
 
     def _make_sketch(self) -> None:
-        """Make the tables of the members, and their buffers."""
         room = np.diff(self.placed.members.starts)
         seen = Seen(room, self.placed.agreed)
         layout = layout_of(REPAIRED_TILING, LOAD, self.gradient.size, seen, BLOCK_ELEMENTS)
         starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
         words = np.cumsum(np.append(0, 3 * REPAIRED_TILING.lanes * layout.rows))
-        self.tables = tables.Tables(
-            REPAIRED_TILING.setting,
-            REPAIRED_TILING.lanes,
-            layout.tile_elements,
-            layout.rows,
-            words,
-            np.uint64(1),
-        )
+        tiling = REPAIRED_TILING.setting, REPAIRED_TILING.lanes, layout.tile_elements
+        self.tables = tables.Tables(*tiling, layout.rows, words, np.uint64(1))
         self.counters = np.ones(words[-1], np.int32)
         self.scratches = [tables.scratch_for(self.tables, starts) for _ in range(2)]
         self.own = tables.TileWords(self.index, starts, self.words)
@@ -91,27 +83,20 @@ class Sparse:
     def pack(self, begin: int, end: int) -> None:
         """Write the index, and the integers of its members."""
         self.scan(begin, end)
-        index, span, blocks = self._part(begin, end)
+        index, span, starts, agreed = self._part(begin, end)
         members.gather(index, self.gradient[begin:end], self.values[span])
-        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
-        self.placed.agreed.part(blocks.start, blocks.stop).encode(
-            self.values[span], starts, 1, self.words[span]
-        )
+        agreed.encode(self.values[span], starts, 1, self.words[span])
 
     def expand(self, begin: int, end: int) -> None:
         """Put the integers back where they belong, and zeros elsewhere."""
-        index, span, blocks = self._part(begin, end)
-        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
-        self.placed.agreed.part(blocks.start, blocks.stop).decode(
-            self.words[span], starts, 1, self.values[span]
-        )
+        index, span, starts, agreed = self._part(begin, end)
+        agreed.decode(self.words[span], starts, 1, self.values[span])
         members.scatter(index, self.values[span], self.decoded[begin:end], True)
 
     def sketch(self, begin: int, end: int) -> None:
         """Write the index, the exponents, and the tables of its members."""
         self.pack(begin, end)
-        blocks = self._part(begin, end)[2]
-        starts = self.placed.members.starts[blocks.start : blocks.stop + 1]
+        _, _, starts, _ = self._part(begin, end)
         announced_exponents(Compact(self.values, starts, self.gradient), 1)
         tables.add(self.tables, self._tiles(begin, end), self.own, self.counters, self._scratch(begin))
 
@@ -121,19 +106,18 @@ class Sparse:
         tables.peel(self.tables, tiles, self.own, self.counters, self.is_failed, self._scratch(begin))
 
     def _tiles(self, begin: int, end: int) -> np.ndarray:
-        """The tiles that begin in a range of elements."""
         size = self.tables.tile_elements
         return np.arange(-(-begin // size), -(-end // size))
 
     def _scratch(self, begin: int) -> tables.Scratch:
-        """The scratch buffers of one thread."""
         return self.scratches[begin > 0]
 
-    def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, slice]:
-        """Index, members and blocks of some elements."""
-        blocks = slice(begin // BLOCK_ELEMENTS, -(-end // BLOCK_ELEMENTS))
-        span = slice(*self.placed.members.starts[[blocks.start, blocks.stop]].tolist())
-        return self.index[begin // 64 : -(-end // 64)], span, blocks
+    def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, np.ndarray, AgreedExponents]:
+        """Index, members, starts of blocks and exponents of some elements."""
+        first, last = begin // BLOCK_ELEMENTS, -(-end // BLOCK_ELEMENTS)
+        starts = self.placed.members.starts[first : last + 1]
+        agreed = self.placed.agreed.part(first, last)
+        return self.index[begin // 64 : -(-end // 64)], slice(int(starts[0]), int(starts[-1])), starts, agreed
 
     def write_two_levels(self, begin: int, end: int) -> None:
         """Write the index, and both levels of it."""
@@ -148,7 +132,6 @@ class Sparse:
         bloom.insert(self.index, 0, self.filter_size.hashes, np.uint64(1), self.filter)
 
     def ask_filter(self, begin: int, end: int) -> None:
-        """Ask the filter about every element."""
         first, last = begin // 64, -(-end // 64)
         bloom.query(self.filter, self.filter_size.hashes, np.uint64(1), first, self.named[first:last])
 
@@ -158,6 +141,7 @@ def loads_of(sparse: Sparse) -> list[Load]:
     sparse.fill_filter(0, sparse.gradient.size)
     index_bytes, words_bytes = sparse.narrow.nbytes, sparse.words.nbytes
     live_bytes = sparse.live.nbytes + sparse.live_words.nbytes
+    sketch_bytes = index_bytes + sparse.counters.nbytes
     zstd = zstandard.ZstdCompressor(level=1)
     return [
         Load("index, flat", sparse.scan, compressed_bytes=index_bytes),
@@ -167,11 +151,7 @@ def loads_of(sparse: Sparse) -> list[Load]:
         Load("packed: encode (index, values)", sparse.pack, compressed_bytes=index_bytes + words_bytes),
         Load("packed: expand", sparse.expand),
         Load("block exponents", sparse.exponents),
-        Load(
-            "lossless: encode (index, exponents, tables)",
-            sparse.sketch,
-            compressed_bytes=index_bytes + sparse.counters.nbytes,
-        ),
+        Load("lossless: encode (index, exponents, tables)", sparse.sketch, True, sketch_bytes),
         Load("lossless: peel", sparse.peel),
         _compressor("zstd, level 1", zstd.compress, sparse.gradient),
         _compressor("lz4", lz4.frame.compress, sparse.gradient),
@@ -216,12 +196,8 @@ def measure_all(elements: int = ELEMENTS) -> tuple[Table, Table]:
             measured.add_row(load.name, density, in_gigabytes, ratio, shared, size, reads)
             return alone
 
-        of_all = [
-            *of_signs,
-            *loads_of_words(elements),
-            *beside.row_loads(elements),
-            *beside.sketch_loads(elements),
-        ]
+        of_layers = [*beside.row_loads(elements), *beside.sketch_loads(elements)]
+        of_all = [*of_signs, *loads_of_words(elements), *of_layers]
         for load in [copy, *of_all]:
             rates[load.name] = measure(load, "")
         for density in DENSITIES:

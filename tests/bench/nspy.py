@@ -43,13 +43,18 @@ def w1(packets: int) -> Measured:
         generator.out, port.out, up.out, down.out = port, up, switch, sink
         switch.ports[host].out = down
         sinks.append(sink)
+    return _measured(env, sinks, packets, 2 * HOSTS * packets)
+
+
+def _measured(env: simpy.Environment, sinks: list[PacketSink], packets: int, hops: int) -> Measured:
+    """Run until every sink has its packets."""
     started = time.process_time()
     env.run()
     cpu_s = time.process_time() - started
     received = sum(sum(sink.packets_received.values()) for sink in sinks)
-    if received != HOSTS * packets:
-        raise RuntimeError(f"ns.py delivered {received} of {HOSTS * packets} packets")
-    return Measured(env.now * 1e3, 2 * received, 0, cpu_s)
+    if received != len(sinks) * packets:
+        raise RuntimeError(f"ns.py delivered {received} of {len(sinks) * packets} packets")
+    return Measured(env.now * 1e3, hops, 0, cpu_s)
 
 
 def _wire(env: simpy.Environment) -> Wire:
@@ -77,10 +82,4 @@ def w2(packets: int, k: int = 8) -> Measured:
     for port, fib, end in zip(ports, fibs, ends, strict=True):
         port.out = _wire(env)
         port.out.out = FIBDemux(fib=fib, outs=ports, ends=end)
-    started = time.process_time()
-    env.run()
-    cpu_s = time.process_time() - started
-    received = sum(sum(sink.packets_received.values()) for sink in sinks)
-    if received != len(targets) * packets:
-        raise RuntimeError(f"ns.py delivered {received} of {len(targets) * packets} packets")
-    return Measured(env.now * 1e3, hops, 0, cpu_s)
+    return _measured(env, sinks, packets, hops)

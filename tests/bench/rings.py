@@ -68,14 +68,10 @@ def ring(hosts: int, words: int, times: int = 1, merge: Merge | None = None) -> 
     return Measured(end_ps / 1e9, hops, engine.events, cpu_s), result
 
 
-def ideal_ms(hosts: int, words: int) -> float:
-    """2 (n − 1) segments and delays."""
-    return 2 * (hosts - 1) * (4 * words / hosts * BYTE_PS + 2 * DELAY_PS) / 1e9
-
-
 def stored_ms(hosts: int, words: int) -> float:
-    """The same where a switch stores the longest packet of each step before it sends it."""
-    return ideal_ms(hosts, words) + 2 * (hosts - 1) * 4 * min(FRAME.elements, words // hosts) * BYTE_PS / 1e9
+    """2 (n − 1) segments and delays; a switch stores the longest packet of each step before it sends it."""
+    ideal_ms = 2 * (hosts - 1) * (4 * words / hosts * BYTE_PS + 2 * DELAY_PS) / 1e9
+    return ideal_ms + 2 * (hosts - 1) * 4 * min(FRAME.elements, words // hosts) * BYTE_PS / 1e9
 
 
 def curve_point(hosts: int) -> Measured:

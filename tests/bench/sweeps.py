@@ -51,7 +51,6 @@ def _children_s() -> float:
 
 
 def main(repeats: int = 1) -> None:
-    """Measure and print."""
     measure(1, points=2)  # compiles
     pairs = [(measure(1), measure(2)) for _ in range(repeats)]
     one, two = (min((pair[place] for pair in pairs), key=lambda run: run.wall_s) for place in (0, 1))

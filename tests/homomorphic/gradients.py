@@ -43,6 +43,15 @@ def samples(draw: st.DrawFn) -> Sample:
     return Sample(gradients, round, random.permutation(workers).tolist())
 
 
+def rows_of(
+    values: st.SearchStrategy[float], elements_max: int, workers_max: int
+) -> st.SearchStrategy[list[list[float]]]:
+    """As many values of each worker."""
+    return st.integers(1, elements_max).flatmap(
+        lambda n: st.lists(st.lists(values, min_size=n, max_size=n), min_size=1, max_size=workers_max)
+    )
+
+
 class Kind(NamedTuple):
     """Of a round: where its members are, and how large."""
 

@@ -338,10 +338,6 @@ def sparse_values(draw: st.DrawFn) -> list[float]:
 UNTOUCHED = 77  # in front of and behind what a kernel may write
 
 
-def wide_index(wanted: list[bool]) -> np.ndarray:
-    return np.array(plain.index_words(wanted, 64), np.uint64)
-
-
 @examples(25)
 @given(values=sparse_values())
 def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
@@ -349,7 +345,7 @@ def test_an_index_is_that_of_the_reference(values: list[float]) -> None:
     write_index(np.array(values, np.float32), narrow)
 
     assert plain.index_words(values, 32) == narrow.tolist()
-    assert np.count_nonzero(values) == count_members(wide_index([value != 0 for value in values]))
+    assert np.count_nonzero(values) == count_members(index_of(np.array(values) != 0))
 
 
 @examples(25)
@@ -358,7 +354,7 @@ def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -
     whole = np.array(words, np.uint64)
     narrow = np.empty(-(-whole.size // 32), np.uint32)
     write_index(whole, narrow)
-    chosen = wide_index([word != 0 for word in words])
+    chosen = index_of(whole != 0)
     gathered = np.full(sum(word != 0 for word in words) + 2, UNTOUCHED, np.uint64)
     back = np.full_like(whole, UNTOUCHED)
 
@@ -373,8 +369,7 @@ def test_words_with_a_member_are_found_gathered_and_put_back(words: list[int]) -
 
 @examples(25)
 @given(
-    part=st.lists(st.integers(0, 3), max_size=50),
-    whole=st.lists(st.integers(0, 3), min_size=50, max_size=50),
+    part=st.lists(st.integers(0, 3), max_size=50), whole=st.lists(st.integers(0, 3), min_size=50, max_size=50)
 )
 def test_the_first_word_with_a_bit_too_many(part: list[int], whole: list[int]) -> None:
     missing = first_missing(np.array(part, np.uint32), np.array(whole[: len(part)], np.uint32))

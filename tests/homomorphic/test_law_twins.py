@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, FloatAddBound, Sums
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, State
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, State, Variance
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Words, Work
 from netfold.homomorphic.round import Round
@@ -18,7 +18,7 @@ from netfold.testing import check_codec
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Variance):
     value: float
 
     def of(self, sums: Sums) -> Doubles:

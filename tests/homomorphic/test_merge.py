@@ -31,12 +31,12 @@ from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, 
 from netfold.homomorphic.round import Round
 from netfold.testing import check_codec
 from tests.examples import examples
+from tests.homomorphic.test_fold import THC_TABLE
 from tests.reference.codecs.sums import right_merge
 from tests.reference.switch.merging import words_per_word
 from tests.sim.lane_codecs import Codes, Votes
 
 int32s = st.integers(-(2**31), 2**31 - 1)
-THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 
 
 @given(data=st.data(), size=st.integers(0, 70))

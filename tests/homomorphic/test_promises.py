@@ -39,8 +39,8 @@ from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.released import float_error_bound
 from netfold.testing import check_round
 from tests.examples import examples, nightly
-from tests.homomorphic.gradients import bound_of
-from tests.homomorphic.test_law_twins import Half
+from tests.homomorphic.gradients import bound_of, rows_of
+from tests.homomorphic.test_law_twins import Constant, Half
 
 GRADIENTS = [np.random.default_rng(rank).standard_normal(500).astype(np.float32) for rank in range(3)]
 
@@ -71,14 +71,6 @@ class Rounded(Codec):
 
     def variance(self, contributions: Sequence[Gradient]) -> Variance:
         return Constant(len(contributions) * self.step**2 / 4)
-
-
-@dataclass(frozen=True)
-class Constant(Variance):
-    value: float
-
-    def of(self, sums: Sums) -> Doubles:
-        return np.full(sums.total.size, self.value)
 
 
 @dataclass(frozen=True)
@@ -117,18 +109,6 @@ def test_twins_that_are_biased_or_unbounded_fail(wrong: str, words: str) -> None
         check_round(Rounded(wrong), GRADIENTS)
 
 
-class Rounds(DenseExact):
-    """Says exact, and its total is off by the last bit in one element."""
-
-    __doc__ = DenseExact.__doc__
-
-    def worker(self, rank: int, workers: int, seed: int) -> Encoder:  # type: ignore[override]
-        return OneBitOff(super().worker(rank, workers, seed))
-
-    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        return FloatAddBound(1000)  # so wide that only the promise can fail
-
-
 class OneBitOff(Encoder):
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -139,9 +119,17 @@ class OneBitOff(Encoder):
         return decoded
 
 
+@pytest.fixture
+def off_by_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codec exact is wrong, and its bound so wide that only the promise can fail."""
+    monkeypatch.setattr(DenseExact, "worker", lambda self, *rest: OneBitOff(self.setting.encoder))
+    monkeypatch.setattr(DenseExact, "error_bound", lambda self, gradients: FloatAddBound(1000))
+
+
+@pytest.mark.usefixtures("off_by_a_bit")
 def test_an_exact_codec_that_is_off_by_a_bit_fails() -> None:
     with pytest.raises(AssertionError, match="1 sums are not exact"):
-        check_round(Rounds(), GRADIENTS)
+        check_round(DenseExact(), GRADIENTS)
 
 
 # What the statistics find, and what they leave alone.
@@ -269,12 +257,8 @@ def test_a_run_holds_codecs_to_their_promise(tmp_path: object, wrong: str, verdi
     assert words in detail
 
 
-def test_a_run_finds_an_exact_codec_that_is_off_by_a_bit(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DenseExact, "worker", lambda self, *rest: OneBitOff(self.setting.encoder))
-    monkeypatch.setattr(DenseExact, "error_bound", lambda self, gradients: FloatAddBound(1000))
-
+@pytest.mark.usefixtures("off_by_a_bit")
+def test_a_run_finds_an_exact_codec_that_is_off_by_a_bit(tmp_path: object) -> None:
     verdict, detail = sum_is_right(tmp_path, {"kind": "exact"})
 
     assert verdict == "fail"
@@ -324,11 +308,7 @@ def rounded(total: Fraction) -> np.float32:
 
 
 @examples(60)
-@given(
-    st.integers(1, 9).flatmap(
-        lambda n: st.lists(st.lists(floats | near, min_size=n, max_size=n), min_size=1, max_size=6)
-    )
-)
+@given(rows_of(floats | near, 9, 6))
 def test_sums_are_exact_and_rounded_once(rows: list[list[float]]) -> None:
     gradients = [np.array(row, np.float32) for row in rows]
 

@@ -108,17 +108,12 @@ def test_positions_are_those_of_set_bits(bits: list[int]) -> None:
 def test_counters_are_those_of_the_reference_in_every_setting(
     positions: list[int], lanes: int, rows: int, key: int
 ) -> None:
-    key64 = np.uint64(key)
-
-    assert [plain.published(one, lanes, rows) for one in positions] == choices(
-        Hashing(PUBLISHED, lanes, rows, key64), positions
-    )
-    assert [plain.rotated(one, lanes, rows, key) for one in positions] == choices(
-        Hashing(ROTATED, lanes, rows, key64), positions
-    )
-    assert [plain.repaired(one, lanes, rows, key) for one in positions] == choices(
-        Hashing(REPAIRED, lanes, rows, key64), positions
-    )
+    for setting, expected in (
+        (PUBLISHED, [plain.published(one, lanes, rows) for one in positions]),
+        (ROTATED, [plain.rotated(one, lanes, rows, key) for one in positions]),
+        (REPAIRED, [plain.repaired(one, lanes, rows, key) for one in positions]),
+    ):
+        assert expected == choices(Hashing(setting, lanes, rows, np.uint64(key)), positions)
 
 
 def normal(elements: int, seed: int = 1) -> np.ndarray:

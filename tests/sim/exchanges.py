@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.message import Merge, Message, Scaling
+from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.all_gather.run import AllGather
 from netfold.sim.collectives.between_hosts import ChunkedPlan
@@ -69,27 +69,27 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
 
 def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 on the first nodes."""
-    options, seed = _options(frame, changes)
+    options, seed = options_of(frame, changes)
     plan = RingPlan(kind="ring", **options)
-    return lambda environment, fabric: Ring(plan, _context(environment, fabric, workers, device, seed))
+    return lambda environment, fabric: Ring(plan, context_of(environment, fabric, workers, device, seed))
 
 
 def torus(workers: int, rows: int = 0, frame: Frame = FRAME, device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 in rows; by default nearly a square."""
-    options, seed = _options(frame, changes)
+    options, seed = options_of(frame, changes)
     plan = TorusPlan(kind="torus_2d", grid=Grid.of(workers, rows or squarest(workers)), **options)
-    return lambda environment, fabric: Torus2d(plan, _context(environment, fabric, workers, device, seed))
+    return lambda environment, fabric: Torus2d(plan, context_of(environment, fabric, workers, device, seed))
 
 
 def gathering(
     workers: int, frame: Frame = FRAME, device: Any = None, server: MakeServer = no_server, **changes: int
 ) -> Started:
     """An all-gather of workers 0 … n − 1; a chunk is two packets unless `changes` say otherwise."""
-    options, seed = _options(frame, {"chunk_words": 2 * frame.elements, **changes})
+    options, seed = options_of(frame, {"chunk_words": 2 * frame.elements, **changes})
     plan = ChunkedPlan(kind="all_gather", **options)
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        return AllGather(plan, _context(environment, fabric, workers, device, seed, server))
+        return AllGather(plan, context_of(environment, fabric, workers, device, seed, server))
 
     return start
 
@@ -104,18 +104,18 @@ def serving(
     **changes: int,
 ) -> Started:
     """Parameter servers on the nodes after the workers', or beside workers 0, 1, …"""
-    options, seed = _options(frame, {"chunk_words": 2 * frame.elements, **changes})
+    options, seed = options_of(frame, {"chunk_words": 2 * frame.elements, **changes})
     nodes = range(servers) if beside else range(workers, workers + servers)
     owners = tuple(range(servers)) if beside else ()
     plan = ServerPlan(kind="parameter_server", servers=tuple(nodes), owners=owners, **options)
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        return ParameterServer(plan, _context(environment, fabric, workers, device, seed, server))
+        return ParameterServer(plan, context_of(environment, fabric, workers, device, seed, server))
 
     return start
 
 
-def _options(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], int]:
+def options_of(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], int]:
     """The fields of a host plan, and the seed of the run."""
     options: dict[str, Any] = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
     seed = options.pop("seed", 1)
@@ -123,7 +123,7 @@ def _options(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], int
     return options | {"held_bytes": 0, "settled": {}}, seed
 
 
-def _context(
+def context_of(
     environment: simpy.Environment,
     fabric: Fabric,
     workers: int,
@@ -154,6 +154,19 @@ def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started
 
 def around_the_ring(messages: list[Message]) -> Exchanged:
     return Exchanged(small_star(len(messages)), ring(len(messages))).run([[(one,)] for one in messages])
+
+
+def assert_fair_signs(messages: Sequence[Message], received: Sequence[Merged], stretches: int = 1) -> None:
+    """Bits that all agree on survive; every worker's survive equally often, in every stretch of the words."""
+    workers, size, kept_words = len(messages), messages[0].words.size, received[0].words
+    assert {kept_words.tobytes()} == {merged.words.tobytes() for merged in received}
+    bits = np.array([np.unpackbits(message.words.view(np.uint8)) for message in messages])
+    kept = np.unpackbits(kept_words.view(np.uint8))
+    assert np.all(kept[bits.all(axis=0)] == 1)
+    assert np.all(kept[~bits.any(axis=0)] == 0)
+    agreement = (bits == kept).reshape(workers, stretches, -1).mean(axis=2)
+    expected = 1 / workers + (1 - 1 / workers) / 2
+    assert np.all(np.abs(agreement - expected) < 5 * 0.5 / np.sqrt(32 * size / stretches))
 
 
 Operations = Sequence[Sequence[tuple[Merge | None, int]]]  # None: a scaled message

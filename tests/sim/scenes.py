@@ -93,12 +93,15 @@ def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> 
     return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda *_: None)
 
 
+def metrics_of(result: VariantResult) -> dict[str, Any]:
+    """Metrics of its first job."""
+    metrics: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    return metrics
+
+
 def measure(folder: Path, *sets: str, text: str = TINY) -> dict[str, Any]:
     """Metrics of the only variant, without writing anything down."""
-    result = simulate(folder, *sets, text=text)
-    summary = summarize(result.facts, result.records)
-    found: dict[str, Any] = summary["variants"][0]["metrics"]
-    return found
+    return metrics_of(simulate(folder, *sets, text=text))
 
 
 def small_star(hosts: int) -> Network:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
@@ -27,6 +29,14 @@ def registered(*codecs: type) -> Iterator[None]:
     finally:
         registry._registry.clear()
         registry._registry.update(before)
+
+
+def failures(folder: Path, scenario: dict[str, Any]) -> dict[str, str]:
+    """Failed checks of a run, whose verdict they are."""
+    run = netfold.run(scenario, out=folder)
+    failed = {name: detail for _, name, verdict, detail in run.checks.rows() if verdict != "pass"}
+    assert (run.verdict == "fail") == bool(failed)
+    return failed
 
 
 @dataclass(frozen=True)

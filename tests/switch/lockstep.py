@@ -59,7 +59,6 @@ class LockStep(RuleBasedStateMachine):
         self.reference = self.twin.state
 
     def next_turn(self, child: int, slot: int) -> int:
-        """Turn of a child's next packet for a slot."""
         return len(self.history(child, slot))
 
     def history(self, child: int, slot: int) -> list[Packet]:
@@ -85,7 +84,6 @@ class LockStep(RuleBasedStateMachine):
         return packet
 
     def arrive(self, packet: Packet) -> None:
-        """Both process one packet."""
         assert self.pipeline.receive(packet) == self.twin.receive(packet)
 
     @invariant()

@@ -86,11 +86,9 @@ class Pipeline:
     overflowed_words: int = 0
 
     def row(self, slot: int, turn: int) -> int:
-        """Row of the registers that a packet belongs to."""
         return 2 * slot if self.program is Machine.TREE else 2 * slot + turn % 2
 
     def receive(self, packet: Packet) -> int:
-        """Take one packet through the switch; returns its verdict."""
         row = self.row(packet.slot, packet.turn)
         slots, child, children = self.registers.slots, packet.child, self.children
         match self.program:
@@ -119,19 +117,15 @@ class Pipeline:
         return True
 
     def time_out(self, slot: int, turn: int) -> None:
-        """The timer of a row ends."""
         self.registers.slots[self.row(slot, turn)].is_emitted = 1
 
     def clear(self, slot: int) -> None:
-        """Lose all that a slot holds."""
         clear(self.registers, slice(2 * slot, 2 * slot + 2))
 
     def exponent(self, slot: int, turn: int) -> int:
-        """The exponent that a slot holds."""
         return int(self.registers.slots[self.row(slot, turn)].exponent)
 
     def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
-        """The first words that a slot holds."""
         values: list[int] = self.registers.values[self.row(slot, turn), :count].tolist()
         return values
 
@@ -173,21 +167,17 @@ class ReferencePipeline:
         self.state = REFERENCES[program](children, SLOTS, overflow)
 
     def receive(self, packet: Packet) -> int:
-        """Take one packet through the switch; returns its verdict."""
         turn = packet.turn if self.program is Machine.TIMED else packet.turn % 2
         verdict = self.state.packet(packet.child, packet.slot, turn, packet.operand())
         return VERDICTS.index(verdict.name.lower())
 
     def time_out(self, slot: int, turn: int) -> None:
-        """The timer of a row ends."""
         self.state.time_out(slot, turn)
 
     def exponent(self, slot: int, turn: int) -> int:
-        """The exponent that a slot holds."""
         return int(self.state.register(slot, turn % 2).exponent)
 
     def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
-        """The first words that a slot holds."""
         words: list[int] = self.state.register(slot, turn % 2).read(count)
         return words
 
@@ -231,27 +221,22 @@ class AtpPipeline:
         return outcome
 
     def acknowledge(self, entry: int, identity: int) -> None:
-        """The server has a unit's sum."""
         atp.acknowledge(self.entries, entry, identity)
 
     def entry(self, index: int) -> Entry:
-        """What an entry holds."""
         row = self.entries.rows[index]
         held = (int(row.identity), int(row.bitmap), int(row["count"]), bool(row.is_marked))
         return Entry(*held, self.entries.values[index].tolist())
 
     def hold(self, index: int, entry: Entry) -> None:
-        """Set an entry by hand."""
         row = self.entries.rows[index]
         row.identity, row.bitmap, row["count"], row.is_marked = astuple(entry)[:-1]
         self.entries.values[index, : len(entry.values)] = entry.values
 
     def claimed(self) -> list[int]:
-        """Entries that are not free, in order."""
         claimed: list[int] = np.flatnonzero(self.entries.rows.identity != atp.FREE).tolist()
         return claimed
 
 
 def int32(words: Sequence[int]) -> NDArray[np.int32]:
-    """Words as packets carry them."""
     return np.array(words, np.int32)

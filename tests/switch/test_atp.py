@@ -113,16 +113,6 @@ def test_mark_stays_in_an_entry_until_it_is_acknowledged(make: Make, identity: i
 
 
 @both_engines
-def test_eviction_leaves_its_mark_to_who_claims_the_entry_next(make: Make) -> None:
-    switch = make()
-    switch.data(4, OWN, 0b01, 2, False, True, [3])
-    assert switch.data(4, OWN, 0b01, 2, True, False, [3]).is_marked
-    assert (held(switch).identity, held(switch).mark) == (FREE, True)
-    switch.data(4, OTHER, 0b01, 2, False, False, [3])
-    assert switch.data(4, OTHER, 0b10, 2, False, False, [3]).is_marked
-
-
-@both_engines
 def test_acknowledgement_frees_only_its_own_entry(make: Make) -> None:
     switch = make()
     first_time(switch, 0b001, SENT)
@@ -194,7 +184,6 @@ class AtpLockStep(RuleBasedStateMachine):
     def arrive(
         self, entry: int, identity: int, bits: int, is_resend: bool, is_marked: bool, words: list[int]
     ) -> None:
-        """Both process one packet."""
         packet = (entry, identity, bits, self.workers, is_resend, is_marked, words)
         assert self.reference.data(*packet) == self.pipeline.data(*packet)
 

@@ -455,16 +455,6 @@ def test_switches_without_pipelines_hold_every_word_once(
     assert found.values_bytes == versions * slots * held * word_bytes
 
 
-@pytest.mark.parametrize("program", programs())
-def test_registers_hold_every_word_of_every_slot(program: str) -> None:
-    """With versions and pairs, for any split into passes; INCA keeps a word in 64 bits."""
-    demand = programs()[program].released
-    copies = {"switchml": 2, "timed": 2, "inca": 2}.get(program, 1)
-
-    assert declare(program, demand).values_bytes == copies * 4 * demand.slots * demand.words
-    assert programs()[program].words
-
-
 # Lanes of sums.
 
 

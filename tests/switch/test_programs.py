@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
 from netfold.sim.commands import main
+from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.schema import schema
 from netfold.switch.formats import ROCE_1024
 from netfold.switch.program import Demand, Machine, ProgramSpec, register, unregister
@@ -25,8 +27,9 @@ from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.tree import TREE
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
 from tests.examples import examples
-from tests.reference.switch.merging import NO_EXPONENT, Operand
+from tests.reference.switch.merging import NO_EXPONENT, Operand, Register
 from tests.reference.switch.switchml import Slot
+from tests.reference.switch.timed import Row as TimedRow
 from tests.reference.switch.tree import Row
 from tests.sim.scenes import TINY, job_of, only, refused, simulate
 from tests.switch.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
@@ -34,6 +37,8 @@ from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)
+
+
 KEPT = [70, -7]  # what the register held before
 SENT = [5, INT32_MAX]
 ADDED = [75, INT32_MAX - 7]
@@ -103,7 +108,6 @@ def test_a_round_and_copies_of_its_packets(make: Make) -> None:
     assert pipeline.words(0, 0, 1) == [0]
 
 
-EXPONENTS = st.integers(-128, 127)
 RANKS = st.integers(0, 4)
 
 
@@ -116,7 +120,7 @@ class SwitchmlLockStep(LockStep):
         slot=SLOT_INDICES,
         turn=TURNS,
         words=st.lists(INT32, max_size=ELEMENTS),
-        exponent=EXPONENTS,
+        exponent=st.integers(-128, 127),
         workers=st.integers(0, 9),
     )
     def keep(self, slot: int, turn: int, words: list[int], exponent: int, workers: int) -> None:
@@ -274,20 +278,20 @@ TestProtocol = Protocol.TestCase
 TestProtocol.settings = settings(examples(30, at_night=2), stateful_step_count=60)
 
 
-TREE_KEPT, TREE_SENT, TREE_ADDED = [70, -7], [5, 20], [75, 13]
+SMALL_SENT, SMALL_ADDED = [5, 20], [75, 13]
 
 
 @pytest.mark.parametrize(
     ("children", "bitmap", "values_after", "exponent_after", "bitmap_after", "verdict"),
     [
-        pytest.param(3, 0b000, TREE_SENT, -4, 0b010, CONSUMED, id="empty: overwrite"),
-        pytest.param(2, 0b00, TREE_SENT, -4, 0b10, CONSUMED, id="empty, of two"),
-        pytest.param(3, 0b001, TREE_ADDED, 3, 0b011, CONSUMED, id="another: merge"),
-        pytest.param(4, 0b1001, TREE_ADDED, 3, 0b1011, CONSUMED, id="others, not all: merge"),
-        pytest.param(3, 0b101, TREE_ADDED, 3, 0b000, COMPLETE, id="all others: merge, empty again"),
-        pytest.param(2, 0b01, TREE_ADDED, 3, 0b00, COMPLETE, id="the other of two: merge, empty again"),
-        pytest.param(3, 0b010, TREE_KEPT, 3, 0b010, DROPPED, id="seen: read"),
-        pytest.param(3, 0b111, TREE_KEPT, 3, 0b111, DROPPED, id="seen, all: read, a fault"),
+        pytest.param(3, 0b000, SMALL_SENT, -4, 0b010, CONSUMED, id="empty: overwrite"),
+        pytest.param(2, 0b00, SMALL_SENT, -4, 0b10, CONSUMED, id="empty, of two"),
+        pytest.param(3, 0b001, SMALL_ADDED, 3, 0b011, CONSUMED, id="another: merge"),
+        pytest.param(4, 0b1001, SMALL_ADDED, 3, 0b1011, CONSUMED, id="others, not all: merge"),
+        pytest.param(3, 0b101, SMALL_ADDED, 3, 0b000, COMPLETE, id="all others: merge, empty again"),
+        pytest.param(2, 0b01, SMALL_ADDED, 3, 0b00, COMPLETE, id="the other of two: merge, empty again"),
+        pytest.param(3, 0b010, KEPT, 3, 0b010, DROPPED, id="seen: read"),
+        pytest.param(3, 0b111, KEPT, 3, 0b111, DROPPED, id="seen, all: read, a fault"),
     ],
 )
 def test_truth_table_of_a_tree(
@@ -302,14 +306,12 @@ def test_truth_table_of_a_tree(
     pipeline = Pipeline(Machine.TREE, children, registers=new_registers(3, 2))
     row = pipeline.registers.slots[2]
     row.bitmap, row.exponent, row.workers = bitmap, 3, 5
-    pipeline.registers.values[2] = TREE_KEPT
+    pipeline.registers.values[2] = KEPT
 
-    assert pipeline.receive(Packet(1, 1, 7, TREE_SENT, exponent=-4, workers=2)) == verdict
+    assert pipeline.receive(Packet(1, 1, 7, SMALL_SENT, exponent=-4, workers=2)) == verdict
     assert pipeline.words(1, 7, 2) == values_after
     assert (row.bitmap, row.exponent) == (bitmap_after, exponent_after)
-    assert (
-        row.workers == {tuple(TREE_SENT): 2, tuple(TREE_ADDED): 7, tuple(TREE_KEPT): 5}[tuple(values_after)]
-    )
+    assert row.workers == {tuple(SMALL_SENT): 2, tuple(SMALL_ADDED): 7, tuple(KEPT): 5}[tuple(values_after)]
     # The counter is not used, a slot has one row, and other slots are as they were.
     assert row.counter == 0
     assert (np.delete(pipeline.registers.slots, 2) == np.delete(new_registers(3, 2).slots, 2)).all()
@@ -380,7 +382,6 @@ TestTreeInLockStep = TreeLockStep.TestCase
 TestTreeInLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
 
 
-TIMED_KEPT, TIMED_SENT, TIMED_ADDED = [70, -7], [5, 20], [75, 13]
 TURN = 4  # of the row
 
 
@@ -388,27 +389,23 @@ TURN = 4  # of the row
     ("workers", "turn", "bitmap", "is_emitted", "values", "after", "verdict"),
     [
         pytest.param(
-            3, 6, 0b101, False, TIMED_SENT, (6, 0b010, False), CONSUMED, id="newer, waiting: overwrite"
+            3, 6, 0b101, False, SMALL_SENT, (6, 0b010, False), CONSUMED, id="newer, waiting: overwrite"
         ),
         pytest.param(
-            3, 6, 0b111, True, TIMED_SENT, (6, 0b010, False), CONSUMED, id="newer, complete: overwrite"
+            3, 6, 0b111, True, SMALL_SENT, (6, 0b010, False), CONSUMED, id="newer, complete: overwrite"
         ),
-        pytest.param(3, 8, 0b011, True, TIMED_SENT, (8, 0b010, False), CONSUMED, id="much newer, partial"),
-        pytest.param(3, 4, 0b001, False, TIMED_ADDED, (4, 0b011, False), CONSUMED, id="same, new: merge"),
-        pytest.param(3, 4, 0b101, False, TIMED_ADDED, (4, 0b111, True), COMPLETE, id="same, the last: merge"),
-        pytest.param(4, 4, 0b101, False, TIMED_ADDED, (4, 0b111, False), CONSUMED, id="same, third of four"),
-        pytest.param(3, 4, 0b011, False, TIMED_KEPT, (4, 0b011, False), DROPPED, id="same, seen: read"),
-        pytest.param(
-            3, 4, 0b111, True, TIMED_KEPT, (4, 0b111, True), ANSWER, id="emitted complete, seen: read"
-        ),
-        pytest.param(
-            3, 4, 0b010, True, TIMED_KEPT, (4, 0b010, True), ANSWER, id="emitted partial, seen: read"
-        ),
-        pytest.param(3, 4, 0b001, True, TIMED_KEPT, (4, 0b001, True), LATE, id="emitted, not in it: read"),
-        pytest.param(3, 4, 0b101, True, TIMED_KEPT, (4, 0b101, True), LATE, id="emitted, the last: read"),
-        pytest.param(3, 2, 0b001, False, TIMED_KEPT, (4, 0b001, False), EXPIRED, id="older, waiting: read"),
-        pytest.param(3, 2, 0b111, True, TIMED_KEPT, (4, 0b111, True), EXPIRED, id="older, emitted: read"),
-        pytest.param(3, 0, 0b010, True, TIMED_KEPT, (4, 0b010, True), EXPIRED, id="older, seen: read"),
+        pytest.param(3, 8, 0b011, True, SMALL_SENT, (8, 0b010, False), CONSUMED, id="much newer, partial"),
+        pytest.param(3, 4, 0b001, False, SMALL_ADDED, (4, 0b011, False), CONSUMED, id="same, new: merge"),
+        pytest.param(3, 4, 0b101, False, SMALL_ADDED, (4, 0b111, True), COMPLETE, id="same, the last: merge"),
+        pytest.param(4, 4, 0b101, False, SMALL_ADDED, (4, 0b111, False), CONSUMED, id="same, third of four"),
+        pytest.param(3, 4, 0b011, False, KEPT, (4, 0b011, False), DROPPED, id="same, seen: read"),
+        pytest.param(3, 4, 0b111, True, KEPT, (4, 0b111, True), ANSWER, id="emitted complete, seen: read"),
+        pytest.param(3, 4, 0b010, True, KEPT, (4, 0b010, True), ANSWER, id="emitted partial, seen: read"),
+        pytest.param(3, 4, 0b001, True, KEPT, (4, 0b001, True), LATE, id="emitted, not in it: read"),
+        pytest.param(3, 4, 0b101, True, KEPT, (4, 0b101, True), LATE, id="emitted, the last: read"),
+        pytest.param(3, 2, 0b001, False, KEPT, (4, 0b001, False), EXPIRED, id="older, waiting: read"),
+        pytest.param(3, 2, 0b111, True, KEPT, (4, 0b111, True), EXPIRED, id="older, emitted: read"),
+        pytest.param(3, 0, 0b010, True, KEPT, (4, 0b010, True), EXPIRED, id="older, seen: read"),
     ],
 )
 def test_truth_table_of_timed_slots(
@@ -424,12 +421,12 @@ def test_truth_table_of_timed_slots(
     pipeline = Pipeline(Machine.TIMED, workers, registers=new_registers(3, 2))
     row = pipeline.registers.slots[2]
     row.turn, row.bitmap, row.is_emitted, row.workers = TURN, bitmap, is_emitted, 2
-    pipeline.registers.values[2] = TIMED_KEPT
+    pipeline.registers.values[2] = KEPT
 
-    assert pipeline.receive(Packet(1, 1, turn, TIMED_SENT)) == verdict
+    assert pipeline.receive(Packet(1, 1, turn, SMALL_SENT)) == verdict
     assert pipeline.words(1, turn, 2) == values
     assert (row.turn, row.bitmap, row.is_emitted) == after
-    assert row.workers == {tuple(TIMED_SENT): 1, tuple(TIMED_ADDED): 3, tuple(TIMED_KEPT): 2}[tuple(values)]
+    assert row.workers == {tuple(SMALL_SENT): 1, tuple(SMALL_ADDED): 3, tuple(KEPT): 2}[tuple(values)]
     # The row for odd turns and other slots are as they were.
     assert (np.delete(pipeline.registers.slots, 2) == np.delete(new_registers(3, 2).slots, 2)).all()
     assert not np.delete(pipeline.registers.values, 2, axis=0).any()
@@ -471,7 +468,6 @@ class TimedLockStep(LockStep):
 
     @rule(slot=SLOT_INDICES, turn=TURNS)
     def time_out(self, slot: int, turn: int) -> None:
-        """A row has waited too long, if it waits."""
         row = self.reference.row(slot, turn)
         if row.turn >= 0 and not row.is_emitted:
             self.reference.time_out(slot, turn)
@@ -510,6 +506,60 @@ class TimedLockStep(LockStep):
 
 TestTimedInLockStep = TimedLockStep.TestCase
 TestTimedInLockStep.settings = settings(examples(30, at_night=2), stateful_step_count=40)
+
+
+every_children = pytest.mark.parametrize("children", [1, 2, 3])
+OLD = {"exponent": 3, "workers": 6, "members": 0b11}
+
+
+def hold(both: LockStep, row: int, **fields: int) -> Register:
+    """Set a row of the compiled registers by hand; returns the same for the reference."""
+    for name, value in {**fields, **OLD}.items():
+        both.pipeline.registers.slots[row][name] = value
+    both.pipeline.registers.values[row, :2] = 70, -7
+    return Register([70, -7], **OLD)
+
+
+def send(both: LockStep, child: int, turn: int) -> None:
+    """A packet for slot 1, of two workers' words; all registers are equal afterwards."""
+    both.arrive(Packet(child, 1, turn, [5, INT32_MAX], exponent=-4, workers=2))
+    both.registers_are_equal()
+
+
+@every_children
+def test_every_state_of_a_slot_of_switchml(children: int) -> None:
+    """States that only a fault leaves included; every child sends version 0, and had sent version 1."""
+    for bitmap, counter, child in product(range(2**children), range(3), range(children)):
+        both = SwitchmlLockStep()
+        both.start(children, Overflow.WRAP)
+        slot = both.reference.slots[1]
+        slot.bitmap, slot.counter, slot.answered = [bitmap, 2**children - 1], [counter, 9], [True, True]
+        slot.registers = [
+            hold(both, 2 + turn, bitmap=slot.bitmap[turn], counter=slot.counter[turn], is_answered=1)
+            for turn in (0, 1)
+        ]
+        send(both, child, 0)
+
+
+@every_children
+def test_every_state_of_a_slot_of_a_tree(children: int) -> None:
+    for bitmap, child in product(range(2**children), range(children)):
+        both = TreeLockStep()
+        both.start(children, Overflow.WRAP)
+        both.reference.rows[1] = Row(bitmap, hold(both, 2, bitmap=bitmap))
+        send(both, child, 7)
+
+
+@every_children
+def test_every_state_of_a_timed_slot(children: int) -> None:
+    """Its row for even turns is at turn 4: the packet's turn is older, the same, or newer."""
+    states = product(range(2**children), (False, True), range(children), range(0, 10, 2))
+    for bitmap, is_emitted, child, turn in states:
+        both = TimedLockStep()
+        both.start(children, Overflow.WRAP)
+        held = hold(both, 2, turn=4, bitmap=bitmap, is_emitted=is_emitted)
+        both.reference.rows[1][0] = TimedRow(4, bitmap, held, is_emitted)
+        send(both, child, turn)
 
 
 SUMMARY = "slots of a tree, few and short"

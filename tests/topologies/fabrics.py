@@ -1,7 +1,8 @@
-"""Graphs of switches by networkx's own generators, with hosts on them: what routes are tested on."""
+"""Graphs of switches by networkx's own generators, with hosts on them: for routes and measures."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from itertools import product
 
@@ -75,6 +76,18 @@ def fat_tree(k: int, link: LinkSpec = LINK) -> nx.Graph:
     for pod, a, b in product(range(k), range(half), range(half)):
         add_link(graph, edges[pod * half + a], aggregations[pod * half + b], link)
         add_link(graph, aggregations[pod * half + a], cores[a * half + b], link)
+    return graph
+
+
+def fat_tree_of_pods(k: int, core: LinkSpec = LINK) -> nx.Graph:
+    """The same with its pods as groups; links to the core may have another rate."""
+    graph = fat_tree(k)
+    for name, tier in graph.nodes(data="tier"):
+        if tier in (1, 2):
+            graph.nodes[name]["group"] = int(re.sub(r"\D", "", name)) // (k // 2)
+    for a, b in graph.edges:
+        if "core" in a + b:
+            graph.edges[a, b]["rate_bps"] = core.rate_bps
     return graph
 
 

@@ -23,13 +23,12 @@ def pair() -> nx.Graph:
     return graph
 
 
-@st.composite
-def links(draw: st.DrawFn) -> LinkSpec:
-    return LinkSpec(
-        rate_bps=draw(st.sampled_from([1, 10, 25])) * GBPS,
-        delay_ps=draw(st.integers(0, 10**6)),
-        buffer_bytes=draw(st.integers(1, 10**6)),
-    )
+LINKS = st.builds(
+    LinkSpec,
+    rate_bps=st.sampled_from([GBPS, 10 * GBPS, 25 * GBPS]),
+    delay_ps=st.integers(0, 10**6),
+    buffer_bytes=st.integers(1, 10**6),
+)
 
 
 @st.composite
@@ -58,5 +57,5 @@ def topologies(draw: st.DrawFn, switches_max: int = 8, hosts_max: int = 8) -> nx
                 graph, name, tier=draw(st.integers(1, 3)), profile=draw(st.sampled_from(["plain", "tofino1"]))
             )
     for a, b in draw(st.permutations(sorted(edges))):
-        add_link(graph, a, b, draw(links()))
+        add_link(graph, a, b, draw(LINKS))
     return graph

@@ -33,7 +33,9 @@ from netfold.topologies.graph import (
     switches,
     validate,
 )
-from netfold.topologies.kind import ParameterError
+from netfold.topologies.kind import ParameterError, Topology
+from netfold.topologies.kinds.dragonfly import Dragonfly
+from netfold.topologies.kinds.hypercube import Hypercube
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.routing import compile_network
@@ -192,11 +194,20 @@ def test_added_hosts_are_counted_before_they_are_added() -> None:
         from_gml(ZOO, ONE._replace(hosts_per_switch=10_000))
 
 
+@pytest.mark.parametrize("form", ["json", "graphml"])
 @pytest.mark.parametrize(
-    "graph", [Torus(dimensions=(3, 2)).graph(), RailOptimized(islands_per_pod=2, spines=1).graph()]
+    "topology",
+    [
+        Torus(dimensions=(3, 2)),
+        Hypercube(dimension=3),
+        Dragonfly(groups=3, routers_per_group=2, hosts_per_router=1, global_links=1),
+        RailOptimized(islands_per_pod=2, spines=1),
+    ],
+    ids=lambda topology: topology.kind,
 )
-def test_graphml_comes_back_whole(graph: nx.Graph) -> None:
-    again = from_graphml(to_graphml(graph), NONE)
+def test_places_come_back_whole(topology: Topology, form: str) -> None:
+    graph = topology.graph()
+    again = from_json(to_json(graph)) if form == "json" else from_graphml(to_graphml(graph), NONE)
 
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
     assert {frozenset(pair): graph.edges[pair] for pair in graph.edges} == {
@@ -300,16 +311,12 @@ def test_graphml_can_be_read_back(graph: nx.Graph) -> None:
     assert nx.utils.edges_equal(graph.edges(data=True), back.edges(data=True))
 
 
-@pytest.mark.parametrize("write", [to_json, to_graphml])
-def test_a_broken_graph_is_not_written(write: Callable[[nx.Graph], str]) -> None:
+@pytest.mark.parametrize("use", [to_json, to_graphml, compile_network])
+def test_a_broken_graph_is_neither_written_nor_compiled(use: Callable[[nx.Graph], object]) -> None:
     graph = pair()
     graph.remove_edge("h0", "s0")
     with pytest.raises(TopologyError, match="host 'h0' has 0 links"):
-        write(graph)
-
-
-def with_node(node: Any) -> str:
-    return changed(lambda data: data["nodes"].append(node))
+        use(graph)
 
 
 def with_edge(number: int, **ends: str) -> str:
@@ -328,7 +335,10 @@ NODE_LINK_REFUSED = [
     *((changed(lambda data, key=key: data.pop(key)), NO_LIST.format(key)) for key in ("nodes", "edges")),  # type: ignore[misc]
     (changed(lambda data: data.update(nodes={})), NO_LIST.format("nodes")),
     *(
-        (with_node(node), "not node-link JSON: nodes[3] must be an object with text under 'id'")
+        (
+            changed(lambda data, node=node: data["nodes"].append(node)),
+            "not node-link JSON: nodes[3] must be an object with text under 'id'",
+        )
         for node in (5, {}, {"id": 5})
     ),
     *(
@@ -528,14 +538,8 @@ def test_routers_lengths_and_hosts() -> None:
     assert graph.edges["h5", "B_2"]["rate_bps"] == 10**9
     assert topology.size()[:2] == (9, 16)
     assert topology.facts()[:3] == (6, 3, 16)
-
-
-@pytest.mark.usefixtures("package")
-def test_a_delay_may_be_given() -> None:
-    graph = TopoHub(name="group/tiny", fabric_delay_ps=5).graph()
-
-    assert graph.edges["A", "B_1"]["delay_ps"] == 5
-    assert graph.edges["h0", "A"]["delay_ps"] == 10**6
+    given = TopoHub(name="group/tiny", fabric_delay_ps=5).graph()
+    assert (given.edges["A", "B_1"]["delay_ps"], given.edges["h0", "A"]["delay_ps"]) == (5, 10**6)
 
 
 @pytest.mark.usefixtures("package")

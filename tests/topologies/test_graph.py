@@ -50,17 +50,11 @@ from netfold.topologies.overrides import (
     change_profiles,
 )
 from tests.examples import examples
-from tests.topologies.fabrics import on_switches
+from tests.topologies.fabrics import fat_tree_of_pods as fat_tree
+from tests.topologies.fabrics import on_switches, torus
 from tests.topologies.graphs import GBPS, LINK, UPLINK, pair, topologies
-from tests.topologies.known import fat_tree, torus
 
 Change = Callable[[nx.Graph], object]  # in place, or the graph that it returns
-
-
-@examples(30)
-@given(topologies())
-def test_random_graphs_are_valid(graph: nx.Graph) -> None:
-    validate(graph)
 
 
 def test_order_is_the_order_of_insertion() -> None:

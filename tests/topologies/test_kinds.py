@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies.files.node_link import from_json, to_json
 from netfold.topologies.files.topohub import TopoHub
 from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, racks, switches, validate
 from netfold.topologies.kind import ParameterError, Topology, topology_kinds
@@ -30,23 +29,12 @@ from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures.divisions import DIVISIONS_MAX, by_divisions
 from netfold.topologies.routing import compile_network, next_links
 from tests.examples import examples, nightly
-from tests.topologies.graphs import LINK, UPLINK
+from tests.topologies.graphs import GBPS, LINK, UPLINK
 from tests.topologies.oracles import bisection_by_splits, diameter_and_paths, flow_bps
 
-GBPS = 10**9
-
-
 rates = st.sampled_from([10, 25, 30, 50, 100, 170, 400]).map(lambda number: number * GBPS)
-
-
 delays = st.none() | st.integers(0, 10**6)
-
-
 few = st.integers(1, 3)
-
-
-def sizes(least: int, most: int) -> st.SearchStrategy[int]:
-    return st.integers(least, most)
 
 
 @st.composite
@@ -70,12 +58,12 @@ def fat_trees(draw: st.DrawFn) -> FatTree:
 
 @st.composite
 def dragonflies(draw: st.DrawFn) -> Dragonfly:
-    routers, links = draw(sizes(1, 4)), draw(few)
+    routers, links = draw(st.integers(1, 4)), draw(few)
     return Dragonfly(
-        groups=draw(sizes(links + 1, routers * links + 1)),
+        groups=draw(st.integers(links + 1, routers * links + 1)),
         routers_per_group=routers,
         global_links=links,
-        hosts_per_router=draw(sizes(1, 2)),
+        hosts_per_router=draw(st.integers(1, 2)),
         rate_bps=draw(rates),
         local_rate_bps=draw(rates),
         global_rate_bps=draw(rates),
@@ -85,9 +73,9 @@ def dragonflies(draw: st.DrawFn) -> Dragonfly:
 
 @st.composite
 def jellyfish(draw: st.DrawFn) -> Jellyfish:
-    count = draw(sizes(3, 12))
+    count = draw(st.integers(3, 12))
     degrees = [degree for degree in range(2, count) if count * degree % 2 == 0]
-    seed = draw(sizes(0, 99))
+    seed = draw(st.integers(0, 99))
     return Jellyfish(
         switches=count, degree=draw(st.sampled_from(degrees)), seed=seed, hosts_per_switch=draw(few)
     )
@@ -98,9 +86,9 @@ def rails(draw: st.DrawFn) -> RailOptimized:
     pods = draw(few)
     return RailOptimized(
         pods=pods,
-        islands_per_pod=draw(sizes(1, 4)),
-        gpus_per_island=draw(sizes(2, 4)),
-        spines=draw(sizes(0 if pods == 1 else 1, 3)),
+        islands_per_pod=draw(st.integers(1, 4)),
+        gpus_per_island=draw(st.integers(2, 4)),
+        spines=draw(st.integers(0 if pods == 1 else 1, 3)),
         rate_bps=draw(rates),
         nvlink_rate_bps=draw(rates),
         uplink_rate_bps=draw(rates),
@@ -108,21 +96,27 @@ def rails(draw: st.DrawFn) -> RailOptimized:
 
 
 TOPOLOGIES: dict[type[Any], st.SearchStrategy[Any]] = {
-    Star: st.builds(Star, hosts=sizes(1, 40), rate_bps=rates),
+    Star: st.builds(Star, hosts=st.integers(1, 40), rate_bps=rates),
     LeafSpine: st.builds(
-        LeafSpine, leaves=sizes(1, 6), spines=sizes(1, 4), hosts_per_leaf=sizes(1, 5), uplink_rate_bps=rates
+        LeafSpine,
+        leaves=st.integers(1, 6),
+        spines=st.integers(1, 4),
+        hosts_per_leaf=st.integers(1, 5),
+        uplink_rate_bps=rates,
     ),
     FatTree: fat_trees(),
-    Dumbbell: st.builds(Dumbbell, hosts_per_side=sizes(1, 9), bottleneck_rate_bps=rates, rate_bps=rates),
-    Ring: st.builds(Ring, switches=sizes(3, 12), hosts_per_switch=few, fabric_rate_bps=rates),
+    Dumbbell: st.builds(
+        Dumbbell, hosts_per_side=st.integers(1, 9), bottleneck_rate_bps=rates, rate_bps=rates
+    ),
+    Ring: st.builds(Ring, switches=st.integers(3, 12), hosts_per_switch=few, fabric_rate_bps=rates),
     Torus: st.builds(
         Torus,
-        dimensions=st.lists(sizes(2, 5), min_size=1, max_size=3).map(tuple),
-        hosts_per_switch=sizes(1, 2),
+        dimensions=st.lists(st.integers(2, 5), min_size=1, max_size=3).map(tuple),
+        hosts_per_switch=st.integers(1, 2),
         fabric_rate_bps=rates,
         fabric_delay_ps=delays,
     ),
-    Hypercube: st.builds(Hypercube, dimension=sizes(1, 6), hosts_per_switch=few, fabric_rate_bps=rates),
+    Hypercube: st.builds(Hypercube, dimension=st.integers(1, 6), hosts_per_switch=few, fabric_rate_bps=rates),
     Dragonfly: dragonflies(),
     Jellyfish: jellyfish(),
     BCube: st.sampled_from([(n, k) for n in range(2, 6) for k in range(4) if n ** (k + 1) <= 64]).map(
@@ -592,24 +586,6 @@ def test_rails_in_full() -> None:
     assert rate_and_delay(graph, "gpu13", "nvlink3") == (1000, 1)
     assert rate_and_delay(graph, "gpu13", "pod1rail1") == (400, 10**6)
     assert rate_and_delay(graph, "pod1rail1", "spine2") == (800, 2)
-
-
-@pytest.mark.parametrize(
-    "topology",
-    [
-        Torus(dimensions=(3, 2)),
-        Hypercube(dimension=3),
-        Dragonfly(groups=3, routers_per_group=2, hosts_per_router=1, global_links=1),
-        RailOptimized(islands_per_pod=2, spines=1),
-    ],
-    ids=lambda topology: topology.kind,
-)
-def test_places_survive_json(topology: Topology) -> None:
-    graph = topology.graph()
-    again = from_json(to_json(graph))
-
-    assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
-    assert again.graph == graph.graph
 
 
 def test_leaf_spines_carry_their_fields() -> None:

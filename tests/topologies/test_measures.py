@@ -19,10 +19,10 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.keys.fields import Placement
 from netfold.topologies.graph import (
     LINK_RANGES,
-    LinkSpec,
     TopologyError,
     add_host,
     add_link,
+    add_server,
     add_switch,
     hosts,
     new_graph,
@@ -46,9 +46,9 @@ from netfold.topologies.measures.cuts import cheapest_cut_bps
 from netfold.topologies.measures.fabric import distances, fabric_of
 from netfold.topologies.placement import POLICIES, place_aggregators, place_workers
 from tests.examples import examples, nightly
-from tests.topologies.fabrics import on_switches
+from tests.topologies.fabrics import fat_tree_of_pods as fat_tree
+from tests.topologies.fabrics import on_switches, torus
 from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
-from tests.topologies.known import fat_tree, torus
 from tests.topologies.oracles import bisection_by_splits
 
 
@@ -104,7 +104,11 @@ def test_fat_tree(k: int) -> None:
 @pytest.mark.parametrize("with_coordinates", [True, False])
 def test_torus_and_hypercube(sides: tuple[int, ...], with_coordinates: bool) -> None:
     """Along the longest side k, two rings of links (one if k is 2) are cut in every line (Dally, 1990)."""
-    found = measure(torus(sides, with_coordinates=with_coordinates))
+    graph = torus(sides)
+    if not with_coordinates:
+        for _, data in graph.nodes(data=True):
+            data.pop("coordinates", None)
+    found = measure(graph)
     nodes = found.hosts_count
     longest = max(sides)
 
@@ -249,23 +253,15 @@ def test_long_delays_alone_say_nothing_of_cables() -> None:
     assert cost(leaf_spine(2, 1, 2, slow, slow)).length_rule == BY_TIER
 
 
-def servers_with_ports() -> nx.Graph:
-    """Two servers with two ports each, to two switches: a port node each, on a link inside of the server."""
+def test_the_inside_of_a_server_costs_nothing() -> None:
+    """Two servers with two ports each, to two switches."""
     graph = new_graph("ports")
-    inside = LinkSpec(rate_bps=10**15, delay_ps=0, buffer_bytes=1)
     for rail in range(2):
         add_switch(graph, f"rail{rail}", tier=2, profile="tofino1")
     for server in range(2):
-        add_host(graph, f"h{server}")
-        add_switch(graph, f"port{server}", tier=1, profile="plain", server=server)
-        add_link(graph, f"h{server}", f"port{server}", inside)
+        add_server(graph, f"h{server}", f"port{server}")
         for rail in range(2):
             add_link(graph, f"port{server}", f"rail{rail}", LINK)
-    return graph
-
-
-def test_the_inside_of_a_server_costs_nothing() -> None:
-    graph = servers_with_ports()
     found = cost(graph)
 
     assert found.switches_by_tier == {2: 2}
@@ -301,30 +297,31 @@ def test_policies_balance_or_fill(graph: nx.Graph, data: st.DataObject) -> None:
     assert all(uses >= min(most - 1, room) for uses, room in used)
 
 
-def test_more_workers_than_hosts() -> None:
-    text = (
-        "topology 'leaf_spine': cannot place 7 workers on 6 hosts, one a host; "
-        "use at most 6 workers or a larger topology"
-    )
-    for policy in ("pack", "spread"):
-        refused(text, leaves(), 7, policy)
+TOO_MANY = "cannot place 7 workers on 6 hosts, one a host; use at most 6 workers or a larger topology"
+NO_POLICY = "use 'pack', 'spread', 'random', 'rails' or a list of host names"
+NAMES = "workers need as many host names, found 2; name exactly one a worker"
+
+
+@pytest.mark.parametrize(
+    ("count", "policy", "text"),
+    [
+        (7, "pack", TOO_MANY),
+        (7, "spread", TOO_MANY),
+        (2, "spreed", f"there is no placement policy 'spreed' (did you mean 'spread'?); {NO_POLICY}"),
+        (2, "rail", f"there is no placement policy 'rail' (did you mean 'rails'?); {NO_POLICY}"),
+        (2, "beside", f"there is no placement policy 'beside'; {NO_POLICY}"),
+        (1, ["h0", "h1"], f"1 {NAMES}"),
+        (3, ["h0", "h1"], f"3 {NAMES}"),
+        (3, ["h1", "h0", "h1"], "host 'h1' is named for 2 workers; a host takes one, so name another"),
+    ],
+)
+def test_workers_that_cannot_be_placed(count: int, policy: Any, text: str) -> None:
+    refused(f"topology 'leaf_spine': {text}", leaves(), count, policy)
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.0, True])
 def test_count_is_an_int_of_at_least_one(count: Any) -> None:
     refused(f"place_workers: count is {count!r}, must be an int of at least 1", leaves(), count, "pack")
-
-
-@pytest.mark.parametrize(
-    ("policy", "nearest"),
-    [("spreed", " (did you mean 'spread'?)"), ("rail", " (did you mean 'rails'?)"), ("beside", "")],
-)
-def test_unknown_policy(policy: str, nearest: str) -> None:
-    text = (
-        f"topology 'leaf_spine': there is no placement policy {policy!r}{nearest}; "
-        "use 'pack', 'spread', 'random', 'rails' or a list of host names"
-    )
-    refused(text, leaves(), 2, policy)
 
 
 def test_the_scenario_knows_the_policies() -> None:
@@ -403,19 +400,6 @@ def test_unknown_host(name: str, nearest: str) -> None:
     refused(text, leaves(), 2, ["h0", name])
     with pytest.raises(TopologyError, match=f"^{re.escape(text)}$"):
         place_aggregators(leaves(), ["h0", name], lambda profile: True)
-
-
-def test_host_named_twice() -> None:
-    text = "topology 'leaf_spine': host 'h1' is named for 2 workers; a host takes one, so name another"
-    refused(text, leaves(), 3, ["h1", "h0", "h1"])
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_as_many_names_as_workers(count: int) -> None:
-    text = (
-        f"topology 'leaf_spine': {count} workers need as many host names, found 2; name exactly one a worker"
-    )
-    refused(text, leaves(), count, ["h0", "h1"])
 
 
 @examples(30)

@@ -11,17 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import netfold.torch
-from tests.torch.modes import hooked
 from tests.torch.toys import FAULTS, Faulty
-from tests.torch.trainings import loss_of, small_model, train
-
-
-def _ddp(codec: Any, **options: Any) -> tuple[DistributedDataParallel, netfold.torch.State]:
-    state = netfold.torch.State(codec, **options)
-    return hooked(small_model(), state), state
+from tests.torch.trainings import hooked, loss_of, small_model, train, with_codec
 
 
 def _error_of(action: Callable[[], object]) -> str:
@@ -37,7 +30,7 @@ def every_error(rank: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
 
     def three(name: str, codec: Any, weight: Callable[[int], float] = lambda step: 1.0) -> None:
-        model, _ = _ddp(codec)
+        model, _ = with_codec(small_model(), codec)
         found[name] = [
             _error_of(lambda step=step: (loss_of(model, rank, step) * weight(step)).backward())  # type: ignore[misc]
             for step in range(3)
@@ -58,36 +51,35 @@ def every_error(rank: int) -> dict[str, list[str]]:
 
 
 def _train_double(rank: int) -> None:
-    model = hooked(small_model().double(), netfold.torch.State("packed"))
-    train(model, rank, 1, torch.float64)
+    train(with_codec(small_model().double(), "packed")[0], rank, 1, torch.float64)
 
 
 def _train_sparse() -> None:
-    model = hooked(nn.Embedding(5, 2, sparse=True), netfold.torch.State("packed"))
+    model, _ = with_codec(nn.Embedding(5, 2, sparse=True), "packed")
     model(torch.tensor([1])).sum().backward()
 
 
 def _two_models(rank: int) -> None:
-    model, state = _ddp("packed")
+    model, state = with_codec(small_model(), "packed")
     train(model, rank, 2)
     train(hooked(small_model(), state), rank, 1)
 
 
 def _names_of_another(rank: int) -> None:
-    model, _ = _ddp("packed", parameters=small_model().named_parameters())
+    model, _ = with_codec(small_model(), "packed", parameters=small_model().named_parameters())
     train(model, rank, 1)
 
 
 def _fail_in_join(rank: int) -> None:
     """A codec fails in step 1, at a worker that has no more batches."""
-    model, _ = _ddp(Faulty("late error", at=1))
+    model, _ = with_codec(small_model(), Faulty("late error", at=1))
     with model.join():
         train(model, rank, 1 if rank == 1 else 3)
 
 
 def uncaught(rank: int) -> None:
     """One worker's codec fails, and nobody catches it."""
-    model, _ = _ddp(Faulty("late error"))
+    model, _ = with_codec(small_model(), Faulty("late error"))
     train(model, rank, 3)
 
 
@@ -111,7 +103,7 @@ def asleep(rank: int, timeout_s: int, is_default: bool) -> tuple[str, float]:
 
 def lost(rank: int) -> None:
     """One worker is gone after its third step."""
-    model, _ = _ddp("exact")
+    model, _ = with_codec(small_model(), "exact")
     train(model, rank, 3)  # DDP itself sends messages in its first steps
     if rank == 1:
         os._exit(9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from netfold.torch.merging import carry
 from netfold.torch.wire import Wire
 
 SIZES = (0, 1, 2, 5, 1001)
+ABSENT: tuple[tuple[int, ...], ...] = ((), (0,), (1, 2), (0, 1, 2))
+WHOLE = (Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN, Merge.HOST, Merge.GATHER)
+LANES = [(Merge.ADD, 4), *product((Merge.ADD, Merge.TABLE_ADD), (8, 16, 32)), *product(WHOLE, [32])]
 KEY = 12345
 TABLE = np.array([3, -1, 7, 0, 5, 2, -8, 1, 9, 4, 6, -3, 8, -2, -5, 10], np.int32)
 REQUEST = Request(0, 0, 0, "words")
@@ -42,30 +46,14 @@ class Union:
 
 def every_merge(rank: int, lacks: Sequence[frozenset[Merge]]) -> list[str]:
     """What is wrong, over wires whose all-reduce does not have some merges."""
-    wire = Wire(dist.new_group())
+    wire, wrong = Wire(dist.new_group()), list[str]()
     has = wire.reduces
-    wrong = []
     for lacking in lacks:
-        wire.reduces = has - lacking
-        wrong += _wrong(wire)
-    return wrong
-
-
-def _wrong(wire: Wire) -> list[str]:
-    random, wrong = np.random.default_rng(5), list[str]()
-    for merge, lane_bits in [
-        *((Merge.ADD, bits) for bits in (4, 8, 16, 32)),
-        *((Merge.TABLE_ADD, bits) for bits in (8, 16, 32)),
-        *(
-            (merge, 32)
-            for merge in (Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN, Merge.HOST, Merge.GATHER)
-        ),
-    ]:
-        for size in SIZES:
-            for absent in ((), (0,), (1, 2), (0, 1, 2)):
-                words = [_words(random, merge, size) for _ in range(3)]
-                messages = [_message(merge, words[one], lane_bits, one in absent) for one in range(3)]
-                wrong += _compare(wire, messages, f"{merge.name} in {lane_bits} bits, {size} words, {absent}")
+        wire.reduces, random = has - lacking, np.random.default_rng(5)
+        for (merge, lane_bits), size, absent in product(LANES, SIZES, ABSENT):
+            words = [_words(random, merge, size) for _ in range(3)]
+            messages = [_message(merge, words[place], lane_bits, place in absent) for place in range(3)]
+            wrong += _compare(wire, messages, f"{merge.name} in {lane_bits} bits, {size} words, {absent}")
     return wrong
 
 

@@ -17,19 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 import netfold.torch
 from netfold.torch import State
 from tests.torch.toys import Counting
-from tests.torch.trainings import Weights, loss_of, small_model, train, weights_of
+from tests.torch.trainings import Weights, hooked, loss_of, small_model, train, weights_of, with_codec
 
 STEPS = 4
 EXACT = ("packed", {"values": "exact"}), ("exact", {})
 Codec = tuple[Any, dict[str, Any]] | None  # None: PyTorch's own sums
-Trained = dict[str, dict[str, Weights]]  # by mode and codec
-
-
-def hooked(model: nn.Module, state: State, **options: Any) -> DistributedDataParallel:
-    """A model in DDP with a state's hook."""
-    ddp = DistributedDataParallel(model, **options)
-    ddp.register_comm_hook(state, netfold.torch.hook)
-    return ddp
 
 
 def wrapped(model: nn.Module, codec: Codec, names: bool = False, **options: Any) -> DistributedDataParallel:
@@ -56,22 +48,13 @@ class Branching(nn.Module):
         return hidden if self.calls % 2 else self.second(hidden).square()
 
 
-def _default(rank: int, codec: Codec, **options: Any) -> Weights:
-    model = small_model()
-    train(wrapped(model, codec, bucket_cap_mb=0.0005, **options), rank, STEPS)
-    return weights_of(model)
+def _trained(make: Callable[[], nn.Module], **options: Any) -> Callable[[int, Codec], Weights]:
+    def trained(rank: int, codec: Codec) -> Weights:
+        model = make()
+        train(wrapped(model, codec, **options), rank, STEPS)
+        return weights_of(model)
 
-
-def _named(rank: int, codec: Codec) -> Weights:
-    model = small_model()
-    train(wrapped(model, codec, names=True), rank, STEPS)
-    return weights_of(model)
-
-
-def _unused(rank: int, codec: Codec) -> Weights:
-    model = Branching()
-    train(wrapped(model, codec, bucket_cap_mb=0.0003, find_unused_parameters=True), rank, STEPS)
-    return weights_of(model)
+    return trained
 
 
 def _uneven(rank: int, codec: Codec) -> Weights:
@@ -149,11 +132,11 @@ def _sharded(dtype: torch.dtype) -> Callable[[int, Codec], Weights]:
 
 
 MODES: dict[str, Callable[[int, Codec], Weights]] = {
-    "default": _default,
-    "names": _named,
-    "bucket views": lambda rank, codec: _default(rank, codec, gradient_as_bucket_view=True),
-    "static graph": lambda rank, codec: _default(rank, codec, static_graph=True),
-    "unused parameters": _unused,
+    "default": _trained(small_model, bucket_cap_mb=0.0005),
+    "names": _trained(small_model, names=True),
+    "bucket views": _trained(small_model, bucket_cap_mb=0.0005, gradient_as_bucket_view=True),
+    "static graph": _trained(small_model, bucket_cap_mb=0.0005, static_graph=True),
+    "unused parameters": _trained(Branching, bucket_cap_mb=0.0003, find_unused_parameters=True),
     "no_sync": _accumulated,
     "uneven inputs": _uneven,
     "bfloat16": _half(torch.bfloat16),
@@ -166,22 +149,14 @@ MODES: dict[str, Callable[[int, Codec], Weights]] = {
 }
 
 
-def every_mode(rank: int) -> Trained:
-    """The weights after a training in every mode: PyTorch's own, and those of exact codecs."""
-    return {
-        name: {str(codec and codec[0]): trained(rank, codec) for codec in (None, *EXACT)}
-        for name, trained in MODES.items()
-    }
-
-
 def resumed(rank: int, codec: Any, options: dict[str, Any]) -> tuple[Weights, Weights, list[int]]:
     """Weights after six steps without a stop, and with one after three; and the steps of the report."""
     whole = small_model()
     train(wrapped(whole, (codec, options)), rank, 6)
 
     model = small_model()
-    state = State(codec, bucket=700, **options)
-    train(hooked(model, state), rank, 3)
+    ddp, state = with_codec(model, codec, bucket=700, **options)
+    train(ddp, rank, 3)
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "netfold": state.state_dict()}, file)
     state.close()
@@ -197,8 +172,8 @@ def resumed(rank: int, codec: Any, options: dict[str, Any]) -> tuple[Weights, We
 
 def of_another_model(rank: int) -> list[str]:
     """The errors of states that do not fit: of another model, and of another worker."""
-    state = State("topk", bucket=700)
-    train(hooked(small_model(), state), rank, 1)
+    ddp, state = with_codec(small_model(), "topk", bucket=700)
+    train(ddp, rank, 1)
     found = []
     saved = [None, None]
     dist.all_gather_object(saved, state.state_dict())
@@ -213,9 +188,12 @@ def of_another_model(rank: int) -> list[str]:
 
 
 def every_training(rank: int) -> dict[str, Any]:
-    """All of the above, in the same processes."""
+    """All of the above, in the same processes; modes with PyTorch's own sums and with exact codecs."""
     return {
-        "modes": every_mode(rank),
+        "modes": {
+            name: {str(codec and codec[0]): trained(rank, codec) for codec in (None, *EXACT)}
+            for name, trained in MODES.items()
+        },
         "topk": resumed(rank, "topk", {"share": 0.1}),
         "marsit": resumed(rank, "marsit", {"learning_rate": 0.1, "every": 4}),
         "sasg": resumed(rank, "sasg", {"learning_rate": 0.1, "alpha": 0, "share": 0.2}),

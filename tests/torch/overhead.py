@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import netfold.torch
 from tests.torch.processes import returned
+from tests.torch.trainings import with_codec
 
 ELEMENTS = 25 * 2**20 // 4
 CODECS = (
@@ -46,11 +46,7 @@ def step_ms(rank: int, codecs: list[str], steps: int, share: float) -> list[tupl
     gradient *= torch.rand(ELEMENTS // 512, 512, generator=random) < share
     found = []
     for codec in ("", *codecs):
-        model = DistributedDataParallel(Weighted())
-        state = None
-        if codec:
-            state = netfold.torch.State(codec)
-            model.register_comm_hook(state, netfold.torch.hook)
+        model, state = with_codec(Weighted(), codec) if codec else (DistributedDataParallel(Weighted()), None)
         times = []
         for step in range(steps + 2):
             model.zero_grad()

@@ -16,7 +16,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import netfold
 import netfold.sim.workload.pool
@@ -34,17 +33,16 @@ from netfold.torch.codecs import make_codec, support_of
 from netfold.torch.fifo import Fifo
 from netfold.torch.layout import Layout, different, make_layout, named
 from netfold.torch.rounds import Rounds
-from netfold.torch.state import State
 from netfold.torch.wire import Wire
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import plan, write
-from tests.torch import failures, modes
+from tests.torch import failures
 from tests.torch.merges import every_merge
 from tests.torch.modes import EXACT, MODES, every_training
 from tests.torch.processes import free_port, returned, run, run_script
 from tests.torch.toys import Counting
-from tests.torch.trainings import train_as_simulated, weights_of
+from tests.torch.trainings import hooked, train_as_simulated, weights_of, with_codec
 
 README = ROOT / "netfold" / "torch" / "README.md"
 BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"
@@ -69,17 +67,12 @@ def test_the_readme_lists_every_codec() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def alone() -> Iterator[None]:
-    """A process group of this process alone."""
+    """A process group of this process alone; before there is any, there can be no state."""
+    with pytest.raises(DataError, match=r"torch\.distributed is not ready"):
+        netfold.torch.State("packed")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-def hooked(
-    model: nn.Module, codec: Any, **options: Any
-) -> tuple[DistributedDataParallel, netfold.torch.State]:
-    state = netfold.torch.State(codec, **options)
-    return modes.hooked(model, state), state
 
 
 def trained(kind: Any, **options: Any) -> tuple[nn.Module, nn.Module, netfold.torch.Report]:
@@ -87,7 +80,7 @@ def trained(kind: Any, **options: Any) -> tuple[nn.Module, nn.Module, netfold.to
     torch.manual_seed(0)
     before, model = nn.Linear(4, 3), nn.Linear(4, 3)
     model.load_state_dict(before.state_dict())
-    ddp, state = hooked(model, kind, **options)
+    ddp, state = with_codec(model, kind, **options)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0)
     ddp(torch.arange(1.0, 5.0)).sum().backward()
     optimizer.step()
@@ -181,11 +174,11 @@ def test_arguments_that_cannot_be_used(options: dict[str, Any], text: str) -> No
 
 def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
     state = netfold.torch.State("packed")
-    models = [modes.hooked(nn.Linear(2, 2), state) for _ in range(2)]
+    models = [hooked(nn.Linear(2, 2), state) for _ in range(2)]
 
     with pytest.raises(netfold.RunError, match="give each model a state of its own"):
         sum(model(torch.ones(2)).sum() for model in models).backward()  # type: ignore[union-attr]
-    ddp, closed = hooked(nn.Linear(2, 2), "packed")
+    ddp, closed = with_codec(nn.Linear(2, 2), "packed")
     closed.close()
     with pytest.raises(netfold.RunError, match="the state is closed"):
         ddp(torch.ones(2)).sum().backward()
@@ -193,7 +186,7 @@ def test_a_state_is_for_one_model_and_sends_nothing_once_it_is_closed() -> None:
 
 def test_messages_without_words_are_not_counted() -> None:
     """As in a simulated run: the number of a message is the key of random draws."""
-    model, state = hooked(nn.Linear(2, 2), Counting())
+    model, state = with_codec(nn.Linear(2, 2), Counting())
     model(torch.ones(2)).sum().backward()
 
     assert state.state_dict()["messages"] == 1
@@ -204,7 +197,7 @@ def test_messages_without_words_are_not_counted() -> None:
 def test_buckets_do_not_depend_on_those_of_ddp(options: dict[str, Any]) -> None:
     """In the first step DDP has one bucket, or with `find_unused_parameters` as many as later."""
     state = netfold.torch.State("packed", bucket=1)
-    model = modes.hooked(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), state, **options)
+    model = hooked(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4)), state, **options)
     for _ in range(2):
         model(torch.ones(2)).sum().backward()
 
@@ -278,8 +271,6 @@ def test_layers_are_in_the_order_of_backward_and_never_split() -> None:
     assert names_of(make_layout(parameters, named(module.named_parameters()), 1)) == names_of(found)
     with pytest.raises(DataError, match=r"a parameter of shape \(8, 8\) that `parameters` does not name"):
         make_layout(parameters[::-1], named(module[3].named_parameters()), 1)
-    with pytest.raises(DataError, match=r"torch\.distributed is not ready"):
-        State("packed")
     scale = nn.Parameter(torch.tensor(1.0))
     found = make_layout([scale], {}, 1)
     assert found.places[scale].tensor.elements == 1

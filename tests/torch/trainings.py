@@ -36,35 +36,41 @@ def train_as_simulated(
 
     As a user does: the optimizer has the learning rate, unless the codec needs it and makes updates.
     """
-    return [_as_simulated(rank, spec, workers, seed, steps, codec) for codec in codecs]
+    results = []
+    for codec, bucket in codecs:
+        workload = training_workload(spec, workers, seed)
+        assert isinstance(workload, TrainingWorkload)
+        model, task = workload.model, workload._task
+        makes_updates = codec.startswith(("marsit", "sasg"))
+        options = {"learning_rate": spec.learning_rate} if makes_updates else {}
+        names = model.named_parameters()
+        ddp, state = with_codec(model, codec, parameters=names, bucket=bucket, seed=seed, **options)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0 if makes_updates else spec.learning_rate)
+        for step in range(steps):
+            inputs, targets = task.samples(step, rank)
+            optimizer.zero_grad()
+            task.loss(ddp(*inputs), targets).backward()
+            optimizer.step()
+        report = state.report()
+        notes = report.notes.select("step", "bucket", "kind", "count").rows()
+        state.close()
+        results.append(Trained(weights_of(model), report.rounds["payload_bytes"].to_list(), notes))
+    return results
 
 
-def _as_simulated(
-    rank: int, spec: TrainingSpec, workers: int, seed: int, steps: int, codec: tuple[str, int]
-) -> Trained:
-    workload = training_workload(spec, workers, seed)
-    assert isinstance(workload, TrainingWorkload)
-    model, task = workload.model, workload._task
-    ddp = DistributedDataParallel(model)
-    makes_updates = codec[0].startswith(("marsit", "sasg"))
-    state = netfold.torch.State(
-        codec[0],
-        parameters=model.named_parameters(),
-        bucket=codec[1],
-        learning_rate=spec.learning_rate if makes_updates else None,
-        seed=seed,
-    )
+def hooked(model: nn.Module, state: netfold.torch.State, **options: Any) -> DistributedDataParallel:
+    """A model in DDP with a state's hook."""
+    ddp = DistributedDataParallel(model, **options)
     ddp.register_comm_hook(state, netfold.torch.hook)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=1.0 if makes_updates else spec.learning_rate)
-    for step in range(steps):
-        inputs, targets = task.samples(step, rank)
-        optimizer.zero_grad()
-        task.loss(ddp(*inputs), targets).backward()
-        optimizer.step()
-    report = state.report()
-    notes = report.notes.select("step", "bucket", "kind", "count").rows()
-    state.close()
-    return Trained(weights_of(model), report.rounds["payload_bytes"].to_list(), notes)
+    return ddp
+
+
+def with_codec(
+    model: nn.Module, codec: Any, **options: Any
+) -> tuple[DistributedDataParallel, netfold.torch.State]:
+    """A model in DDP with the hook of a new state."""
+    state = netfold.torch.State(codec, **options)
+    return hooked(model, state), state
 
 
 def small_model(seed: int = 0) -> nn.Sequential:

@@ -208,14 +208,11 @@ def test_the_law_for_layers(codec: Codec, bucket: tuple[Shapes, int], workers: i
         assert found.decoded[0].tolist() == together.astype(np.float32).tolist()
 
 
-DRAWS = 1500
-
-
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_every_row_keeps_its_l1_norm_in_expectation(share: float) -> None:
     """With one sampling, and with the second one at work; 5 standard errors, for fixed seeds."""
     gradient = uneven(SMALL)
-    found = row_norms(Bird(share), gradient, SMALL, DRAWS)
+    found = row_norms(Bird(share), gradient, SMALL, 1500)
 
     assert farthest(found, expected_norms(SMALL, gradient)) < 5
 
@@ -298,12 +295,6 @@ def test_nothing_is_kept_between_rounds_and_little_is_needed_in_one() -> None:
     assert encoder.state() == {}
     assert encoder.residual(0) is None
     assert peak < 100 * 1000 + 3 * message.words.nbytes < 0.05 * gradient.nbytes
-
-
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, math.nan])
-def test_shares_that_are_none(share: float) -> None:
-    with pytest.raises(ValueError, match=r"must be above 0 and at most 1, 0\.1 is usual"):
-        Bird(share)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -419,14 +410,9 @@ def test_the_sizes_of_the_prototype(share: float, size_bytes: int, ratio: float)
     )
 
 
-def resnet_tensors() -> tuple[Tensor, ...]:
-    """The bias of the first convolution rides along here."""
-    return tensors_of([(64, 147, 3), *RESNET[1:]])
-
-
 def test_the_size_of_a_real_message_for_resnet() -> None:
-    """All rows have the same norm, so that every layer sends its share."""
-    round = Round(0, 0, 1, 1, tensors=resnet_tensors())
+    """All rows have the same norm, so that every layer sends its share; the first bias rides along."""
+    round = round_of([(64, 147, 3), *RESNET[1:]])
     gradient = np.ones(ELEMENTS, np.float32)
     exchange = Bird(0.1).worker(0, 1, 0).exchange(gradient, round)
 
@@ -472,9 +458,9 @@ def test_a_round_of_bird_plus_by_the_plain_twin(
             assert words[len(tensors_of(shapes)) :].tolist() == expected[len(tensors_of(shapes)) :].tolist()
 
 
-def chances_of(gradient: np.ndarray, codec: BirdPlus) -> np.ndarray:
-    (group,) = groups_of(tensors_of(WIDE))
-    return codec.probabilities(gradient, group, norms_of(gradient, group, "l1"))
+def chances_of(gradient: np.ndarray, codec: BirdPlus, shapes: Shapes = WIDE) -> list[float]:
+    (group,) = groups_of(tensors_of(shapes))
+    return codec.probabilities(gradient, group, norms_of(gradient, group, "l1")).tolist()
 
 
 @examples(30)
@@ -489,7 +475,7 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     expected = corrected(ratios, gamma_for(ratios, wanted)).sum()
 
     assert abs(expected - min(max(wanted, 1), np.count_nonzero(norms))) < 0.01
-    assert chances_of(gradient, BirdPlus(ratio=ratio)).sum() == pytest.approx(expected, rel=1e-6)
+    assert sum(chances_of(gradient, BirdPlus(ratio=ratio))) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(("gamma", "share"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.2)])
@@ -504,32 +490,10 @@ def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float, share: float) ->
 
 
 def test_how_values_are_corrected() -> None:
-    shapes: Shapes = [(2, 3, 0)]
-    gradient = np.array([3, 0, 0, 1, 1, 1], np.float32)
-    (group,) = groups_of(tensors_of(shapes))
-    codec = BirdPlus(gamma=2.0, of="values")
-
-    assert codec.probabilities(gradient, group, norms_of(gradient, group, "l1")).tolist() == [
-        1,
-        pytest.approx(1 / 3),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"gamma": 1.0, "ratio": 0.1}, "gamma and ratio exclude each other"),
-        ({"gamma": -0.1}, "gamma is -0.1: must be from 0"),
-        ({"gamma": math.inf}, "gamma is inf: must be from 0"),
-        ({"ratio": 0.0}, "ratio is 0.0: must be above 0"),
-        ({"ratio": 1.5}, "ratio is 1.5: must be above 0"),
-        ({"of": "values"}, "it needs a gamma"),
-        ({"share": 0.0}, r"share is 0\.0: must be above 0 and at most 1, 0\.1 is usual"),
-    ],
-)
-def test_options_that_do_not_fit(options: dict[str, object], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        BirdPlus(**options)  # type: ignore[arg-type]
+    chances = chances_of(
+        np.array([3, 0, 0, 1, 1, 1], np.float32), BirdPlus(gamma=2.0, of="values"), [(2, 3, 0)]
+    )
+    assert chances == [1, pytest.approx(1 / 3)]
 
 
 LANES = st.sampled_from([4, 8, 16, 32])
@@ -596,23 +560,19 @@ def times(words: np.ndarray, lanes: int, workers: int) -> np.ndarray:
 
 
 @examples(40)
-@given(
-    lanes=LANES,
-    workers=st.integers(1, 127),
-    values=st.lists(st.lists(st.integers(-1, 1), min_size=1, max_size=20), min_size=1, max_size=1),
-)
-def test_sums_at_the_limits_of_fields(lanes: int, workers: int, values: list[list[int]]) -> None:
+@given(lanes=LANES, workers=st.integers(1, 127), values=st.lists(st.integers(-1, 1), min_size=1, max_size=20))
+def test_sums_at_the_limits_of_fields(lanes: int, workers: int, values: list[int]) -> None:
     """All workers send the same, so sums are as large as they can be."""
     workers = min(workers, workers_max(lanes))
     fields = sign_fields(lanes, workers)
-    own = np.array(values[0], np.int32)
+    own = np.array(values, np.int32)
     shift = 0 if fields.is_signed else 1
     words = fields.packed(own + shift)
     summed = times(words, lanes, workers)
 
     found = fields.unpacked(summed, own.size) - shift * workers
 
-    assert found.tolist() == [workers * value for value in values[0]]
+    assert found.tolist() == [workers * value for value in values]
 
 
 @examples(40)

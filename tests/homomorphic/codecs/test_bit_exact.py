@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from docs.findings.patterns import Pattern, support
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
+from netfold.homomorphic.codecs.dense.kinds import Uncompressed
 from netfold.homomorphic.codecs.sketched.lossless import Lossless
 from netfold.homomorphic.codecs.sparse.packed import Packed
 from netfold.homomorphic.fold import fold
@@ -259,15 +259,7 @@ def test_sums_beyond_float32_become_infinite_and_are_reported() -> None:
 
 
 VALUES = ["block_exponent", "float32", "exact"]
-VALUES_INDEXES = ["flat", "two_level", "bloom"]
 VALUES_BLOCK_ELEMENTS = 256
-
-
-DENSE: dict[str, Codec] = {
-    "block_exponent": FixedPoint(VALUES_BLOCK_ELEMENTS),
-    "float32": Uncompressed(),
-    "exact": DenseExact(VALUES_BLOCK_ELEMENTS),
-}
 SAMPLE = sparse(6000, 0.02, 3)  # enough for every message there is: filters, tables, blocks
 ENCODINGS = [
     *((kind, options) for kind, options in STAGED if kind != "dense"),

@@ -23,6 +23,7 @@ from netfold.homomorphic.message import Merge, Merged
 from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, labels
+from tests.homomorphic.played import encoders_of
 from tests.reference.systems.count_sketch import Hashes, Workers, mixed
 
 SEED, BUCKET = 7, 3
@@ -33,10 +34,6 @@ def normal(elements: int, workers: int, seed: int = 1) -> list[np.ndarray]:
     return [random.standard_normal(elements, np.float32) for _ in range(workers)]
 
 
-def encoders_of(codec: CountSketch, workers: int) -> list[Encoder]:
-    return [codec.worker(rank, workers, 0) for rank in range(workers)]
-
-
 def stepped(
     encoders: list[Encoder], gradients: list[np.ndarray], step: int = 0, bucket: int = BUCKET, **more: Any
 ) -> Folded:
@@ -45,13 +42,6 @@ def stepped(
 
 def once(codec: CountSketch, gradients: list[np.ndarray], **more: Any) -> Folded:
     return stepped(encoders_of(codec, len(gradients)), gradients, **more)
-
-
-def hashes_of(codec: CountSketch, elements: int) -> Hashes | None:
-    layout = codec.layout(elements)
-    key = mixed(SEED, purposes.COUNT_SKETCH, BUCKET)
-    lanes = 32 if layout.columns >= 32 else 1
-    return Hashes(layout.rows, layout.columns, lanes, key) if layout.rows else None
 
 
 @examples(25)
@@ -75,10 +65,11 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
     """Integers, a momentum of 1/2 and four workers: no sum, product or quantum is rounded."""
     random = np.random.default_rng(seed)
     layout = codec.layout(elements)
+    lanes, key = 32 if layout.columns >= 32 else 1, mixed(SEED, purposes.COUNT_SKETCH, BUCKET)
     expected = Workers(
         4,
         elements,
-        hashes_of(codec, elements),
+        Hashes(layout.rows, layout.columns, lanes, key) if layout.rows else None,
         layout.chosen,
         layout.candidates if layout.rows else elements,
         codec.momentum,
@@ -105,23 +96,6 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
                 inner = inner.encoder
             if isinstance(inner, FeedbackEncoder):
                 assert inner.residual(BUCKET).tolist() == residual
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"ratio": 0.0}, "ratio is 0.0: must be above 0 and at most 1"),
-        ({"rows": 2}, "rows is 2: must be an odd number"),
-        ({"ratio": math.nan}, "ratio is nan"),
-        ({"candidates": -1}, "candidates is -1: must be at least 1"),
-        ({"momentum": 1.0}, "momentum is 1.0: must be at least 0 and below 1"),
-        ({"block_elements": 0}, "block_elements is 0: a block needs at least 1 word"),
-        ({"block_elements": 64, "values": "float32"}, "block_elements belongs to values block_exponent"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        CountSketch(**options)
 
 
 @pytest.mark.parametrize(

@@ -148,27 +148,6 @@ def test_a_tile_that_is_as_large_as_its_table_is_sent_whole(elements: int, is_wh
     assert (layout.is_whole.tolist(), layout.rows.tolist()) == ([is_whole], [0 if is_whole else 15])
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        *(
-            (
-                {"load": load},
-                f"load is {load}: members per counter must be between 0.05 and 0.81; "
-                "above 0.818 a sketch with three hashes cannot be peeled, 0.77 is a good choice",
-            )
-            for load in (0.04, 0.82, float("nan"))
-        ),
-        ({"block_elements": 32}, "block_elements is 32: must be a power of two from 64 to 65536"),
-        ({"ratio": 10.0}, "ratio belongs to setting published, found setting repaired; remove it"),
-        ({"index_bits": 1}, "index_bits belongs to setting published, found setting repaired; remove it"),
-    ],
-)
-def test_options_that_cannot_work(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
-        Lossless(**options)
-
-
 LANES = plain.LANES
 BLOCK_ELEMENTS = 4096
 
@@ -344,35 +323,3 @@ def test_bytes_do_not_depend_on_the_density(
     for density in (0.0, 0.3):
         announced_bytes = played(codec, sparse(elements, density, 2)).announced_bytes
         assert 4 * (index + exponents + rows * LANES + tail) == announced_bytes
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (
-            {"schedule": "concurrent"},
-            "schedule is 'concurrent': setting published can only be 'staged'; "
-            "remove it, or use setting repaired",
-        ),
-        (
-            {"index": "bloom"},
-            "index is 'bloom': setting published can only be 'flat'; remove it, or use setting repaired",
-        ),
-        (
-            {"values": "exact"},
-            "values is 'exact': setting published has counters of one word; use float32 or block_exponent, "
-            "or setting repaired",
-        ),
-        (
-            {"ratio": 0.5},
-            "ratio is 0.5: elements per counter must be 1 or more, 10 is usual",
-        ),
-        (
-            {"ratio": float("nan")},
-            "ratio is nan: elements per counter must be 1 or more, 10 is usual",
-        ),
-    ],
-)
-def test_what_the_release_cannot_do_is_refused(options: dict[str, object], text: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-        published(**options)

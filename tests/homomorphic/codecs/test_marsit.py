@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -151,14 +149,15 @@ def test_signs_are_unbiased_and_a_biased_merge_is_found(options: dict[str, bool]
             check_round(codec, gradients)
 
 
-LAW = [
-    Marsit(every=3),
-    Marsit(every=0, eta_s=0.3, compensation=False),
-    Marsit(every=2, values="exact", block_elements=64),
-]
-
-
-@pytest.mark.parametrize("codec", LAW, ids=repr)
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Marsit(every=3),
+        Marsit(every=0, eta_s=0.3, compensation=False),
+        Marsit(every=2, values="exact", block_elements=64),
+    ],
+    ids=repr,
+)
 def test_the_law(codec: Marsit) -> None:
     check_codec(codec, cases=4)
 
@@ -276,23 +275,6 @@ def test_a_bucket_keeps_its_length() -> None:
     stepped(encoders, [np.ones(3, np.float32)], 0)
     with pytest.raises(ValueError, match="bucket 0 has 4 elements, 3 are held back for it"):
         stepped(encoders, [np.ones(4, np.float32)], 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"every": -1}, "every is -1: must be 0 or more steps, 0 for never"),
-        ({"eta_s": 0.0}, "eta_s is 0.0: must be more than 0 and at most 1e+30, for example 0.001"),
-        ({"eta_s": float("nan")}, "eta_s is nan: must be more than 0"),
-        ({"every": 1, "eta_s": 0.1}, "every is 1: no round sends signs, and eta_s has no use; remove it"),
-        ({"values": "factor"}, "values is 'factor': it needs a factor, for example 1e6"),
-        ({"factor": 1e6}, "factor belongs to values factor, found values float32; remove it"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, float], text: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(text)}"):
-        Marsit(**options)
-    assert dataclasses.replace(Marsit(), every=7).every == 7
 
 
 def test_a_step_too_long_to_be_made_up_for() -> None:

@@ -17,19 +17,14 @@ from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.round import Round
 from netfold.testing import check_round
 from tests.examples import examples
+from tests.homomorphic.gradients import rows_of
 from tests.reference.systems import cascaded_sign as twin
 
 VALUES = st.sampled_from([-1e30, -1.0, -1e-45, -0.0, 0.0, 1e-45, 2.5, math.inf, -math.inf])
 
 
 @examples(50)
-@given(
-    rows=st.integers(1, 40).flatmap(
-        lambda elements: st.lists(
-            st.lists(VALUES, min_size=elements, max_size=elements), min_size=1, max_size=15
-        )
-    )
-)
+@given(rows=rows_of(VALUES, 40, 15))
 def test_a_round_by_plain_python(rows: list[list[float]]) -> None:
     workers = len(rows)
     signs = [[1 if value >= 0 else -1 for value in row] for row in rows]
@@ -74,13 +69,7 @@ CASCADED_SIGN_VALUES = st.sampled_from([-8.0, -1.0, -0.125, -0.0, 0.0, 0.25, 2.0
 
 
 @examples(80)
-@given(
-    st.integers(1, 40).flatmap(
-        lambda size: st.lists(
-            st.lists(CASCADED_SIGN_VALUES, min_size=size, max_size=size), min_size=1, max_size=5
-        )
-    )
-)
+@given(rows_of(CASCADED_SIGN_VALUES, 40, 5))
 def test_a_chain_of_merges_by_plain_python(given_rows: list[list[float]]) -> None:
     found = check_round(CascadedSign(), [np.array(row, np.float32) for row in given_rows])
 

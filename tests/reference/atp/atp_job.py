@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Segment
-from tests.reference.atp.switch import AtpReference, Verdict, add_sticky, is_stuck
+from netfold.sim.engine.interface import Overflow, Segment
+from tests.reference.atp.switch import AtpReference, Verdict
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
 from tests.reference.engine.worker import JobNumber, backed_off_ps
-from tests.reference.switch.merging import merged_word
+from tests.reference.switch.merging import INT32_MAX, added, merged_word
 
 KEY_DATA, KEY_JITTER, KEY_FIRST_ENTRY, KEY_PROPOSAL, KEY_REPLY, KEY_COPY = 1, 9, 14, 15, 16, 17
 
@@ -116,7 +116,6 @@ class AtpServer:
         self.counters = {"server_packets": 0, "requests": 0}
 
     def receive(self, data: Contribution, packet: Packet) -> None:
-        """Take in one data packet; what completes or repeats a unit is answered."""
         self.counters["server_packets"] += 1
         if data.stream < self.newest_stream - 1:
             return
@@ -139,7 +138,6 @@ class AtpServer:
             self._complete(unit, data)
 
     def _forget_before(self, stream: int) -> None:
-        """Forget streams that every worker has ended."""
         if stream + 1 > self.newest_stream:
             self.newest_stream = stream + 1
             self.gatherings = {key: unit for key, unit in self.gatherings.items() if key[0] >= stream}
@@ -151,7 +149,8 @@ class AtpServer:
         if data.bits == self.all_bits or unit.bits == 0:
             unit.words = words
         else:
-            unit.words = [add_sticky(old, new) for old, new in zip(unit.words, words, strict=True)]
+            pairs = zip(unit.words, words, strict=True)
+            unit.words = [added(old, new, Overflow.STICKY)[0] for old, new in pairs]
         unit.bits |= data.bits
 
     def _add_floats(self, unit: Gathering, data: Contribution, words: list[int]) -> None:
@@ -162,7 +161,7 @@ class AtpServer:
 
     def _complete(self, unit: Gathering, data: Contribution) -> None:
         """Answer with the sum, or ask for floats if it may be wrong."""
-        if not data.is_float and data.can_be_float and any(map(is_stuck, unit.words)):
+        if not data.is_float and data.can_be_float and any(abs(word) >= INT32_MAX for word in unit.words):
             self._request(unit, data)
             return
         unit.is_done = True
@@ -219,7 +218,6 @@ class AtpServer:
 
 
 def add_floats(old: list[int], new: list[int]) -> list[int]:
-    """Sums of float32 words given as bits."""
     return [merged_word(Merge.FLOAT_ADD, a, b) for a, b in zip(old, new, strict=True)]
 
 
@@ -322,7 +320,6 @@ class AtpWorker:
         return self.window_bytes // self.frame_bytes
 
     def open(self, segments: Sequence[Segment]) -> None:
-        """Start an exchange: everything that need not wait is sent at once."""
         if self.stream is not None:
             raise ValueError(
                 f"worker {self.rank} of job {self.number} has stream {self.stream_number} open already"
@@ -338,7 +335,6 @@ class AtpWorker:
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def receive(self, reply: Reply, packet: Packet) -> None:
-        """Take in a result or a request for floats."""
         stream = self.stream
         if stream is None or reply.stream != self.stream_number:
             self.counters["stale_results"] += 1
@@ -492,7 +488,6 @@ class AtpJob:
             self.switch.clear()
 
     def open(self, worker: int, segments: Sequence[Segment]) -> None:
-        """Start a worker's next exchange; raises ValueError as `AtpWorker.open`."""
         self.workers[worker].open(segments)
 
     def identity(self, stream: int, unit: int) -> int:
@@ -500,7 +495,6 @@ class AtpJob:
         return (self.job.number << 128) + (stream << 64) + unit + 1
 
     def _aggregate(self, data: Contribution, packet: Packet) -> None:
-        """The switch takes in a worker's packet."""
         self._counters["packets"] += 1
         if data.is_float:
             self._counters["forwarded"] += 1

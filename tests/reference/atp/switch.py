@@ -15,7 +15,7 @@ of the packet that bm has not):
     resend       own      no    0         read        0        FORWARD_EVICT
     resend       others   -     -         -           -        COLLIDED
 
-    merged      overwritten if bm was 0, else added (`add_sticky`)
+    merged      overwritten if bm was 0, else added; sums stick at the ends of int32
     identity    the packet's after a first time, 0 after a resend, unless it collided
     mark        gains the packet's mark, unless it collided; only an acknowledgement takes it away
 
@@ -31,9 +31,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-FREE = 0  # identity of an entry that nobody claims
+from netfold.sim.engine.interface import Overflow
+from tests.reference.switch.merging import added
 
-INT32_MAX, INT32_MIN = 2**31 - 1, -(2**31)
+FREE = 0  # identity of an entry that nobody claims
 
 
 class Verdict(Enum):
@@ -114,19 +115,15 @@ class AtpReference:
             registers.identity, registers.bitmap, registers.count, registers.mark = FREE, 0, 0, False
 
     def clear(self) -> None:
-        """Forget everything, as a switch that starts anew."""
         self.entries.clear()
 
     def entry(self, index: int) -> Entry:
-        """What an entry holds."""
         return self.entries[index]
 
     def hold(self, index: int, entry: Entry) -> None:
-        """Set an entry by hand."""
         self.entries[index] = entry
 
     def claimed(self) -> list[int]:
-        """Entries that are not free, in order."""
         return sorted(index for index, entry in self.entries.items() if entry.identity != FREE)
 
 
@@ -146,23 +143,6 @@ def merge_words(values: list[int], words: Sequence[int], is_first: bool) -> int:
         return 0
     overflowed = 0
     for index, word in enumerate(words):
-        overflowed += overflows(values[index], word)
-        values[index] = add_sticky(values[index], word)
+        values[index], is_over = added(values[index], word, Overflow.STICKY)
+        overflowed += is_over
     return overflowed
-
-
-def is_stuck(word: int) -> bool:
-    """Whether a word is at or beyond ±(2^31 − 1): no addition changes it."""
-    return abs(word) >= INT32_MAX
-
-
-def add_sticky(old: int, new: int) -> int:
-    """Sum of two int32 words, clamped to int32; a stuck `old` stays as it is."""
-    return old if is_stuck(old) else max(INT32_MIN, min(old + new, INT32_MAX))
-
-
-def overflows(old: int, new: int) -> bool:
-    """Whether an addition loses something: `old` is stuck and `new` not zero, or the sum leaves int32."""
-    if is_stuck(old):
-        return new != 0
-    return not INT32_MIN <= old + new <= INT32_MAX

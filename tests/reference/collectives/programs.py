@@ -34,7 +34,6 @@ class Side:
         return self.members[self.at]
 
     def send(self, to: int, step: Any, share: Share, value: Any, lane: Any = ()) -> None:
-        """Send to the member at a place."""
         target = self.members[to]
         lanes = {"none": None, "pair": (self.rank, target), "own": (self.rank, target, lane)}
         self.hosts.send(self.rank, target, (*self.name, step), share, value, lanes[self.lanes])
@@ -279,7 +278,6 @@ class Kind:
         return [one for part in found for one in part]
 
     def owners(self, members: int, share: Share) -> list[tuple[Share, int]]:
-        """The shares that members hold after the reduction."""
         if self.name == "ring":
             return [(one, (i - 1) % members) for i, one in enumerate(share.parts(members))]
         if self.name == "tree":
@@ -311,13 +309,11 @@ def _unchanged(held: Held) -> Generator[Any, Any, Held]:
 
 
 def all_reduce(side: Side, kind: Kind, value: Any) -> Program:
-    """An all-reduce of one group, beside others."""
     found = yield from parallel(side.hosts, side.rank, kind.threads(side, _unchanged, value))
     return [one for held in found for one in held]
 
 
 def flat(hosts: Hosts, workers: int, kind: Kind, **options: Any) -> None:
-    """Start an all-reduce among all workers."""
     for rank in range(workers):
         side = Side(hosts, ("flat",), tuple(range(workers)), rank, WHOLE, **options)
         _record(hosts, rank, kind.threads(side, _unchanged, rank))

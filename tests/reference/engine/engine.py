@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from netfold.sim.engine.interface import Completion, Flow, Job, Rule, Scaled, Segment
 from netfold.sim.engine.schedules.operation import Operation
@@ -28,55 +28,12 @@ from tests.reference.engine.worker import JobNumber, Stream
 from tests.reference.switch.timed import TimedJob
 
 SWITCH_COUNTERS = (
-    "packets",
-    "discarded",
-    "results",
-    "partials",
-    "answers",
-    "duplicates_dropped",
-    "stale_results",
-    "timed_out",
-    "late",
-    "expired",
-    "overflowed_words",
-    "collisions",
-    "evictions",
-    "server_packets",
-    "requests",
-    "installed",
-    "forwarded",
-    "acknowledged",
+    *("packets", "discarded", "results", "partials", "answers", "duplicates_dropped", "stale_results"),
+    *("timed_out", "late", "expired", "overflowed_words", "collisions", "evictions", "server_packets"),
+    *("requests", "installed", "forwarded", "acknowledged"),
 )
-
-
-class Endpoint(Protocol):
-    """A worker of any program."""
-
-    counters: dict[str, int]
-
-    def open(self, stream: Stream) -> None:
-        """Start an exchange."""
-
-
-class Aggregation(Protocol):
-    """A job's workers and switches."""
-
-    @property
-    def workers(self) -> Sequence[Endpoint]:
-        """By rank."""
-
-    def switch_counters(self) -> dict[str, int]:
-        """What the switches did; counters that are missing are 0."""
-
-    def clear(self, switch: int) -> None:
-        """Lose what the registers of a switch hold, if the job uses it."""
-
-
-PROGRAMS: dict[Machine, Callable[[Fabric, JobNumber, Callable[[int], None]], Aggregation]] = {
-    Machine.SWITCHML: PointTree,
-    Machine.TREE: PointTree,
-    Machine.TIMED: TimedJob,
-}
+PROGRAMS = {Machine.SWITCHML: PointTree, Machine.TREE: PointTree, Machine.TIMED: TimedJob}
+Aggregation = PointTree | TimedJob
 
 
 class ReferenceEngine:
@@ -91,6 +48,9 @@ class ReferenceEngine:
         self.schedules: list[ScheduleRun] = []
         self._queue: Queue = deque()  # what transfers of schedules may do now
         self._completions: list[Completion] = []  # not yet returned by `run`
+        fabric = self.fabric
+        self.set_rate, self.cut, self.flush = fabric.set_rate, fabric.cut, fabric.flush
+        self.restore, self.crash, self.pause = fabric.restore, fabric.crash, fabric.pause
 
     @property
     def now_ps(self) -> int:
@@ -99,7 +59,6 @@ class ReferenceEngine:
 
     @property
     def log(self) -> list[LogRow]:
-        """One row per event."""
         return self.fabric.log
 
     def next_event_ps(self) -> int | None:
@@ -145,19 +104,17 @@ class ReferenceEngine:
     def open_flow(self, flow: Flow) -> int:
         """Start a flow at the current time and return its number: 0, 1, 2 …"""
         number = len(self.flows)
-        sender = Sender(self.fabric, flow, number, partial(self._finish, "flow", -1, number))
-        self.flows.append(sender)
-        sender.open()
+        self._start_flow(flow, partial(self._finish, "flow", -1, number))
         return number
 
     def open_schedule(self, operation: Operation) -> int:
         """Prepare to carry out a schedule and return its number: 0, 1, 2 …"""
         number = len(self.schedules)
-        run = ScheduleRun(self.fabric, operation, number, self._queue, self._open_transfer, self._finish)
+        run = ScheduleRun(self.fabric, operation, number, self._queue, self._start_flow, self._finish)
         self.schedules.append(run)
         return number
 
-    def _open_transfer(self, flow: Flow, delivered: Callable[[], None]) -> None:
+    def _start_flow(self, flow: Flow, delivered: Callable[[], None]) -> None:
         sender = Sender(self.fabric, flow, len(self.flows), delivered)
         self.flows.append(sender)
         sender.open()
@@ -165,7 +122,6 @@ class ReferenceEngine:
     def begin(
         self, number: int, worker: int, words: Any = None, sizes: Any = None, is_absent: bool = False
     ) -> None:
-        """Let a worker of a schedule begin."""
         self.schedules[number].begin(worker, words, sizes, is_absent)
         self._go_on()
 
@@ -193,42 +149,16 @@ class ReferenceEngine:
         completions, self._completions = self._completions, []
         return completions
 
-    def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change a link's rate for all that has not left its transmitter."""
-        self.fabric.set_rate(link, rate_bps)
-
-    def cut(self, link: int) -> None:
-        """Lose what is on the wire of a link; all else waits until it is restored."""
-        self.fabric.cut(link)
-
-    def flush(self, link: int) -> None:
-        """Lose what waits on a link that is cut."""
-        self.fabric.flush(link)
-
-    def restore(self, link: int) -> None:
-        """End a cut."""
-        self.fabric.restore(link)
-
     def clear(self, switch: int) -> None:
         """Set all registers of a switch as they were at the start."""
         self.fabric.lost_ps = self.fabric.now_ps
         for job in self.jobs:
             job.clear(switch)
 
-    def crash(self, host: int) -> None:
-        """Stop a host permanently."""
-        self.fabric.crash(host)
-
-    def pause(self, host: int, until_ps: int) -> None:
-        """Stop a host until a time; a later time wins."""
-        self.fabric.pause(host, until_ps)
-
     def rule_counters(self) -> list[int]:
-        """Packets struck, by rule."""
         return list(self.fabric.faults.struck_packets)
 
     def link_counters(self) -> list[dict[str, int]]:
-        """Counters of every link (see `tests.reference.engine.link.Counters`)."""
         return [asdict(link.counters) | self._backlog(link) for link in self.fabric.links]
 
     def _backlog(self, link: Link) -> dict[str, int]:
@@ -240,7 +170,6 @@ class ReferenceEngine:
         return {"backlog_bytes_max": mean}
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
-        """timeouts, retransmitted_packets and stale_results (packets) of a worker."""
         return dict(self.jobs[job].workers[worker].counters)
 
     def switch_counters(self, job: int) -> dict[str, int]:
@@ -248,7 +177,6 @@ class ReferenceEngine:
         return dict.fromkeys(SWITCH_COUNTERS, 0) | self.jobs[job].switch_counters()
 
     def flow_counters(self, number: int) -> dict[str, int]:
-        """Timeouts and retransmitted_packets of a flow."""
         return dict(self.flows[number].counters)
 
     def _finish(self, kind: str, job: int, worker: int) -> None:

@@ -148,7 +148,6 @@ class Fabric:
         heapq.heapify(self._events)
 
     def flush(self, link_index: int) -> None:
-        """Lose what waits on a link that is down."""
         link = self.links[link_index]
         if not link.is_down:
             return
@@ -159,7 +158,6 @@ class Fabric:
         link.sizes.clear()
 
     def restore(self, link_index: int) -> None:
-        """End a cut."""
         self.links[link_index].is_down = False
         self._begin(self.links[link_index])
 
@@ -170,7 +168,6 @@ class Fabric:
             self.lost_ps = self.now_ps
 
     def crash(self, host: int) -> None:
-        """Stop a host: it neither receives nor sends."""
         self.crashed.add(host)
         for event in self._events:
             if isinstance(event.item, Timer) and event.item.host == host:
@@ -208,7 +205,6 @@ class Fabric:
         self._arrive(event.item, event.link)
 
     def _ring(self, event: Event, timer: Timer) -> None:
-        """A timer fires, unless its host is paused."""
         if timer.host is not None and self.now_ps < self.paused_until_ps[timer.host]:
             self.arm(timer, self.paused_until_ps[timer.host])
             return
@@ -267,7 +263,6 @@ class Fabric:
         self._begin(link)
 
     def _begin(self, link: Link) -> None:
-        """Let a transmitter begin with what is next."""
         if sending := link.begin(self.now_ps):
             self._push_silent(sending.ends_ps, sending, link)
 

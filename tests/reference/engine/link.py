@@ -115,7 +115,6 @@ class Link:
         return left_ps + sum(count * self.takes_ps(*kind) for kind, count in self.sizes.items())
 
     def takes_ps(self, size_bytes: int, starts_message: bool) -> int:
-        """How long a packet occupies the transmitter."""
         more_ps = self.packet_ps + self.message_ps * starts_message
         return transmit_time_ps(size_bytes, self.rate_bps) + more_ps
 
@@ -138,7 +137,6 @@ class Link:
         return sum(count * size_bytes for (size_bytes, _), count in self.sizes.items())
 
     def queue(self, queued: Queued, now_ps: int) -> None:
-        """Take a packet."""
         kind = size_bytes, _ = kind_of(queued.packet)
         (self.acks if queued.packet.has_priority else self.others).append(queued)
         self.sizes[kind] += 1

@@ -16,7 +16,6 @@ class Operation(NamedTuple):
 
 
 def live_blocks(values: Sequence[float], block_elements: int) -> set[int]:
-    """Blocks with an element that is not zero."""
     return {element // block_elements for element, value in enumerate(values) if value != 0}
 
 

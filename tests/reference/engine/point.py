@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from netfold.sim.engine.interface import Split
 from netfold.switch.programs.tree import TREE
@@ -32,27 +32,17 @@ class Site(NamedTuple):
     route: int = 0  # to and from the parent
 
 
-class Below(Protocol):
-    """A point that hangs on another one."""
-
-    switch: int
-    site: Site
-
-    def receive_result(self, result: Chunk) -> None:
-        """Process a result of the parent."""
-
-
 class Splitter:
     """A switch that gets one copy of a result and sends a copy to each of its receivers."""
 
     def __init__(self, number: int, split: Split) -> None:
         self.number = number  # counted on from the job's points
         self.split = split
-        self.receivers: list[Worker | Below | Splitter] = []
+        self.receivers: list[Receiver] = []
         self.packets = 0
 
 
-Receiver = Worker | Below | Splitter
+Receiver = "Worker | Point | Splitter"
 
 
 def split_receivers(
@@ -110,7 +100,6 @@ class Egress:
             self.send(way, result, node)
 
     def _split(self, splitter: Splitter, purpose: int, result: Chunk) -> None:
-        """A result has arrived at a splitter."""
         splitter.packets += 1
         self.replicate(splitter.receivers, result, purpose, splitter.split.switch)
 
@@ -137,7 +126,6 @@ class Egress:
         self.fabric.forward(packet_of(self.fabric, self.job, chunk, way), source)
 
     def clear(self) -> None:
-        """Lose what the switch knows of its results."""
         self.next_psn.clear()
 
 
@@ -180,27 +168,6 @@ def held_by(register: Register, chunk: Chunk) -> Chunk:
     )
 
 
-class State(Protocol):
-    """A state machine with its slots' registers, as `switchml.py` and `tree.py` define it."""
-
-    overflowed_words: int
-
-    def packet(self, child: int, slot: int, version: int, operand: Operand) -> Verdict:
-        """Process one packet."""
-
-    def register(self, slot: int, version: int) -> Register:
-        """What a slot holds."""
-
-    def keep(self, slot: int, version: int, result: Operand) -> bool:
-        """Take in a result of the parent: whether it is news."""
-
-    def is_answered(self, slot: int, version: int) -> bool:
-        """Whether a slot holds a result of the parent."""
-
-    def clear(self) -> None:
-        """Lose what all registers hold."""
-
-
 class Point:
     """One switch of a job's tree; `state` is the state machine of SWITCHML or of TREE."""
 
@@ -219,10 +186,9 @@ class Point:
         self.splitters: list[Splitter] = []
         self.parent: Point | None = None  # None: the root
         program = TreeReference if job.job.program is TREE else SwitchmlReference
-        self.state: State = program(children_count, job.job.slots_count, job.job.overflow)
+        self.state = program(children_count, job.job.slots_count, job.job.overflow)
 
     def receive(self, child: int, chunk: Chunk) -> None:
-        """Process one packet of a child."""
         self.counters["packets"] += 1
         if isinstance(self.children[child], Worker) and not self.front_end.accepts(chunk):
             self.counters["discarded"] += 1
@@ -249,7 +215,6 @@ class Point:
         self.egress.replicate(self.receivers, result)
 
     def clear(self) -> None:
-        """Lose what all registers hold."""
         self.front_end = FrontEnd()
         self.egress.clear()
         self.state.clear()
@@ -271,7 +236,6 @@ class Point:
         self.egress.pass_again(chunk, partial(self.egress.replicate, [self.children[child]]))
 
     def _send_up(self, chunk: Chunk) -> None:
-        """Send a partial to the parent."""
         parent = self.parent
         assert parent is not None, "the root sends results"
         self.counters["partials"] += 1
@@ -320,7 +284,6 @@ class PointTree:
         return {**self.counters, "overflowed_words": overflowed}
 
     def clear(self, switch: int) -> None:
-        """Lose what the registers of a switch hold."""
         for point in self.points:
             if point.switch == switch:
                 point.clear()

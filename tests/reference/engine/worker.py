@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,6 @@ class Chunk(NamedTuple):
         return self.turn % 2
 
     def lifted(self) -> Chunk:
-        """With the table's words in place of codes."""
         if self.table is None:
             return self
         return self._replace(words=lifted(self.words, self.table, self.lane_bits), table=None)
@@ -83,7 +82,6 @@ class JobNumber:
         return self.job.slots_count // self.job.unit_packets
 
     def owner(self, worker: int) -> int:
-        """What the log calls a worker."""
         return self.number * 65536 + worker
 
     def slot(self, chunk: Chunk) -> int:
@@ -187,7 +185,6 @@ class Stream:
         return place.segment.merge if place else Merge.ADD
 
     def lane_bits(self, unit: int) -> int:
-        """Width of the lanes of a unit's words."""
         place = self.places[unit]
         return place.segment.lane_bits if place else 32
 
@@ -213,7 +210,6 @@ class Stream:
         return (words.stop - words.start) * width_of(place.segment)
 
     def words(self, unit: int, part: int) -> list[int]:
-        """The words of one packet as int32 values."""
         place = self.places[unit]
         if place is None or place.segment.is_absent:
             return []
@@ -227,7 +223,6 @@ class Stream:
         return self._quantised[unit][part * elements : (part + 1) * elements]
 
     def exponent(self, unit: int, part: int) -> int:
-        """This worker's exponent that a packet announces."""
         if self.scaled is None or part < self.job.unit_packets - 1 or unit >= self.scaled.exponents.size:
             return NO_EXPONENT
         return int(self.scaled.exponents[unit])
@@ -255,19 +250,10 @@ class Stream:
 KEY_WORKER, KEY_JITTER = 1, 9
 
 
-class Point(Protocol):
-    """A switch of the job's tree, as its workers know it."""
-
-    switch: int  # node
-
-    def receive(self, child: int, chunk: Chunk) -> None:
-        """Process one packet of its child number `child`."""
-
-
 class Home(NamedTuple):
     """Where a worker hangs in the tree."""
 
-    point: Point
+    point: Any  # a switch of the job's tree
     child: int
 
 
@@ -348,7 +334,6 @@ class Worker:
             self._start(stream, unit + stream.window, self.timeout_ps)
 
     def _start(self, stream: Stream, unit: int, timeout_ps: int) -> None:
-        """Send a unit for the first time."""
         slot = unit % stream.window
         assert self.outstanding[slot] is None, "a window slot holds one unit"
         outstanding = Outstanding(unit, self.fabric.now_ps + timeout_ps)

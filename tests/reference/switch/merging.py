@@ -93,11 +93,6 @@ def unchanged_by(merge: Merge) -> int:
     return INT32_MIN if merge is Merge.MAX else 0
 
 
-def as_int32(integer: int) -> int:
-    """The int32 that this integer is modulo 2^32."""
-    return (integer + 2**31) % 2**32 - 2**31
-
-
 def added(old: int, new: int, overflow: Overflow, bits: int = 32) -> tuple[int, bool]:
     """Sum of two signed integers, and whether it overflowed: left its bits, or stuck against a non-zero."""
     smallest, largest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
@@ -130,10 +125,10 @@ def added_counters(old: int, new: int) -> tuple[int, int]:
         word += digit % 16 << 4 * place
         carry = digit // 16
         carries += carry
-    return as_int32(word), carries
+    return signed(word), carries
 
 
-def signed(integer: int, bits: int) -> int:
+def signed(integer: int, bits: int = 32) -> int:
     """The signed integer of so many bits that this one is modulo 2^bits."""
     return (integer + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
@@ -145,7 +140,7 @@ def lanes_of(word: int, bits: int) -> list[int]:
 
 def packed(lanes: Sequence[int], bits: int) -> int:
     """The int32 word of these lanes."""
-    return as_int32(sum(lane % 2**bits << bits * place for place, lane in enumerate(lanes)))
+    return signed(sum(lane % 2**bits << bits * place for place, lane in enumerate(lanes)))
 
 
 def words_per_word(merge: Merge, lane_bits: int) -> int:
@@ -177,7 +172,7 @@ def merged_signs(old: Sequence[int], new: Sequence[int], threshold: int, key: in
     merged = []
     for index, (a, b) in enumerate(zip(old, new, strict=True)):
         kept = random_lanes(threshold, key, index)
-        merged.append(as_int32(a & b | (a ^ b) & (a & kept | b & ~kept)))
+        merged.append(signed(a & b | (a ^ b) & (a & kept | b & ~kept)))
     return merged
 
 

@@ -79,17 +79,10 @@ class SwitchmlReference:
             self.overflowed_words += state.registers[version].merge(operand, self.overflow)
         return verdict
 
-    def read(self, slot: int, version: int, count: int) -> tuple[list[int], int]:
-        """The first `count` words of a slot (0 where none was ever written) and its exponent."""
-        register = self.slots[slot].registers[version]
-        return register.read(count), register.exponent
-
     def register(self, slot: int, version: int) -> Register:
-        """What a slot holds."""
         return self.slots[slot].registers[version]
 
     def is_answered(self, slot: int, version: int) -> bool:
-        """Whether a slot holds a result of the parent."""
         return self.slots[slot].answered[version]
 
     def keep(self, slot: int, version: int, result: Operand) -> bool:
@@ -101,7 +94,6 @@ class SwitchmlReference:
         return True
 
     def clear(self) -> None:
-        """Lose what all registers hold."""
         self.slots = [Slot() for _ in self.slots]
 
     def _count(self, counter: list[int], version: int, duplicate: bool) -> Verdict:

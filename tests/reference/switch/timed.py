@@ -74,7 +74,6 @@ class TimedReference:
         self.overflowed_words = 0
 
     def row(self, slot: int, turn: int) -> Row:
-        """Registers of a slot and turn."""
         return self.rows[slot][turn % 2]
 
     def packet(self, worker: int, slot: int, turn: int, operand: Operand) -> Verdict:
@@ -97,15 +96,12 @@ class TimedReference:
         return Verdict.COMPLETE if row.is_emitted else Verdict.CONSUMED
 
     def register(self, slot: int, turn: int) -> Register:
-        """What a slot holds."""
         return self.row(slot, turn).register
 
     def time_out(self, slot: int, turn: int) -> None:
-        """A row has waited too long."""
         self.row(slot, turn).is_emitted = True
 
     def clear(self) -> None:
-        """Lose what all registers hold."""
         self.rows = [[Row(), Row()] for _ in self.rows]
 
 
@@ -125,7 +121,6 @@ class TimedSwitch:
         self.counters: Counter[str] = Counter()
 
     def receive(self, child: int, chunk: Chunk) -> None:
-        """Process one packet of a worker."""
         self.counters["packets"] += 1
         chunk = chunk.lifted()
         slot = self.job.slot(chunk)
@@ -145,7 +140,6 @@ class TimedSwitch:
             self._answer(child, self._outgoing(slot, chunk))
 
     def clear(self) -> None:
-        """Lose what all registers hold."""
         self.egress.clear()
         for timer in self.timers.values():
             self.fabric.disarm(timer)
@@ -166,7 +160,6 @@ class TimedSwitch:
         return held_by(self.state.row(slot, chunk.turn).register, chunk)
 
     def _answer(self, child: int, result: Chunk) -> None:
-        """Send a result to one worker."""
         self.egress.pass_again(result, partial(self.egress.to_worker, self.workers[child]))
 
     def _time_out(self, slot: int, chunk: Chunk) -> None:
@@ -194,7 +187,6 @@ class TimedWorker(Worker):
         self.sent: set[int] = set()  # units of the open stream, those that need not be sent included
 
     def receive(self, result: Chunk) -> None:
-        """Take in one result packet, or keep it."""
         stream, unit = result.cause.stream, result.cause.unit
         is_ahead = stream == self.stream_number and self.stream is not None and unit not in self.sent
         if is_ahead or stream > self.stream_number:
@@ -236,6 +228,5 @@ class TimedJob:
         return {**self.switch.counters, "overflowed_words": self.switch.state.overflowed_words}
 
     def clear(self, switch: int) -> None:
-        """Lose what the registers of a switch hold."""
         if switch == self.switch.switch:
             self.switch.clear()

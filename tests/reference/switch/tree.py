@@ -54,7 +54,6 @@ class TreeReference:
         return Verdict.COMPLETE
 
     def register(self, slot: int, version: int) -> Register:
-        """What a slot holds."""
         return self.rows[slot].register
 
     def is_answered(self, slot: int, version: int) -> bool:
@@ -66,5 +65,4 @@ class TreeReference:
         return True
 
     def clear(self) -> None:
-        """Lose what all registers hold."""
         self.rows = [Row() for _ in self.rows]

@@ -20,7 +20,6 @@ class Compressed(NamedTuple):
 
     @property
     def values(self) -> list[float]:
-        """What it stands for."""
         return [self.scale * sign for sign in self.signs]
 
 
@@ -32,7 +31,6 @@ def compressed(values: Sequence[float]) -> Compressed:
 
 
 def hop(held: Compressed, own: Compressed) -> Compressed:
-    """Decompress, add, compress again."""
     return compressed([a + b for a, b in zip(held.values, own.values, strict=True)])
 
 

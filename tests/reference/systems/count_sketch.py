@@ -15,7 +15,6 @@ MASK = 2**64 - 1
 
 
 def splitmix(x: int) -> int:
-    """SplitMix64."""
     z = x + 0x9E3779B97F4A7C15 & MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
@@ -39,7 +38,6 @@ class Hashes:
     key: int
 
     def of(self, row: int, element: int) -> tuple[int, int]:
-        """Counter and sign."""
         block, lane = divmod(element, self.lanes)
         bits = splitmix(mixed(self.key, row) + block)
         start = (bits >> 32) * self.columns >> 32

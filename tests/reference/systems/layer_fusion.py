@@ -43,7 +43,6 @@ def step(
 def best(
     backward: list[float], sizes: list[int], stages: tuple[Time, Time, Time], forward: float = 0.0
 ) -> float:
-    """The shortest step of all divisions."""
     return min(step(ends, backward, sizes, stages, forward) for ends in divisions(len(sizes)))
 
 

@@ -64,7 +64,6 @@ def distance(one: Sequence[Array], other: Sequence[Array]) -> float:
 
 
 def train(gradient_of: GradientOf, weights: Tensors, settings: Settings, steps: int) -> Run:
-    """The notebook's loop."""
     gamma = weights[0].dtype.type(settings.gamma)
     theta = [one.copy() for one in weights]
     history = [theta]  # at most D sets of weights

@@ -43,7 +43,6 @@ class Merge(NamedTuple):
 
 
 def ranks(lengths: Sequence[int]) -> list[list[int]]:
-    """The workers of each row."""
     numbers = iter(range(sum(lengths)))
     return [[next(numbers) for _ in range(length)] for length in lengths]
 
@@ -115,12 +114,10 @@ def _chained(operands: Sequence[Any]) -> Any:
 
 
 def first(merged: Any) -> int:
-    """The worker that a merge began with."""
     return first(merged.arriving) if isinstance(merged, Merge) else int(merged)
 
 
 def held_by(merged: Any) -> int:
-    """How many workers' words a merge holds."""
     return held_by(merged.arriving) + held_by(merged.own) if isinstance(merged, Merge) else 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +78,6 @@ TRIP_US = 2 * (1 + PACKET_BYTES * 8e-5)  # to the switch and back: each link tak
 
 def helps(before: Found, after: Found, by: float | None, within: float = 0.02) -> None:
     """A remedy made it as much faster as was predicted."""
-    assert by is not None
     assert before.time_us / after.time_us == pytest.approx(by, rel=within)
 
 
@@ -119,9 +119,8 @@ def test_oversubscribed_uplinks(tmp_path: Path) -> None:
     assert found.first["where"] in ("leaf0->spine0", "spine0->leaf0")
     assert found.first["alike"] == 3  # up and down, of both racks
     assert found.first["share"] > 0.95
-    helps(
-        found, bounds_of(tmp_path, RACKS + "rate: 100Gbps, uplink_rate: 50Gbps}"), found.first["faster"], 0.05
-    )
+    faster = bounds_of(tmp_path, RACKS + "rate: 100Gbps, uplink_rate: 50Gbps}")
+    helps(found, faster, found.first["faster"], 0.05)
     no_help(found, bounds_of(tmp_path, RACKS + "rate: 200Gbps, uplink_rate: 25Gbps}"))
 
 
@@ -227,19 +226,6 @@ def test_a_worker_that_is_late(tmp_path: Path) -> None:
     helps(found, bounds_of(tmp_path), found.first["faster"])
 
 
-def test_hosts_that_merge(tmp_path: Path) -> None:
-    """A ring merges three quarters of the words at each worker: 300 kB of arrivals, read and written."""
-    ring = ("codec={kind: none}", "collective={kind: ring}")
-    quick, found = bounds_of(tmp_path, *ring), bounds_of(tmp_path, *ring, SLOW.replace("10Gbps", "4Gbps"))
-
-    assert found.first["cause"] == "merging"
-    assert found.share("merging") == pytest.approx(
-        1 - quick.time_us / found.time_us - found.share("device"), abs=0.05
-    )
-    # Three merges one after the other; where one begins, a sample of 1/16 of the time before holds both.
-    assert found.first["time_us"] == pytest.approx(3 * 300_000 * 8 / 4e3, rel=1 / 16)
-
-
 def test_two_jobs_share_a_link(tmp_path: Path) -> None:
     """Each job has a worker in each rack; both send through leaf0->spine0 and are bound by it."""
     racks = RACKS + "rate: 100Gbps, uplink_rate: 25Gbps}"
@@ -281,16 +267,13 @@ def test_merging_is_not_taken_for_latency(tmp_path: Path, kind: str, workers: in
     found = bounds_of(tmp_path, *sets, "codec={kind: none}", f"collective={{kind: {kind}}}")
 
     merging_us = (1 - 1 / workers) * 1e6 * 12 * 8 / 5e9 * 1e6
+    assert found.first["cause"] == "merging"
     assert found.share("merging") * found.time_us == pytest.approx(merging_us, rel=0.02)
     assert found.share("latency") < 0.02
 
 
-ROUND = rounds(RING)[0]
-
-
 def a_round(bucket: int, start_ps: int, end_ps: int) -> RoundRecord:
-    fields = {name: getattr(ROUND, name) for name in ROUND.__slots__}
-    return RoundRecord(**fields | {"step": 0, "bucket": bucket, "start_ps": start_ps, "end_ps": end_ps})
+    return replace(rounds(RING)[0], step=0, bucket=bucket, start_ps=start_ps, end_ps=end_ps)
 
 
 def phases(worker: int, bucket: int, *spans: tuple[str, int, int]) -> list[PhaseRecord]:
@@ -311,28 +294,24 @@ def times(pieces: list[Piece]) -> Counter[tuple[str, int, str]]:
     return found
 
 
-def test_the_network_begins_with_the_last_worker_and_what_it_takes_longer_is_a_stragglers() -> None:
-    """Workers encode for 10, 10 and 30: until 30 the straggler's 20 beyond the median count."""
-    found = critical_path(
+CRITICAL = {
+    # Workers encode for 10, 10 and 30: until 30 the straggler's 20 beyond the median count.
+    "the network begins with the last worker": (
         [a_round(0, 0, 60)],
         [
             *phases(0, 0, ("encode", 0, 10), ("network", 10, 50), ("decode", 50, 60)),
             *phases(1, 0, ("encode", 0, 10), ("network", 10, 50), ("decode", 50, 60)),
             *phases(2, 0, ("encode", 0, 30), ("network", 30, 50), ("decode", 50, 60)),
         ],
-    )
-
-    assert times(found) == {
-        ("device", -1, "encode"): 10,
-        ("straggler", 2, "encode"): 20,
-        ("network", -1, ""): 20,
-        ("device", -1, "decode"): 10,
-    }
-
-
-def test_what_a_late_worker_did_before() -> None:
-    """Worker 1 computes until 35, and nothing is known of it for 5 more."""
-    found = critical_path(
+        {
+            ("device", -1, "encode"): 10,
+            ("straggler", 2, "encode"): 20,
+            ("network", -1, ""): 20,
+            ("device", -1, "decode"): 10,
+        },
+    ),
+    # Worker 1 computes until 35, and nothing is known of it for 5 more.
+    "what a late worker did before": (
         [a_round(0, 10, 80)],
         [
             *phases(0, -1, ("backward", 0, 10)),
@@ -340,80 +319,69 @@ def test_what_a_late_worker_did_before() -> None:
             *phases(0, 0, ("network", 10, 80)),
             *phases(1, 0, ("network", 40, 80)),
         ],
-    )
-
-    assert times(found) == {
-        ("straggler", 1, "backward"): 25,
-        ("straggler", 1, "idle"): 5,
-        ("network", -1, ""): 40,
-    }
-
-
-def test_a_worker_that_begins_after_the_end_was_not_waited_for() -> None:
-    found = critical_path(
-        [a_round(0, 0, 100)],
-        [
-            *phases(0, 0, ("network", 0, 60), ("decode", 60, 100)),
-            *phases(1, 0, ("network", 70, 80), ("decode", 80, 90)),
-        ],
-    )
-
-    assert times(found)["network", -1, ""] == 60
-
-
-def test_waits_are_what_the_device_or_the_network_does_meanwhile() -> None:
-    """Decoding waits from 30 to 50 for the device, which encodes another bucket from 32 to 50."""
-    found = critical_path(
+        {("straggler", 1, "backward"): 25, ("straggler", 1, "idle"): 5, ("network", -1, ""): 40},
+    ),
+    # Decoding waits from 30 to 50 for the device, which encodes another bucket from 32 to 50.
+    "waits are what the device or the network does meanwhile": (
         [a_round(0, 0, 60)],
         [
-            *phases(
-                0, 0, ("wait network", 0, 5), ("network", 5, 30), ("wait device", 30, 50), ("decode", 50, 60)
-            ),
+            *phases(0, 0, ("wait network", 0, 5), ("network", 5, 30)),
+            *phases(0, 0, ("wait device", 30, 50), ("decode", 50, 60)),
             *phases(0, 1, ("encode", 32, 50)),
         ],
-    )
-
-    assert times(found) == {
-        ("network", -1, ""): 30,
-        ("device", -1, "idle"): 2,
-        ("device", -1, "encode"): 18,
-        ("device", -1, "decode"): 10,
-    }
-
-
-def test_rounds_that_overlap_count_once() -> None:
-    """The second round counts from the end of the first."""
-    found = critical_path(
+        {
+            ("network", -1, ""): 30,
+            ("device", -1, "idle"): 2,
+            ("device", -1, "encode"): 18,
+            ("device", -1, "decode"): 10,
+        },
+    ),
+    # The second round counts from the end of the first.
+    "rounds that overlap count once": (
         [a_round(0, 0, 50), a_round(1, 20, 80), a_round(2, 30, 40)],
         [
             *phases(0, 0, ("network", 0, 50)),
             *phases(0, 1, ("encode", 20, 60), ("network", 60, 80)),
             *phases(0, 2, ("network", 30, 40)),
         ],
-    )
-
-    assert times(found) == {("network", -1, ""): 70, ("device", -1, "encode"): 10}
-    spans = sorted((piece.start_ps, piece.end_ps) for piece in found)
-    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def test_several_operations_are_walked_back_through_their_last_workers() -> None:
-    """Worker 1 is last into the first operation, worker 0 into the second, after decoding for longer."""
-    found = critical_path(
+        {("network", -1, ""): 70, ("device", -1, "encode"): 10},
+    ),
+    # Worker 1 is last into the first operation, worker 0 into the second, after decoding for longer. The
+    # median of two is their mean.
+    "several operations are walked back through their last workers": (
         [a_round(0, 0, 100)],
         [
             *phases(0, 0, ("encode", 0, 10), ("network", 10, 40), ("decode", 40, 60), ("network", 60, 100)),
             *phases(1, 0, ("encode", 0, 20), ("network", 20, 40), ("decode", 40, 50), ("network", 50, 100)),
         ],
+        {
+            ("device", -1, "encode"): 15,
+            ("straggler", 1, "encode"): 5,
+            ("network", -1, ""): 20 + 40,
+            ("device", -1, "decode"): 15,
+            ("straggler", 0, "decode"): 5,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CRITICAL)
+def test_the_critical_path(name: str) -> None:
+    rounds_, phases_, expected = CRITICAL[name]
+    path = critical_path(rounds_, phases_)
+
+    assert times(path) == expected
+    spans = sorted((piece.start_ps, piece.end_ps) for piece in path)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_a_worker_that_begins_after_the_end_was_not_waited_for() -> None:
+    late = phases(1, 0, ("network", 70, 80), ("decode", 80, 90))
+    path = critical_path(
+        [a_round(0, 0, 100)], [*phases(0, 0, ("network", 0, 60), ("decode", 60, 100)), *late]
     )
 
-    assert times(found) == {
-        ("device", -1, "encode"): 15,  # the median of two is their mean
-        ("straggler", 1, "encode"): 5,
-        ("network", -1, ""): 20 + 40,
-        ("device", -1, "decode"): 15,
-        ("straggler", 0, "decode"): 5,
-    }
+    assert times(path)["network", -1, ""] == 60
 
 
 TEN = 10_000  # ps: the length of a sample
@@ -589,12 +557,6 @@ def test_samples_are_disjoint_and_cover_the_time_that_somebody_waits() -> None:
         assert is_jump or length <= max(10**6, start // 16)
     assert (found.busy_ps <= lengths[:, None]).all()
     assert (np.diff(found.busy_ps, axis=1) <= 0).all()  # the busiest first
-
-
-def test_busy_times_add_up_to_those_of_the_links() -> None:
-    run = Aggregation(64_000, 64, is_sampled=True)
-    found = run.sampler.samples()
-
     for link, counters in enumerate(run.engine.link_counters()):
         assert found.busy_ps[found.links == link].sum() == counters["busy_ps"]
 

@@ -41,6 +41,7 @@ from tests.sim.capture.folders import (
     write_recording,
 )
 from tests.sim.capture.trainings import all_trained, trained
+from tests.sim.workload.training.given import by_name, totals
 from tests.torch.processes import returned, run
 
 EXACT = ("plain", "view", "zeroed", "accumulated", "unused", "accumulated_unused", "rows", "scalar")
@@ -56,17 +57,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return folder, returned(2, folder, all_trained, folder, MODES, STEPS, WANTED)
 
 
-def sums_of(workload: TraceWorkload, step: int) -> dict[str, Any]:
-    """The sum of all ranks' gradients by parameter."""
-    flat = [np.concatenate(own) for own in workload.gradients(step)]
-    total = flat[0] + flat[1]
-    return {
-        tensor.name: total[bucket.start + tensor.start :][: tensor.elements].reshape(tensor.shape)
-        for bucket in workload.buckets
-        for tensor in bucket.tensors
-    }
-
-
 @pytest.mark.processes
 def test_the_sums_and_times_are_those_of_ddp(recorded: Recorded) -> None:
     """Bit for bit: two ranks have one order of summing, and halves are exact; what is kept are no means.
@@ -80,7 +70,7 @@ def test_the_sums_and_times_are_those_of_ddp(recorded: Recorded) -> None:
 
         assert [step.step for step in trace.steps] == [1, 2, 3, 4]
         for index, step in enumerate(trace.steps):
-            found = sums_of(workload, index)
+            found = by_name(workload, totals(workload, index))
             assert not np.array_equal(*(np.concatenate(own) for own in workload.gradients(index)))
             for rank, own in enumerate(step.ranks):
                 expected = answers[rank][mode][step.step]
@@ -287,19 +277,13 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "a tensor in two buckets": (lambda t: t.update(buckets=[[0, 1], [1]]), "each of the 3 tensors once"),
     "a bucket of another tensor": (lambda t: t.update(buckets=[[0, 1], [3]]), "each of the 3 tensors once"),
-    "a negative time": (
-        lambda t: first_of(t).update(before_ns=-1),
-        "steps.0.ranks.0.before_ns",
-    ),
+    "a negative time": (lambda t: first_of(t).update(before_ns=-1), "steps.0.ranks.0.before_ns"),
     "a time beyond the limit": (
         lambda t: first_of(t).update(synced_ns=10**15 + 1),
         "steps.0.ranks.0.synced_ns",
     ),
     "a fraction": (lambda t: first_of(t).update(before_ns=0.5), "steps.0.ranks.0.before_ns"),
-    "backward ends before it begins": (
-        lambda t: first_of(t).update(backward_end_ns=19),
-        "not in order",
-    ),
+    "backward ends before it begins": (lambda t: first_of(t).update(backward_end_ns=19), "not in order"),
     "a gradient after backward": (
         lambda t: first_of(t).update(ready_ns=[40, 30, 71], bucket_ready_ns=[40, 71]),
         "ready outside of the backward pass",
@@ -466,19 +450,22 @@ def part_of(folder: Path, rank: int, steps: tuple[int, ...], bad: tuple[int, ...
     }
 
 
-@pytest.fixture
-def begun(tmp_path: Path) -> Parts:
-    parts = Parts(tmp_path / "made", "abc")
-    for rank in range(2):
+def begin(folder: Path, ranks: tuple[int, ...] = (0, 1), is_watched: bool = True) -> Parts:
+    """A recording that these ranks have begun."""
+    parts = Parts(folder / "made", "abc", is_watched=is_watched)
+    for rank in ranks:
         parts.begin(rank, {"world_size": 2, "steps": 3})
     return parts
 
 
+@pytest.fixture
+def begun(tmp_path: Path) -> Parts:
+    return begin(tmp_path)
+
+
 @pytest.mark.parametrize("last", ["fails", "finishes"])
 def test_the_last_rank_removes_what_failed_if_no_launcher_will(tmp_path: Path, last: str) -> None:
-    parts = Parts(tmp_path / "made", "abc", is_watched=False)
-    for rank in range(2):
-        parts.begin(rank, {"world_size": 2, "steps": 3})
+    parts = begin(tmp_path, is_watched=False)
     given = part_of(parts.path, 1, (1, 2, 3))
     parts.fail(0, "no memory")
     assert parts.path.is_dir()  # the other rank still writes
@@ -511,11 +498,8 @@ def test_steps_that_not_all_have_are_left_out(begun: Parts) -> None:
     assert len(trace.notes) == 2
     assert trace.notes[0].startswith("1 steps whose gradients were not finite")
     assert trace.notes[1] == "3 steps were wanted, all ranks recorded 2"
-    assert {path.name for path in begun.wanted.iterdir()} == {
-        "trace.json",
-        "s1r0.safetensors",
-        "s1r1.safetensors",
-    }
+    left = {path.name for path in begun.wanted.iterdir()}
+    assert left == {"trace.json", "s1r0.safetensors", "s1r1.safetensors"}
 
 
 @pytest.mark.parametrize(
@@ -552,18 +536,16 @@ def test_what_became_of_each_rank_is_told(begun: Parts) -> None:
 
 
 def test_a_failure_and_a_rank_that_never_began_are_told(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "made", "abc")
-    parts.begin(1, {"world_size": 2, "steps": 3})
+    parts = begin(tmp_path, (1,))
     parts.fail(1, "the training ended with ValueError: a bad sample")
 
     assert parts.report() == (
         "rank 0: never wrapped a model in DistributedDataParallel",
         "rank 1: the training ended with ValueError: a bad sample",
     )
-    assert Parts(tmp_path / "other", "abc").report() == ()
-    parts = Parts(tmp_path / "both", "abc")
+    assert begin(tmp_path, ()).report() == ()
+    parts = begin(tmp_path)
     for rank, text in enumerate(("no memory", "its peer is gone")):
-        parts.begin(rank, {"world_size": 2, "steps": 3})
         parts.fail(rank, text)
     assert parts.report() == ("rank 0: no memory", "rank 1: its peer is gone")
 
@@ -655,23 +637,16 @@ def test_mistakes_are_told(
 @pytest.mark.processes
 def test_a_script_is_recorded_as_it_is(tmp_path: Path) -> None:
     """It ends before the wanted steps, with a status of its own; the user's sitecustomize runs too."""
-    script = tmp_path
-    (script / "train.py").write_text(SCRIPT)
-    (script / "mine").mkdir()
-    (script / "mine" / "sitecustomize.py").write_text("import os\nos.environ['OF_THE_USER'] = 'yes'\n")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (mine / "sitecustomize.py").write_text("import os\nos.environ['OF_THE_USER'] = 'yes'\n")
 
-    done = captured(
-        script,
-        sys.executable,
-        "train.py",
-        "exits",
-        str(script / "meeting"),
-        PYTHONPATH=str(script / "mine"),
-        OF_THE_USER="no",
-    )
+    command = [sys.executable, "train.py", "exits", str(tmp_path / "meeting")]
+    done = captured(tmp_path, *command, PYTHONPATH=str(mine), OF_THE_USER="no")
 
     assert done.returncode == 5, done.stderr
-    trace = read_trace(script / "made")
+    trace = read_trace(tmp_path / "made")
     assert [step.step for step in trace.steps] == [1, 2, 3]
     assert {one.name: one.shape for one in trace.tensors} == {"weight": [3, 8], "bias": [3]}
     assert trace.notes == ["9 steps were wanted, all ranks recorded 3"]

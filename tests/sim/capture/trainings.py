@@ -29,9 +29,9 @@ def trained(rank: int, folder: Path, mode: str, steps: int, wanted: int) -> list
             if mode == "failing" and rank == 1 and step == 2:
                 raise ValueError("a bad sample")
             ddp.zero_grad(set_to_none=mode != "zeroed")
-            for micro in range(_micro_batches(mode)):
-                last = micro + 1 == _micro_batches(mode)
-                with contextlib.nullcontext() if last else ddp.no_sync():
+            micro_batches = 3 if mode.startswith("accumulated") else 1
+            for micro in range(micro_batches):
+                with contextlib.nullcontext() if micro + 1 == micro_batches else ddp.no_sync():
                     _loss(mode, ddp, inputs(draws), step, micro, rank).backward()
             with torch.no_grad():  # an evaluation, which is no part of a step
                 ddp(*_called(mode, inputs(draws), step, 0, rank))
@@ -45,10 +45,6 @@ def trained(rank: int, folder: Path, mode: str, steps: int, wanted: int) -> list
     return found
 
 
-def _micro_batches(mode: str) -> int:
-    return 3 if mode in ("accumulated", "accumulated_unused") else 1
-
-
 def _numpy(gradient: Any) -> Any:
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     return dense.detach().float().clone().numpy()
@@ -56,11 +52,8 @@ def _numpy(gradient: Any) -> Any:
 
 def _called(mode: str, drawn: Any, step: int, micro: int, rank: int) -> tuple[Any, ...]:
     """The arguments of the model: of some, one branch is used by one rank, or in one micro-batch."""
-    if mode == "unused":
-        return drawn, step % 3 == rank  # rank 0, rank 1, nobody
-    if mode == "accumulated_unused":
-        return drawn, micro == 0
-    return (drawn,)
+    uses_side = {"unused": step % 3 == rank, "accumulated_unused": micro == 0}  # rank 0, rank 1, nobody
+    return (drawn, uses_side[mode]) if mode in uses_side else (drawn,)
 
 
 def _loss(mode: str, ddp: Any, drawn: Any, step: int, micro: int, rank: int) -> Any:

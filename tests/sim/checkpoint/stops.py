@@ -10,17 +10,11 @@ from unittest import mock
 
 from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from netfold.sim.run.run import run_scenario
+from tests.sim.scenario.files import write as write
 
 
 class Stop(BaseException):
     """The process ends here."""
-
-
-def write(folder: Path, text: str) -> Path:
-    """A scenario file."""
-    path = folder / "scenario.yaml"
-    path.write_text(text)
-    return path
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -19,7 +19,8 @@ from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable
 from tests.examples import nightly
-from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after, write
+from tests.sim.checkpoint.stops import Stop, content, require_same, run, stopped_after
+from tests.sim.scenario.files import write
 
 TEXT = """
 name: stops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import warnings
@@ -24,7 +23,6 @@ import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
-from netfold.homomorphic.codecs.dense.encoders import BlockEncoder
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.round import Note, NoteKind, Round
@@ -45,8 +43,9 @@ from netfold.sim.workload import Bucket
 from tests.homomorphic.test_toy_codec import Steps
 from tests.sim.checks.wholes import examine
 from tests.sim.scenes import measure, simulate, write
+from tests.sim.toys import Wide
 
-TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")
+TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")  # 500 elements a bucket
 PASSING = {
     "finishes": "all 1 steps are done",
     "decodes": "all 1 rounds decoded at once",
@@ -71,34 +70,20 @@ def failures(folder: Path, *sets: str) -> dict[str, str]:
     return {name: detail for name, (verdict, detail) in findings(folder, *sets).items() if verdict != "pass"}
 
 
-def damage_words(monkeypatch: pytest.MonkeyPatch, by: int, where: Callable[[int, int], bool]) -> None:
-    """Add to word 5 of what a worker receives in its n-th operation, where(worker, n)."""
+Damage = Callable[[int, OperationPlace, str, Any], None]  # by worker, place and label: changes its words
+
+
+def damage_words(monkeypatch: pytest.MonkeyPatch, damage: Damage) -> None:
+    """Change the words that workers receive of the first message of an operation."""
     original = InNetwork.exchange
-    counts: dict[int, int] = {}
 
     def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         merged: tuple[Merged, ...] = yield from original(self, worker, messages, place)
-        number = counts[worker] = counts.get(worker, -1) + 1
-        if where(worker, number):
-            words = merged[0].words.copy()
-            words[5] += by
-            merged = (dataclasses.replace(merged[0], words=words), *merged[1:])
-        return merged
+        words = merged[0].words.copy()
+        damage(worker, place, messages[0].label, words)
+        return (replace(merged[0], words=words), *merged[1:])
 
     monkeypatch.setattr(InNetwork, "exchange", exchange)
-
-
-def damage_decoded(monkeypatch: pytest.MonkeyPatch, element: int, value: float, step: int = 0) -> None:
-    """Replace an element that every worker decodes in one step."""
-    original = BlockEncoder.exchange
-
-    def exchange(self: BlockEncoder, gradient: Gradient, round: Round) -> Exchange:
-        decoded = yield from original(self, gradient, round)
-        if round.step == step:
-            decoded.total[element] = value
-        return decoded
-
-    monkeypatch.setattr(BlockEncoder, "exchange", exchange)
 
 
 def drop_rounds(monkeypatch: pytest.MonkeyPatch, dropped: Callable[[int, int], bool]) -> None:
@@ -123,7 +108,10 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 
 def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage_words(monkeypatch, 2**20, lambda worker, number: (worker, number) == (1, 3))
+    def add(worker: int, place: OperationPlace, label: str, words: Any) -> None:
+        words[5] += 2**20 if (worker, place.step, place.bucket) == (1, 1, 1) else 0
+
+    damage_words(monkeypatch, add)
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         # 500 words are 8 blocks, so a stream is 16 units over 8 window slots: an even number in each.
@@ -139,25 +127,17 @@ def test_a_damaged_word_at_one_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One unit of 2**31 is within the bound: only the integer check can see it."""
-    damage_words(monkeypatch, 1, lambda worker, number: True)
+
+    def add(worker: int, place: OperationPlace, label: str, words: Any) -> None:
+        words[5] += 1
+
+    damage_words(monkeypatch, add)
 
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
         "word 5 of 'values' (received -75954308, the sum is -75954309): "
         "slot 0, version 1, unit 8 of stream 0",
     }
-
-
-def test_a_decoded_element_off_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage_decoded(monkeypatch, element=77, value=1000.0, step=1)
-
-    (failure,) = failures(tmp_path, "workload.steps=3").items()
-
-    name, detail = failure
-    assert name == "sum_is_right"
-    assert detail.startswith("largest error 1e+03, at most ")
-    assert detail.endswith(" of the codec's bound, at step 1, bucket 0, element 77")
-    assert float(detail.split("at most ")[1].split()[0]) > 1e6
 
 
 @pytest.mark.parametrize("missing", [{(1, 0)}, {(0, 1), (1, 1)}])
@@ -175,17 +155,12 @@ def test_workers_that_read_different_words_send_different_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bit more in one worker's copy of the index: it sends one value more than the others."""
-    original = InNetwork.exchange
 
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        merged: tuple[Merged, ...] = yield from original(self, worker, messages, place)
-        if worker == 1 and messages[0].label == "index":
-            words = merged[0].words.copy()
+    def add_a_bit(worker: int, place: OperationPlace, label: str, words: Any) -> None:
+        if worker == 1 and label == "index":
             words[3] |= words[3] + np.uint32(1)  # the lowest bit that is not set
-            merged = (dataclasses.replace(merged[0], words=words), *merged[1:])
-        return merged
 
-    monkeypatch.setattr(InNetwork, "exchange", exchange)
+    damage_words(monkeypatch, add_a_bit)
 
     failed = failures(tmp_path, "codec={kind: packed}", "workload.density=5%")
 
@@ -367,12 +342,7 @@ class Loose(FixedPoint):
     """Allows any total."""
 
     def error_bound(self, gradients: Any) -> Any:
-        return Wide()
-
-
-class Wide:
-    def of(self, sums: Any) -> Any:
-        return np.full(sums.total.size, 1e30)
+        return Wide(1e30)
 
 
 @pytest.mark.parametrize(("nmse", "is_far"), [(0.0009, False), (0.0011, True), (5.0, True)])
@@ -443,9 +413,8 @@ def test_a_codec_without_work_is_named_where_a_device_takes_time(tmp_path: Path)
 
     assert any(SAID in one for one in timed.summary["warnings"])
     assert SAID in timed.report().read_text("utf-8")
-    assert not any(
-        "declares no work" in one for one in counted.summary["warnings"] + free.summary["warnings"]
-    )
+    others = counted.summary["warnings"] + free.summary["warnings"]
+    assert not any("declares no work" in one for one in others)
 
 
 @pytest.mark.usefixtures("steps")
@@ -457,7 +426,6 @@ def test_a_study_names_codecs_without_work() -> None:
     assert "codec packed declares no work" not in text
 
 
-TWO_BY_TWO = ("workload.steps=2", "workload.bucket=2000B")  # 500 elements a bucket
 After = Callable[[Gradient, Round, int], None]  # what a worker does when it has decoded
 
 
@@ -518,23 +486,28 @@ def guess(decoded: Gradient, round: Round, rank: int) -> None:
         round.report(estimate(7, 300))
 
 
-def checks(folder: Path, *sets: str) -> dict[str, tuple[str, str]]:
-    return {check.name: (check.verdict, check.detail) for check in simulate(folder, *sets).checks}
+def test_a_decoded_element_off_its_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
+    def damage(decoded: Gradient, round: Round, rank: int) -> None:
+        decoded[77] = 1000.0 if round.step == 1 else decoded[77]
 
+    codec_does(damage)
 
-def not_passed(folder: Path, *sets: str) -> dict[str, str]:
-    return {name: detail for name, (verdict, detail) in checks(folder, *sets).items() if verdict != "pass"}
+    ((name, detail),) = failures(tmp_path, "workload.steps=3").items()
+    assert name == "sum_is_right"
+    assert detail.startswith("largest error 1e+03, at most ")
+    assert detail.endswith(" of the codec's bound, at step 1, bucket 0, element 77")
+    assert float(detail.split("at most ")[1].split()[0]) > 1e6
 
 
 def test_estimates_are_exempt_from_the_bound(tmp_path: Path, codec_does: CodecDoes) -> None:
     codec_does(guess)
-    found = checks(tmp_path, *TWO_BY_TWO)
+    found = findings(tmp_path, *TWO_STEPS_TWO_BUCKETS)
 
     assert {verdict for verdict, _ in found.values()} == {"pass"}
     bounded, _, exempt = found["sum_is_right"][1].partition("; ")
     assert float(bounded.split("error ")[1].split(",")[0]) < 1e-6
     assert exempt == "4 of 2000 elements are estimates, not held to it, off by 52.5 at most"
-    metrics = measure(tmp_path, *TWO_BY_TWO)
+    metrics = measure(tmp_path, *TWO_STEPS_TWO_BUCKETS)
     assert metrics["approximate_entries"] == 4
     assert metrics["max_abs_error"] == pytest.approx(52.5, abs=0.1)
     assert metrics["max_error_over_bound"] <= 1
@@ -547,7 +520,7 @@ def test_all_other_elements_have_the_bound(tmp_path: Path, codec_does: CodecDoes
 
     codec_does(more)
 
-    (failed,) = not_passed(tmp_path, *TWO_BY_TWO).items()
+    (failed,) = failures(tmp_path, *TWO_STEPS_TWO_BUCKETS).items()
     assert failed[0] == "sum_is_right"
     assert ", element 8; 4 of 2000 elements are estimates, not held to it, off by 52.5 at most" in failed[1]
 
@@ -555,8 +528,8 @@ def test_all_other_elements_have_the_bound(tmp_path: Path, codec_does: CodecDoes
 @pytest.mark.parametrize(
     ("sets", "verdict", "status"),
     [
-        (TWO_BY_TWO, "approximate: 4 entries", 0),
-        ((*TWO_BY_TWO, "faults=[{kind: loss, rate: 100%}]"), "stuck", 1),
+        (TWO_STEPS_TWO_BUCKETS, "approximate: 4 entries", 0),
+        ((*TWO_STEPS_TWO_BUCKETS, "faults=[{kind: loss, rate: 100%}]"), "stuck", 1),
     ],
 )
 def test_verdict_and_exit_status(
@@ -589,7 +562,7 @@ def test_a_failed_check_of_an_approximate_variant_fails_it(tmp_path: Path, codec
         decoded[0] = -decoded[0] if rank == 2 else decoded[0]
 
     codec_does(differently)
-    result = simulate(tmp_path, *TWO_BY_TWO)
+    result = simulate(tmp_path, *TWO_STEPS_TWO_BUCKETS)
 
     assert summarize(result.facts, result.records)["verdict"] == "fail"
 
@@ -606,13 +579,13 @@ def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> No
 
     codec_does(redo)
 
-    assert checks(tmp_path, *TWO_BY_TWO)["decodes"] == (
+    assert findings(tmp_path, *TWO_STEPS_TWO_BUCKETS)["decodes"] == (
         "pass",
         "3 of 12 parts did not decode and were sent again: first in step 0, bucket 1; "
         "4 of 14 parts did not match their forecast and were sent again: first in step 1, bucket 0; "
         "4 of 1000 elements are estimates: first in step 0, bucket 1",
     )
-    assert measure(tmp_path, *TWO_BY_TWO)["decode_failures"] == 3
+    assert measure(tmp_path, *TWO_STEPS_TWO_BUCKETS)["decode_failures"] == 3
 
 
 @pytest.mark.parametrize("error", [DecodeError, EncodeError])
@@ -629,7 +602,7 @@ def test_notes_of_a_round_that_fails_are_recorded(
             raise error("nothing helps")
 
     codec_does(give_up)
-    result = simulate(tmp_path, *TWO_BY_TWO)
+    result = simulate(tmp_path, *TWO_STEPS_TWO_BUCKETS)
 
     recorded = [(note.step, note.bucket, note.count) for note in result.records.notes]
     assert recorded == [(0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 5)]
@@ -650,7 +623,7 @@ def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
         round.report(Note(NoteKind.FORECAST, "more members than before", 2, 7))
 
     codec_does(choose)
-    result = simulate(tmp_path, *TWO_BY_TWO)
+    result = simulate(tmp_path, *TWO_STEPS_TWO_BUCKETS)
 
     assert [(record.choice, record.forecast_misses) for record in result.rounds] == [
         ("dense", 2),
@@ -661,7 +634,7 @@ def test_choices_and_forecasts(tmp_path: Path, codec_does: CodecDoes) -> None:
         "packed: worker 0 says so",
     }
     assert {check.verdict for check in result.checks} == {"pass"}
-    metrics = measure(tmp_path, *TWO_BY_TWO)
+    metrics = measure(tmp_path, *TWO_STEPS_TWO_BUCKETS)
     assert (metrics["codec_choice"], metrics["forecast_misses"]) == ({"dense": 2, "packed": 2}, 8)
 
 
@@ -672,32 +645,20 @@ def test_a_false_infinity_is_wrong(tmp_path: Path, codec_does: CodecDoes) -> Non
 
     codec_does(overflow)
 
-    assert not_passed(tmp_path) == {
+    assert failures(tmp_path) == {
         "sum_is_right": "largest error inf, at most inf of the codec's bound, at step 0, bucket 0, "
         "element 9; 1 of 1000 elements are infinite: their sums exceed float32"
     }
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Note(NoteKind.REDO, "some are guessed", 2, 500, named(1, 2)),
-        Note(NoteKind.ESTIMATE, "some are guessed", 2, 500, named(1, 3)),
-        Note(NoteKind.ESTIMATE, "some are guessed", 2, 500, None),
-        None,
-    ],
-)
-def test_workers_that_record_different_notes(
-    tmp_path: Path, codec_does: CodecDoes, other: Note | None
-) -> None:
+def test_workers_that_record_different_notes(tmp_path: Path, codec_does: CodecDoes) -> None:
     def disagree(decoded: Gradient, round: Round, rank: int) -> None:
-        note = other if rank == 2 and round.step else estimate(1, 2)
-        if note is not None:
-            round.report(note)
+        if rank != 2 or not round.step:
+            round.report(estimate(1, 2))
 
     codec_does(disagree)
 
-    assert not_passed(tmp_path, *TWO_BY_TWO) == {
+    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         "replicas_agree": "workers recorded different notes on 2 rounds, first step 1, bucket 0"
     }
 
@@ -708,6 +669,9 @@ def test_workers_that_record_different_notes(
         (Note(NoteKind.ESTIMATE, "yours", 2, 9, named(1, 2)), True),  # only the text differs
         (Note(NoteKind.ESTIMATE, "mine", 3, 9, named(1, 2)), False),
         (Note(NoteKind.ESTIMATE, "mine", 2, 8, named(1, 2)), False),
+        (Note(NoteKind.ESTIMATE, "mine", 2, 9, named(1, 3)), False),
+        (Note(NoteKind.ESTIMATE, "mine", 2, 9, None), False),
+        (Note(NoteKind.REDO, "mine", 2, 9, named(1, 2)), False),
     ],
 )
 def test_what_makes_notes_agree(other: Note, agree: bool) -> None:

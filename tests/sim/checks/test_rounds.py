@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
 from netfold.homomorphic.codec import Codec, Encoder
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
-from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling, Words
+from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import Findings, Operation
@@ -55,8 +55,10 @@ def floats(*values: float) -> Gradient:
     return np.array(values, np.float32)
 
 
-def found(bounds: tuple[float, ...], gradients: list[Gradient], decoded: list[Gradient]) -> Findings:
-    return examine(Loose(bounds), gradients, decoded, [])
+def found(
+    bounds: tuple[float, ...], gradients: list[Gradient], decoded: list[Gradient], *exempt: Exempt
+) -> Findings:
+    return examine(Loose(bounds), gradients, decoded, [], *exempt)
 
 
 @given(
@@ -163,8 +165,9 @@ def test_replicas_that_differ_in_one_bit_of_one_part(element: int) -> None:
     assert not examine(Uncompressed(), gradients, decoded, []).replicas_agree
 
 
-def held(words: list[int], bitmaps: list[int]) -> Merged:
-    return Merged(np.array(words, np.int32), 3, holders=Holders(np.array(bitmaps, np.uint32), unit_words=2))
+def held(words: Sequence[float], bitmaps: list[int], dtype: type[np.generic] = np.int32) -> Merged:
+    """Of slots with timers, of two words each."""
+    return Merged(np.array(words, dtype), 3, holders=Holders(np.array(bitmaps, np.uint32), unit_words=2))
 
 
 def test_a_result_that_holds_some_workers_is_their_sum() -> None:
@@ -194,22 +197,15 @@ def test_a_result_that_holds_some_workers_is_their_sum() -> None:
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def exempted(
-    bounds: tuple[float, ...], gradients: list[Gradient], decoded: Gradient, exempt: Exempt
-) -> Findings:
-    replicas = [decoded] * len(gradients)
-    return examine(Loose(bounds), gradients, replicas, [], exempt)
-
-
 def named(*elements: int) -> NDArray[np.int64]:
     return np.array(elements, np.int64)
 
 
 def test_estimates_have_no_bound_and_the_others_have() -> None:
-    found = exempted((1.0, 1.0, 1.0), [floats(1, 2, 3)], floats(1.5, 9, 3), Exempt(named(1), named()))
+    findings = found((1.0, 1.0, 1.0), [floats(1, 2, 3)], [floats(1.5, 9, 3)], Exempt(named(1), named()))
 
-    assert (found.max_error_over_bound, found.worst_element) == (0.5, 0)
-    assert (found.max_bounded_error, found.max_estimate_error, found.max_abs_error) == (0.5, 7, 7)
+    assert (findings.max_error_over_bound, findings.worst_element) == (0.5, 0)
+    assert (findings.max_bounded_error, findings.max_estimate_error, findings.max_abs_error) == (0.5, 7, 7)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +224,10 @@ def test_estimates_have_no_bound_and_the_others_have() -> None:
 def test_infinities_are_held_to_be_one(
     gradients: list[Gradient], decoded: float, bound: float, is_right: bool
 ) -> None:
-    found = exempted((bound,), gradients, floats(decoded), Exempt(named(), named(0)))
+    findings = found((bound,), gradients, [floats(decoded)] * 2, Exempt(named(), named(0)))
 
-    assert found.max_error_over_bound == (0.0 if is_right else math.inf)
-    assert (found.max_abs_error == 0.0) == (is_right or decoded == 3.0)
+    assert findings.max_error_over_bound == (0.0 if is_right else math.inf)
+    assert (findings.max_abs_error == 0.0) == (is_right or decoded == 3.0)
 
 
 def test_exempt_elements_are_found_in_every_part() -> None:
@@ -336,6 +332,8 @@ def test_words_that_are_missing_are_all_wrong() -> None:
 
     assert examined(sent, [right, short]).wrong_words == 10
     assert examined(sent, [long, right]).wrong_words == 11
+    lanes = of_words(Merge.TABLE_ADD, 8, 2, 10)
+    assert examined(lanes, [merged(lanes), Merged(merged(lanes).words[:19], 2)]).wrong_words == 20
     floats = messages_of(Merge.FLOAT_ADD, 2, 10)
     half = Merged(floats[0].words[:5], 2)
     assert examined(floats, [half, half]).wrong_floats == 20
@@ -463,10 +461,6 @@ def test_additions_in_any_order_and_tree_are_right(data: st.DataObject) -> None:
     assert floats_found(float_messages(column), [float(sums[0])]).wrong_floats == 0
 
 
-def merged_of_holders(words: Words, bitmaps: list[int], unit_words: int = 2) -> Merged:
-    return Merged(words, 3, holders=Holders(np.array(bitmaps, np.uint32), unit_words))
-
-
 def test_floats_that_hold_some_workers_are_their_sum() -> None:
     """And as many additions may be off as there were: none for one worker, one for two."""
     sent = float_messages([1.0, 2.0, 4.0], [1.0, 1.0, -1.0], [1.0, 0.5, 0.25])
@@ -475,10 +469,9 @@ def test_floats_that_hold_some_workers_are_their_sum() -> None:
     )  # off by 2u · 1: as two additions of Σ|x| 1.75 may be
 
     for words, wrong in (([5, 0, 1.75], 0), ([7, 0, 1.75], 1), ([5, 0, near], 0), ([5, 2.0**-23, 1.75], 0)):
-        one = merged_of_holders(np.array(words, np.float32), [0b101, 0b111])
-        assert examined(sent, [one] * 3).wrong_floats == 3 * wrong
-    alone = merged_of_holders(np.array([2, 1 + 2.0**-23, 1.75], np.float32), [0b010, 0b111])
-    empty = merged_of_holders(np.array([0, 0, 1.75], np.float32), [0, 0b111])
+        assert examined(sent, [held(words, [0b101, 0b111], np.float32)] * 3).wrong_floats == 3 * wrong
+    alone = held([2, 1 + 2.0**-23, 1.75], [0b010, 0b111], np.float32)
+    empty = held([0, 0, 1.75], [0, 0b111], np.float32)
     assert examined(sent, [alone, empty, empty]).wrong_floats == 1
 
 
@@ -746,10 +739,3 @@ def test_lanes_that_hold_some_workers_are_their_sum() -> None:
     wrong[9] = 11
     found = examined(sent, [replace(one, words=wrong.view(np.int32))] * 3)
     assert (found.wrong_words, found.first_wrong and found.first_wrong.lane) == (3, 1)
-
-
-def test_lanes_that_are_missing_are_all_wrong() -> None:
-    sent = of_words(Merge.TABLE_ADD, 8, 2, 10)
-    words = np.array(right_merge(sent).words, np.int32)
-    assert words.size == 20
-    assert examined(sent, [Merged(words, 2), Merged(words[:19], 2)]).wrong_words == 20

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,26 +21,21 @@ from netfold.homomorphic.codec import Request
 from netfold.homomorphic.host_merge import replay
 from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import MERGEABLE, Hop, Merge, Merged, Message
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Steps
-from netfold.sim.collectives.between_hosts import Schedule as Traffic
-from netfold.sim.collectives.collective import Collective, OperationPlace, RunContext
-from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.scheduled import ScheduledCollective
-from netfold.sim.collectives.spec import CollectiveSpec
+from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, losses
-from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.units import TIME
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.codecs.sums import right_merge
 from tests.reference.switch.merging import words_per_word
+from tests.sim.collectives.gather import gather_schedule
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import (
     FRAME,
-    TABLE,
     Network,
+    assert_fair_signs,
     draw_pauses,
     gathering,
     messages_of,
@@ -49,7 +44,6 @@ from tests.sim.exchanges import (
     serving,
     switch,
     torus,
-    words_of,
 )
 from tests.sim.host_codecs import Cascade, Memory, Union, cascade_encoded, from_list, to_list
 from tests.sim.scenes import Exchanged, Started, small_star
@@ -104,18 +98,9 @@ def gathered_messages(words: Sequence[Any]) -> list[Message]:
 @pytest.mark.parametrize("name", NAMES)
 def test_signs_are_merged_into_one_random_workers_bits(name: str) -> None:
     workers, size = 5, 1500
-    messages = [Message(words_of(Merge.SIGN, size, rank), Merge.SIGN, "signs") for rank in range(workers)]
-    found = exchanged(carriers(workers, chunk_words=64)[name], messages)
+    messages = messages_of(Merge.SIGN, workers, size)
 
-    words = found[0].words
-    assert all(merged.words.tobytes() == words.tobytes() for merged in found)
-    bits = np.array([np.unpackbits(one.words.view(np.uint8)) for one in messages])
-    kept = np.unpackbits(words.view(np.uint8))
-    assert np.all(kept[bits.all(axis=0)] == 1)
-    assert np.all(kept[~bits.any(axis=0)] == 0)
-    agreement = (bits == kept).reshape(workers, 4, -1).mean(axis=2)  # fair in every stretch of the words
-    expected = 1 / workers + (1 - 1 / workers) / 2
-    assert np.all(np.abs(agreement - expected) < 5 * 0.5 / np.sqrt(8 * size))
+    assert_fair_signs(messages, exchanged(carriers(workers, chunk_words=64)[name], messages), stretches=4)
 
 
 @pytest.mark.parametrize("name", GATHERING)
@@ -178,7 +163,7 @@ def test_cascaded_signs_are_merged_in_the_order_of_the_hops(name: str, workers: 
     arrival = [(rank + 1) % workers for rank in range(workers)]  # of each worker, among all
     done = Exchanged(small_star(workers + SERVERS), carriers(workers)[name])
     done.run([[(one,)] for one in messages], [[5 * 10**7 * turn] for turn in arrival])
-    (order,) = [done.collective.merge_orders(0, 0)[0, 0]]
+    order = done.collective.merge_orders(0, 0)[0, 0]
 
     count = {"ring": workers, "servers": 3, "beside": workers, "beside some": -(-workers // 2)}.get(name, 1)
     by_arrival = sorted(range(workers), key=lambda rank: arrival[rank])
@@ -310,11 +295,7 @@ def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) 
 
 def _messages(merge: Merge, workers: int, size: int, seed: int) -> list[Message]:
     if merge not in (Merge.HOST, Merge.GATHER):
-        table = TABLE if merge is Merge.TABLE_ADD else None
-        return [
-            Message(words_of(merge, size, 100 * seed + rank), merge, "x", table=table)
-            for rank in range(workers)
-        ]
+        return messages_of(merge, workers, size, seed)
     lists = lists_of([size * (rank % 3) for rank in range(workers)], seed)
     host_merge = Union(ELEMENTS) if merge is Merge.HOST else None
     return [Message(words, merge, "x", host_merge=host_merge) for words in lists]
@@ -336,34 +317,26 @@ def test_nothing_is_kept_of_messages_that_all_have(name: str) -> None:
     assert found.share() == 0.0
 
 
-def test_buckets_in_flight_at_the_same_time_are_not_mixed_up() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_buckets_in_flight_at_the_same_time_are_not_mixed_up(name: str) -> None:
     """Workers interleave two buckets in different orders; operations are told apart by their keys."""
     workers = 4
-    for name in NAMES:
-        environment = simpy.Environment()
-        network = small_star(workers + SERVERS)
-        collective = carriers(workers)[name](environment, Fabric(environment, Engine(network, 1)))
-        received: dict[tuple[int, int], Merged] = {}
-        columns = [_messages(Merge.ADD, workers, 300, bucket) for bucket in range(2)]
+    environment = simpy.Environment()
+    network = small_star(workers + SERVERS)
+    collective = carriers(workers)[name](environment, Fabric(environment, Engine(network, 1)))
+    received: dict[tuple[int, int], Merged] = {}
+    columns = [messages_of(Merge.ADD, workers, 300, bucket) for bucket in range(2)]
 
-        def work(
-            worker: int,
-            bucket: int,
-            columns: Any = columns,
-            received: Any = received,
-            environment: Any = environment,
-            collective: Any = collective,
-        ) -> Any:
-            yield environment.timeout(100 * ((worker + bucket) % 2))
-            key = OperationPlace(0, bucket, 0)
-            message = columns[bucket][worker]
-            (received[worker, bucket],) = yield from collective.exchange(worker, (message,), key)
+    def work(worker: int, bucket: int) -> Any:
+        yield environment.timeout(100 * ((worker + bucket) % 2))
+        message, key = columns[bucket][worker], OperationPlace(0, bucket, 0)
+        (received[worker, bucket],) = yield from collective.exchange(worker, (message,), key)
 
-        places = [(worker, bucket) for worker in range(workers) for bucket in range(2)]
-        environment.run(environment.all_of([environment.process(work(*place)) for place in places]))
-        for worker, bucket in places:
-            assert right_merge(columns[bucket]).words == received[worker, bucket].words.tolist()
-        assert collective.share() == 0.0
+    places = [(worker, bucket) for worker in range(workers) for bucket in range(2)]
+    environment.run(environment.all_of([environment.process(work(*place)) for place in places]))
+    for worker, bucket in places:
+        assert right_merge(columns[bucket]).words == received[worker, bucket].words.tolist()
+    assert collective.share() == 0.0
 
 
 MERGES = sorted(MERGEABLE, key=lambda merge: merge.number)
@@ -566,71 +539,10 @@ variants:
 """
 
 
-class Gather(HostSection):
-    """All words to worker 0, who sends the sums back."""
-
-    kind: Literal["gather"]
-
-
-def steps(workers: int) -> Steps:
-    pairs = [(worker, 0) for worker in range(1, workers)]
-    return Steps(pairs, hops=2, chunks=1, merges=workers - 1)
-
-
-@lru_cache
-def gather_schedule(workers: int) -> Schedule:
-    """Worker r sends in step r; worker 0 merges by rank, and sends the sums back in step n + r."""
-    count = workers - 1
-    others, zeros = np.arange(1, workers), np.zeros(count, np.int64)
-    follows = np.append(np.arange(count) - 1, np.full(count, NONE))
-    waits_first = np.append(zeros, count * np.arange(count + 1))
-    waits_for = np.tile(np.arange(count), count)
-    return Schedule(
-        workers,
-        1,
-        np.append(others, zeros).astype(np.int32),
-        np.append(zeros, others).astype(np.int32),
-        np.zeros(2 * count, np.int32),
-        np.ones(2 * count, np.int32),
-        np.arange(2 * count) < count,
-        np.append(others, workers + others).astype(np.int64),
-        follows.astype(np.int32),
-        np.full(2 * count, NONE, np.int32),
-        waits_first.astype(np.int64),
-        waits_for.astype(np.int32),
-    )
-
-
-class GatherRun(ScheduledCollective):
-    """One job's way to worker 0 and back."""
-
-    def schedule(self, words: int, is_host: bool) -> Schedule:
-        """The same for all messages."""
-        return gather_schedule(self.workers)
-
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
-        """At worker 0."""
-        return f"message {part} of operation {place.operation} at worker 0"
-
-
-def start(plan: HostPlan, context: RunContext) -> Collective:
-    return GatherRun(plan, context)
-
-
-SCHEDULE = Traffic("gather", steps)
-TOY_COLLECTIVE_MERGES = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
-SPEC = CollectiveSpec("gather", TOY_COLLECTIVE_MERGES, Gather, SCHEDULE.resolve, start)
-
-
-def register() -> None:
-    """Add it to the collectives; before scenarios are first read."""
-    COLLECTIVES[SPEC.kind] = SPEC
-
-
 SEVERAL = """
 import json, shlex, sys
-from tests.sim.collectives import test_toy_collective
-test_toy_collective.register()
+from tests.sim.collectives import gather
+gather.register()
 from typer.testing import CliRunner
 from netfold.sim.commands.main import app
 results = [CliRunner().invoke(app, shlex.split(command)) for command in sys.argv[1:]]
@@ -684,10 +596,3 @@ def test_a_collective_of_ones_own_runs_beside_a_ring_and_its_mistakes_are_told(t
 def test_its_schedule_keeps_the_rules() -> None:
     for workers in range(2, 6):
         check_schedule(gather_schedule(workers))
-
-
-if __name__ == "__main__":
-    register()
-    from netfold.sim.__main__ import main
-
-    main()

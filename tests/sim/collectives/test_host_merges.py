@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,11 @@ from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs.dense.encoders import AgreedEncoder
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
-from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload import synthetic
 from netfold.sim.workload.training.workload import TrainingWorkload
-from tests.sim import scenes
 from tests.sim.lane_codecs import known
-from tests.sim.sabotage import ignore_weights
-from tests.sim.scenes import TINY, job_of, only, refused, run, simulate
+from tests.sim.scenes import TINY, job_of, metrics_of, only, refused, run, simulate
 
 LANES = """\
 name: lanes
@@ -49,20 +46,12 @@ def codes(lane_bits: int, **options: int) -> str:
     return f"codec={{kind: codes, lane_width: {lane_bits}{listed}}}"
 
 
-def metrics(result: VariantResult) -> dict[str, Any]:
-    found: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
-    return found
-
-
 def verdicts(result: VariantResult) -> dict[str, str]:
-    (job,) = result.jobs
-    return {check.name: check.verdict for check in job.checks}
+    return {check.name: check.verdict for check in result.jobs[0].checks}
 
 
 def detail(result: VariantResult, name: str) -> str:
-    (job,) = result.jobs
-    (found,) = (check.detail for check in job.checks if check.name == name)
-    return found
+    return next(check.detail for check in result.jobs[0].checks if check.name == name)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +67,7 @@ def test_a_mega_of_elements_takes_the_time_of_its_lanes(
 ) -> None:
     """Eight workers at 100 Gbps: every narrower lane is bytes less, and nothing else; `small` are norms."""
     result = simulate(tmp_path, codec, text=LANES)
-    found = metrics(result)
+    found = metrics_of(result)
 
     assert set(verdicts(result).values()) == {"pass"}
     assert round(found["aggregation_time_us"]) == time_us
@@ -101,13 +90,13 @@ def test_a_mega_of_elements_takes_the_time_of_its_lanes(
 def test_lanes_that_overflow_are_counted_and_told(tmp_path: Path, policy: str, done: str) -> None:
     """Two workers with signs of weight 64: where both agree, ±128; 127 is not passed below zero."""
     sets = ("codec={kind: signs, weight: 64}", "workers=2", f"collective.overflow={policy}")
-    outcome = scenes.run(tmp_path, *sets, text=SMALL)
+    outcome = run(tmp_path, *sets, text=SMALL)
     (variant,) = outcome.summary["variants"]
     count = variant["metrics"]["overflowed_words"]
 
     assert 200 < count < 300  # a quarter of 1000 elements are positive at both
     assert outcome.summary["warnings"] == [f"lanes: {count} sums left int8 in switches and {done}"]
-    fine = scenes.run(tmp_path, *sets, "codec.weight=63", text=SMALL)
+    fine = run(tmp_path, *sets, "codec.weight=63", text=SMALL)
     assert fine.summary["warnings"] == []
     assert fine.summary["variants"][0]["verdict"] == "pass"
 
@@ -207,7 +196,7 @@ def test_lanes_that_do_not_fit_are_refused_in_words(tmp_path: Path, sets: tuple[
 def test_lanes_that_just_fit_run(tmp_path: Path, sets: tuple[str, ...]) -> None:
     result = simulate(tmp_path, *sets, text=SMALL)
     assert set(verdicts(result).values()) == {"pass"}
-    assert metrics(result).get("overflowed_words", 0) == 0  # a full counter beside the sign bit is none
+    assert metrics_of(result).get("overflowed_words", 0) == 0  # a full counter beside the sign bit is none
 
 
 @pytest.mark.parametrize(
@@ -250,11 +239,6 @@ RACKS = "topology={kind: leaf_spine, leaves: 3, spines: 2, hosts_per_leaf: 5, sw
 FAULTS = "faults=[{kind: loss, rate: 2%}, {kind: duplicate, rate: 20%}]"
 
 
-def checks(result: VariantResult) -> dict[str, str]:
-    (job,) = result.jobs
-    return {check.name: check.verdict for check in job.checks}
-
-
 @pytest.mark.parametrize(
     "sets",
     [
@@ -267,19 +251,9 @@ def checks(result: VariantResult) -> dict[str, str]:
 def test_every_collective_keeps_the_promise(tmp_path: Path, sets: tuple[str, ...]) -> None:
     result = simulate(tmp_path, *sets, text=TEXT)
 
-    assert set(checks(result).values()) == {"pass"}
+    assert set(verdicts(result).values()) == {"pass"}
     assert "around the sum of the contributions; no bias: " in detail(result, "sum_is_right")
     assert "each worker's as often as is fair" in detail(result, "merges_are_right")
-
-
-def test_a_merge_without_weights_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Always one half, as if every partial aggregate were one worker."""
-    ignore_weights(monkeypatch)
-    result = simulate(tmp_path, text=TEXT)
-
-    failed = {name for name, verdict in checks(result).items() if verdict != "pass"}
-    assert failed == {"merges_are_right"}
-    assert "bits survive" in detail(result, "merges_are_right")
 
 
 def test_full_precision_is_held_to_the_promise_of_its_values(
@@ -295,7 +269,7 @@ def test_full_precision_is_held_to_the_promise_of_its_values(
     monkeypatch.setattr(AgreedEncoder, "exchange", off_by_a_bit)
     result = simulate(tmp_path, "codec={kind: marsit, every: 3, values: exact}", text=TEXT)
 
-    failed = {name for name, verdict in checks(result).items() if verdict != "pass"}
+    failed = {name for name, verdict in verdicts(result).items() if verdict != "pass"}
     assert failed == {"sum_is_right"}
     assert re.search(
         "are not the exact sum of the contributions|of the codec's bound", detail(result, *failed)
@@ -307,17 +281,15 @@ def weights_after(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> 
     seen: list[TrainingWorkload] = []
     apply = TrainingWorkload.apply
 
-    def kept(
-        self: TrainingWorkload, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()
-    ) -> None:
+    def kept(self: TrainingWorkload, *given: Any) -> None:
         seen.append(self)
-        apply(self, step, totals, are_updates)
+        apply(self, *given)
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingWorkload, "apply", kept)
         result = simulate(folder, *sets, text=TEXT)
     state = {name: one for name, one in seen[-1].state().items() if name.startswith("weights.")}
-    return state, " ".join(sorted(set(checks(result).values())))
+    return state, " ".join(sorted(set(verdicts(result).values())))
 
 
 @pytest.mark.parametrize(
@@ -373,13 +345,6 @@ def test_atp_sends_floats_where_sums_stick_and_says_how_many_did(tmp_path: Path)
 DONE = {"saturate": "saturated", "sticky": "stuck at the limit"}
 
 
-def of_merges(folder: Path, *sets: str) -> tuple[str, str, dict[str, str]]:
-    """Verdict and detail of merges_are_exact, and the verdicts of all checks."""
-    (job,) = simulate(folder, *sets).jobs
-    (check,) = (check for check in job.checks if check.name == "merges_are_exact")
-    return check.verdict, check.detail, {check.name: check.verdict for check in job.checks}
-
-
 @pytest.mark.parametrize("overflow", DONE)
 def test_counters_that_were_clipped_are_told_where_their_tiles_were_sent_again_or_are_wrong(
     tmp_path: Path, overflow: str, monkeypatch: pytest.MonkeyPatch
@@ -388,24 +353,24 @@ def test_counters_that_were_clipped_are_told_where_their_tiles_were_sent_again_o
     monkeypatch.setitem(synthetic._VALUES, "normal", lambda _, count: np.full(count, 1.9, np.float32))
     sets = "codec={kind: lossless}", "workload.elements=50000", "workload.density=2%"
 
-    verdict, detail, checks = of_merges(tmp_path, *sets, f"collective.overflow={overflow}")
+    result = simulate(tmp_path, *sets, f"collective.overflow={overflow}")
 
-    assert (verdict, set(checks.values())) == ("pass", {"pass"})
+    assert set(verdicts(result).values()) == {"pass"}
     assert re.fullmatch(
         r"all merged words of 1 rounds equal their integer sums, except \d+ in parts that were sent again; "
         rf"\d+ sums left int32 in switches and {DONE[overflow]}: use overflow wrap: first in "
         r"step 0, bucket 0, worker 0, word \d+ of '.*' \(received -?\d+, the sum is -?\d+\): slot .*",
-        detail,
+        detail(result, "merges_are_exact"),
     )
-    assert of_merges(tmp_path, *sets, "collective.overflow=wrap")[1] == (
-        "all merged words of 1 rounds equal their integer sums"
-    )
+    wrapped = simulate(tmp_path, *sets, "collective.overflow=wrap")
+    assert detail(wrapped, "merges_are_exact") == "all merged words of 1 rounds equal their integer sums"
 
     # The release never sends them again and does not notice: the merged words are not the sums.
     codec = "codec={kind: lossless, setting: published, values: block_exponent, ratio: 10}"
     sets = codec, "workload.elements=50000", "workload.density=20%", f"collective.overflow={overflow}"
-    verdict, detail, _ = of_merges(tmp_path, *sets)
+    result = simulate(tmp_path, *sets)
+    told = detail(result, "merges_are_exact")
 
-    assert verdict == "fail"
-    assert re.match(r"\d+ merged words are wrong, first in step 0, bucket 0, worker 0, word \d+ of '", detail)
-    assert detail.endswith(f" sums left int32 in switches and {DONE[overflow]}: use overflow wrap")
+    assert verdicts(result)["merges_are_exact"] == "fail"
+    assert re.match(r"\d+ merged words are wrong, first in step 0, bucket 0, worker 0, word \d+ of '", told)
+    assert told.endswith(f" sums left int32 in switches and {DONE[overflow]}: use overflow wrap")

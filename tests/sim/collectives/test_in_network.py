@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import netfold
 from netfold.homomorphic.codecs import codec_kinds
@@ -30,7 +28,6 @@ from netfold.sim.engine.schedules.operation import Operation as ScheduledOperati
 from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan
-from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
@@ -52,7 +49,18 @@ from tests.sim.exchanges import (
     ring,
     switch,
 )
-from tests.sim.scenes import BYTE_PS, DENSE, LINK, RING, Exchanged, job_plan, only, simulate, small_star
+from tests.sim.scenes import (
+    BYTE_PS,
+    DENSE,
+    LINK,
+    RING,
+    Exchanged,
+    job_plan,
+    metrics_of,
+    only,
+    simulate,
+    small_star,
+)
 
 
 def test_time_of_a_long_message_is_that_of_its_bytes() -> None:
@@ -183,22 +191,16 @@ def exchanged(fabric: Fabric, program: ProgramSpec, message: Message) -> Merged:
     collective = InNetwork(fabric, [replace(JOB, program=program)])  # type: ignore[arg-type]
     exchange = collective.exchange(0, (message,), OperationPlace(0, 0, 0))
     next(exchange)
-    try:
-        exchange.send(None)
-    except StopIteration as stop:
-        (merged,) = stop.value
-        assert isinstance(merged, Merged)
-        return merged
-    raise AssertionError("more than one stream")
-
-
-def integers(size: int) -> NDArray[np.int32]:
-    return np.arange(size, dtype=np.int32)
+    with pytest.raises(StopIteration) as stop:  # after one stream
+        next(exchange)
+    (merged,) = stop.value.value
+    assert isinstance(merged, Merged)
+    return merged
 
 
 def test_results_of_slots_with_timers_say_whom_they_hold() -> None:
     fabric = Fabric(holders=[0b111, 0b101])
-    merged = exchanged(fabric, TIMED, Message(integers(20), Merge.ADD, "values"))
+    merged = exchanged(fabric, TIMED, Message(np.arange(20, dtype=np.int32), Merge.ADD, "values"))
 
     assert merged.words.tolist() == list(range(20))
     assert merged.holders is not None
@@ -207,7 +209,7 @@ def test_results_of_slots_with_timers_say_whom_they_hold() -> None:
 
 
 def test_units_whose_words_overflow_at_the_worker_are_floats_from_the_start() -> None:
-    words = integers(40)
+    words = np.arange(40, dtype=np.int32)
     words[[3, 35]] = 2**31 - 1, -(2**31) + 1
     fabric = Fabric()
     merged = exchanged(fabric, ATP, Message(words, Merge.ADD, "values", floats=words.astype(np.float32)))
@@ -220,7 +222,7 @@ def test_units_whose_words_overflow_at_the_worker_are_floats_from_the_start() ->
 
 
 def test_units_that_the_network_asked_for_as_floats_are_told_of() -> None:
-    message = Message(integers(20), Merge.ADD, "values", floats=np.zeros(20, np.float32))
+    message = Message(np.arange(20, dtype=np.int32), Merge.ADD, "values", floats=np.zeros(20, np.float32))
     merged = exchanged(Fabric(floats=[0, 1]), ATP, message)
 
     assert merged.is_float is not None
@@ -250,19 +252,9 @@ FIRST, SECOND = OperationPlace(0, 0, 0), OperationPlace(0, 0, 1)
 
 
 def job_of(window: int, unit_packets: int, program: ProgramSpec = SWITCHML) -> Job:
-    return Job(
-        hosts=(0, 1),
-        switch=2,
-        slot_base=100,
-        slots_count=window * unit_packets,
-        unit_packets=unit_packets,
-        frame=Frame("test", elements=4, overhead_bytes=36),
-        timeout_ps=1,
-        first_timeout_ps=1,
-        timeout_max_ps=1,
-        routes=(0, 0),
-        program=program,
-    )
+    frame = Frame("test", elements=4, overhead_bytes=36)
+    job = replace(JOB, hosts=(0, 1), switch=2, routes=(0, 0), slot_base=100, frame=frame, program=program)
+    return replace(job, slots_count=window * unit_packets, unit_packets=unit_packets)
 
 
 def segment(size: int) -> Segment:
@@ -368,11 +360,6 @@ TWENTY_THOUSAND = "workload.elements=20000"
 SHORT = "collective.timeout=100us"
 
 
-def metrics(result: VariantResult) -> dict[str, Any]:
-    found: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
-    return found
-
-
 def on(result: VariantResult, links: tuple[str, ...], what: str) -> int:
     """A counter of some links, summed."""
     return sum(getattr(link, what) for link in result.links if link.link in links)
@@ -383,16 +370,13 @@ def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
 
     What is lost on one worker's link is missed by all three: each of them sends it again.
     """
-    clean = simulate(tmp_path, TWENTY_THOUSAND, SHORT, "collective.slots=16")
-    lossy = simulate(
-        tmp_path,
-        *(TWENTY_THOUSAND, SHORT, "collective.slots=16"),
-        "faults=[{kind: loss, rate: 5%, links: ['h2->s0']}]",
-    )
-    counted = metrics(lossy)
+    sets = (TWENTY_THOUSAND, SHORT, "collective.slots=16")
+    clean = simulate(tmp_path, *sets)
+    lossy = simulate(tmp_path, *sets, "faults=[{kind: loss, rate: 5%, links: ['h2->s0']}]")
+    counted = metrics_of(lossy)
 
-    assert metrics(clean)["packets"] == on(clean, UPLINKS, "packets") == 3 * (313 + 16)
-    assert metrics(clean)["packets_retransmitted"] == 0
+    assert metrics_of(clean)["packets"] == on(clean, UPLINKS, "packets") == 3 * (313 + 16)
+    assert metrics_of(clean)["packets_retransmitted"] == 0
     again = [on(lossy, (up,), "packets") - 329 for up in UPLINKS]
     assert min(again) > 0
     assert counted["packets_retransmitted"] == sum(again)
@@ -403,7 +387,7 @@ def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
 def test_what_is_lost_was_sent(tmp_path: Path, sets: tuple[str, ...]) -> None:
     """Packets are counted when they are sent, whether they arrive or not."""
     result = simulate(tmp_path, TWENTY_THOUSAND, *sets, "faults=[{kind: loss, rate: 5%, links: ['h*->s0']}]")
-    counted = metrics(result)
+    counted = metrics_of(result)
 
     assert counted["packets_lost"] == on(result, UPLINKS, "lost_packets") > 10
     assert counted["packets"] == on(result, UPLINKS, "packets")
@@ -603,8 +587,10 @@ def test_an_absent_worker_has_the_share_of_the_others() -> None:
     assert shares.of(1, OperationPlace(0, 0, 0), 0, absent) == (Units(0, 2), Units(2, 1))
 
 
-def edges(variant: VariantPlan) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """Of each tree its number, and (source, target, route) of each hop up."""
+def counted(variant: VariantPlan, packets: list[int]) -> Counter[str]:
+    """Packets per link, by walking each hop of each tree there and back."""
+    found: Counter[str] = Counter()
+    names = variant.network.link_names
     for number, tree in enumerate(job_plan(variant).collective.aggregations):
         homes = tree.homes or (0,) * len(tree.hosts)
         hops = [
@@ -612,19 +598,9 @@ def edges(variant: VariantPlan) -> Iterator[tuple[int, list[tuple[int, int, int]
             for host, home, route in zip(tree.hosts, homes, tree.routes, strict=True)
         ]
         hops += [(branch.switch, tree.points[branch.parent], branch.route) for branch in tree.branches]
-        yield number, hops
-
-
-def counted(variant: VariantPlan, packets: list[int]) -> Counter[str]:
-    """Packets per link, by walking each hop of each tree there and back."""
-    found: Counter[str] = Counter()
-    names = variant.network.link_names
-    for number, hops in edges(variant):
         for source, target, route in hops:
-            for way in (
-                path(variant.network, source, target, route),
-                path(variant.network, target, source, route),
-            ):
+            for ends in ((source, target), (target, source)):
+                way = path(variant.network, *ends, route)
                 found.update({names[link]: packets[number] for link in way})
     return found
 
@@ -657,14 +633,9 @@ def test_packets_of_every_link(tmp_path: Path, trees: int, aggregators: object) 
 )
 def test_sums_are_right_whatever_is_lost(tmp_path: Path, codec: str, faults: str, multicast: str) -> None:
     """Retransmissions of one tree touch no other; scaled streams have their exponents in the same tree."""
-    sets = ("collective.trees=3", codec, f"faults={faults}", f"collective.multicast={multicast}")
-    result = simulate(
-        tmp_path,
-        *sets,
-        *("workload.elements=20000", "collective.slots=48", "collective.timeout=300us"),
-        *("collective.aggregators=core", "workers=8"),
-        text=RACKS,
-    )
+    sets = (codec, f"faults={faults}", f"collective.multicast={multicast}", TWENTY_THOUSAND)
+    more = ("collective.trees=3", "collective.slots=48", "collective.aggregators=core", "workers=8")
+    result = simulate(tmp_path, *sets, *more, "collective.timeout=300us", text=RACKS)
 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
     assert result.jobs[0].journal.steps
@@ -718,18 +689,12 @@ def test_the_closed_form_of_parallel_trees(tmp_path: Path, uplink: str) -> None:
 
 def test_a_crash_is_diagnosed_tree_by_tree(tmp_path: Path) -> None:
     """Units of both trees wait for the crashed worker, each at its own root."""
-    result = simulate(
-        tmp_path,
-        *("collective.trees=2", "workload.elements=20000", "workers=4", "topology.hosts_per_leaf=1"),
-        *("collective.timeout=100us", "collective.slots=4"),
-        "faults=[{kind: worker_crash, worker: 1, at: 5us}]",
-        text=RACKS,
-    )
-    diagnosis = result.jobs[0].facts.diagnosis
+    crash = "faults=[{kind: worker_crash, worker: 1, at: 5us}]"
+    sets = (TWENTY_THOUSAND, SHORT, "workers=4", "topology.hosts_per_leaf=1", "collective.slots=4")
+    result = simulate(tmp_path, "collective.trees=2", *sets, crash, text=RACKS)
 
     assert "stuck" in {check.verdict for check in result.jobs[0].checks}
-    assert diagnosis is not None
-    told = str(diagnosis)
+    told = str(result.jobs[0].facts.diagnosis)
     assert "spine0" in told
     assert "spine1" in told
     assert "worker 1 has crashed" in told
@@ -737,11 +702,8 @@ def test_a_crash_is_diagnosed_tree_by_tree(tmp_path: Path) -> None:
 
 def test_a_reboot_of_one_tree(tmp_path: Path) -> None:
     """What the registers of one switch lose is sent again, on all trees that it is part of."""
-    result = simulate(
-        tmp_path,
-        *("collective.trees=4", "workload.elements=20000", "collective.timeout=100us", "collective.slots=16"),
-        "faults=[{kind: switch_reboot, switch: leaf2, at: 10us}]",
-        text=RACKS,
-    )
+    reboot = "faults=[{kind: switch_reboot, switch: leaf2, at: 10us}]"
+    sets = (TWENTY_THOUSAND, SHORT, "collective.trees=4", "collective.slots=16")
+    result = simulate(tmp_path, *sets, reboot, text=RACKS)
 
     assert {check.verdict for check in result.jobs[0].checks} == {"pass"}

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.host_merge import replay
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Merge, Message
+from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostPlan, Steps, pace_of
 from netfold.sim.collectives.building.composition import Cut, equal_cells
 from netfold.sim.collectives.collective import Collective
@@ -28,17 +29,18 @@ from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_st
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.run import Hierarchical
 from netfold.sim.collectives.hierarchical.schedule import composed
+from netfold.sim.collectives.parameter_server.spec import steps_of as server_steps
 from netfold.sim.collectives.ring.plan import RingPlan
 from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.collectives.ring.schedule import ring_schedule
 from netfold.sim.collectives.ring.spec import steps_of as ring_steps
 from netfold.sim.collectives.torus_2d.grid import Grid
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.collectives.torus_2d.spec import steps_of as torus_steps
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.run import Tree
 from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
 from netfold.sim.collectives.tree.spec import steps_of as tree_steps
-from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
@@ -51,12 +53,11 @@ from tests.reference.collectives.links import Links
 from tests.reference.collectives.played import in_any_order
 from tests.reference.collectives.programs import Kind, tree_of
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.exchanges import FRAME, INTEGER_MERGES, _context, messages_of
+from tests.sim.exchanges import FRAME, INTEGER_MERGES, assert_fair_signs, context_of, messages_of, options_of
 from tests.sim.host_codecs import Cascade, Union, cascade_encoded, to_list
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
-HALVING = programs.Kind("halving_doubling")
-RING_, TREE_ = programs.Kind("ring"), programs.Kind("tree")
+RING, HALVING, TREE = Kind("ring"), Kind("halving_doubling"), Kind("tree")
 CHUNK_WORDS = 3 * FRAME.elements
 
 
@@ -73,19 +74,16 @@ class Case:
     program: Callable[..., None]
 
     def started(self, device: Any = None, **changes: int) -> Started:
-        options: dict[str, Any] = {"window": 512, "timeout_ps": 10**11, "ack_every": 16, **changes}
-        seed = options.pop("seed", 1)
-        options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": FRAME}
-        options |= {"held_bytes": 0, "settled": {}}
+        options, seed = options_of(FRAME, {"timeout_ps": 10**11, **changes})
         plan = self.plan(kind=self.name, **options)
-        return lambda env, fabric: self.run(plan, _context(env, fabric, self.workers, device, seed))
+        return lambda env, fabric: self.run(plan, context_of(env, fabric, self.workers, device, seed))
 
 
 def whole(schedule: Schedule) -> Cut:
     return Cut(schedule, equal_cells(schedule.chunks))
 
 
-def cut_of(kind: programs.Kind, workers: int) -> Cut:
+def cut_of(kind: Kind, workers: int) -> Cut:
     """The schedule of a share that is carried as a whole."""
     if kind.name == "ring":
         return whole(ring_schedule(workers, kind.channels, kind.pieces))
@@ -94,14 +92,14 @@ def cut_of(kind: programs.Kind, workers: int) -> Cut:
     return whole(halving_schedule(workers))
 
 
-def flat(kind: programs.Kind, workers: int, size: int) -> Case:
+def flat(kind: Kind, workers: int, size: int) -> Case:
     """A collective of all workers; its chunks are such that there are as many pieces as `kind` says."""
     parts = kind.channels * workers if kind.name == "ring" else kind.trees
     words = max(1, -(-size // (parts * kind.pieces)))
     while -(-size // (parts * words)) < kind.pieces and words > 1:
         words -= 1
     pieces = max(1, -(-size // (parts * words))) if kind.pieces > 1 else 1
-    kind = programs.Kind(kind.name, kind.trees, pieces, kind.channels)
+    kind = Kind(kind.name, kind.trees, pieces, kind.channels)
     lanes = "own" if kind.name in ("ring", "tree") else "none"
     makers: dict[str, tuple[Any, Any]] = {
         "ring": (
@@ -119,9 +117,7 @@ def flat(kind: programs.Kind, workers: int, size: int) -> Case:
     return Case(kind.name, workers, size, cut_of(kind, workers), run, plan, program)
 
 
-def hierarchy(
-    groups: list[list[int]], inner: programs.Kind, outer: programs.Kind, size: int, blocks: int = 1
-) -> Case:
+def hierarchy(groups: list[list[int]], inner: Kind, outer: Kind, size: int, blocks: int = 1) -> Case:
     """A hierarchy whose messages are so many blocks."""
     words = max(1, -(-size // blocks))
     blocks = max(1, -(-size // words))
@@ -144,13 +140,13 @@ def hierarchy(
 
 
 @st.composite
-def kinds(draw: st.DrawFn, most: int = 1) -> programs.Kind:
+def kinds(draw: st.DrawFn, most: int = 1) -> Kind:
     """A collective; a ring or tree of up to `most` pieces, a ring with up to three channels."""
     name = draw(st.sampled_from(["ring", "halving_doubling", "tree"]))
     pieces = draw(st.integers(1, most))
     if name == "ring":
-        return programs.Kind(name, pieces=pieces, channels=draw(st.integers(1, 3)) if most > 1 else 1)
-    return programs.Kind(name, trees=draw(st.integers(1, 2)), pieces=pieces if name == "tree" else 1)
+        return Kind(name, pieces=pieces, channels=draw(st.integers(1, 3)) if most > 1 else 1)
+    return Kind(name, trees=draw(st.integers(1, 2)), pieces=pieces if name == "tree" else 1)
 
 
 @st.composite
@@ -172,20 +168,10 @@ def cases(draw: st.DrawFn, most: int = 9, sizes: tuple[int, ...] = (0, 1, 7, 200
     return hierarchy(groups, draw(kinds()), draw(kinds()), size, draw(st.integers(1, 3)))
 
 
-def wire_of(frame: Frame, window: int, ack_every: int) -> Wire:
-    return Wire(
-        frame.elements,
-        frame.overhead_bytes,
-        frame.first_bytes,
-        frame.last_bytes,
-        frame.ack_bytes,
-        window,
-        ack_every,
-    )
-
-
-def on(network: Network, wire: Wire, size: int) -> Hosts:
+def on(network: Network, size: int, window: int = 512, ack_every: int = 16) -> Hosts:
     """The oracle's hosts on a network with one path between any two."""
+    sizes = FRAME.overhead_bytes, FRAME.first_bytes, FRAME.last_bytes, FRAME.ack_bytes
+    wire = Wire(FRAME.elements, *sizes, window, ack_every)
     links = Links(list(zip(network.rate_bps.tolist(), network.delay_ps.tolist(), strict=True)))
     return Hosts(links, lambda a, b: tuple(path(network, a, b, 0)), wire, size)
 
@@ -358,7 +344,6 @@ def test_a_thousand_workers_take_about_a_second(groups: int, inner: str, outer: 
 
 PACKET_PS = 100 * BYTE_PS
 ACK_PS = FRAME.ack_bytes * BYTE_PS
-RING, TIMES_HALVING, TREE = Kind("ring"), Kind("halving_doubling"), Kind("tree")
 
 
 def time_ps(case: Case, **changes: int) -> int:
@@ -378,7 +363,7 @@ def test_halving_and_doubling(workers: int, packets: int) -> None:
 
     Each message of more than 16 packets has its own acknowledgements in between: there are none here.
     """
-    found = time_ps(flat(TIMES_HALVING, workers, workers * packets * FRAME.elements), ack_every=512)
+    found = time_ps(flat(HALVING, workers, workers * packets * FRAME.elements), ack_every=512)
 
     sizes = [workers * packets >> (step + 1) for step in range(workers.bit_length() - 1)]
     exchanges = 2 * sum(map(way_ps, sizes))
@@ -412,19 +397,23 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
 
 
 @pytest.mark.parametrize(
-    ("steps", "words", "ways"),
+    ("steps", "words", "ways", "hosts"),
     [
-        (ring_steps(8), 2 * 7 / 8, 14),
-        (ring_steps(8, 2), 2 * 7 / 8, 14),
-        (halving_steps(8), 2 * 7 / 8, 6),
-        (halving_steps(12), 2 + 2 * 7 / 8, 8),
-        (tree_steps(8), 2, 6),
-        (tree_steps(8, 1), 3, 6),
+        (ring_steps(8), 2 * 7 / 8, 14, 8),
+        (ring_steps(8, 2), 2 * 7 / 8, 14, 8),
+        (halving_steps(8), 2 * 7 / 8, 6, 8),
+        (halving_steps(12), 2 + 2 * 7 / 8, 8, 12),
+        (tree_steps(8), 2, 6, 8),
+        (tree_steps(8, 1), 3, 6, 8),
+        *((torus_steps(Grid.of(8, rows)), 2 * 7 / 8, ways, 8) for rows, ways in ((1, 14), (2, 8), (8, 14))),
+        (ALL_GATHER.steps(8), 7, 7, 8),
+        (server_steps(8, 2), 8 / 2, 2, 10),
+        (server_steps(8, 8), 2 * 7 / 8, 2, 8),  # beside the workers
     ],
 )
-def test_the_closed_forms_say_so(steps: Steps, words: float, ways: int) -> None:
-    workers = 1 + max(max(pair) for stage in steps.stages for pair in stage.pairs)
-    pace = pace_of(small_star(workers), range(workers), steps, lambda *flow: 0, FRAME)
+def test_the_closed_forms_say_so(steps: Steps, words: float, ways: int, hosts: int) -> None:
+    nodes = [*range(hosts), *range(hosts)]  # servers beside workers are the second eight
+    pace = pace_of(small_star(hosts), nodes, steps, lambda *flow: 0, FRAME)
 
     assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
     assert pace.latency_ps == ways * way_ps(1)
@@ -517,25 +506,17 @@ def test_codecs_merge_parts_of_any_length_hop_by_hop(data: st.DataObject, is_uni
 
 @pytest.mark.parametrize("seed", range(3))
 def test_signs_are_one_random_workers_bits(seed: int) -> None:
-    """Bits that all agree on survive; every worker's bits survive equally often, in uneven groups too."""
+    """In uneven groups too."""
     size = 7000
     case = [
-        flat(Kind("halving_doubling"), 7, size),
+        flat(HALVING, 7, size),
         flat(Kind("tree", pieces=3), 6, size),
-        hierarchy([[0, 1], [2, 3, 4, 5], [6]], Kind("tree"), Kind("halving_doubling"), size, 2),
+        hierarchy([[0, 1], [2, 3, 4, 5], [6]], TREE, HALVING, size, 2),
     ][seed]
     messages = messages_of(Merge.SIGN, case.workers, size)
     done = exchanged(case, small_star(case.workers), messages)
 
-    words = done.received[0][0][0].words
-    assert {words.tobytes()} == {merged.words.tobytes() for ((merged,),) in done.received}
-    bits = np.array([np.unpackbits(one.words.view(np.uint8)) for one in messages])
-    kept = np.unpackbits(words.view(np.uint8))
-    assert np.all(kept[bits.all(axis=0)] == 1)
-    assert np.all(kept[~bits.any(axis=0)] == 0)
-    expected = 1 / case.workers + (1 - 1 / case.workers) / 2
-    agreement = (bits == kept).mean(axis=1)
-    assert agreement == pytest.approx([expected] * case.workers, abs=5 * 0.5 / np.sqrt(32 * size))
+    assert_fair_signs(messages, [merged for ((merged,),) in done.received])
 
 
 BYTE_A_NS = 8 * 10**9  # bit/s of memory
@@ -556,7 +537,7 @@ class Timed(Exchanged):
 
 def ends_of(case: Case, network: Any, window: int, ack_every: int, is_charged: bool) -> tuple[Any, Any]:
     """When each worker ends: by the oracle, and by the engine."""
-    hosts = on(network, wire_of(FRAME, window, ack_every), case.size)
+    hosts = on(network, case.size, window, ack_every)
     device: Device = FixedDevice(0, 0, memory_bps=BYTE_A_NS) if is_charged else NoDevice()
     if is_charged:
         case.program(hosts, merge_ps=lambda words: 3 * 4 * words * 1000)
@@ -586,10 +567,10 @@ def test_every_worker_ends_when_the_programs_of_the_papers_do(data: st.DataObjec
 
 CASES = [
     *(flat(Kind("ring", channels=k, pieces=p), n, 960) for n in (2, 5, 8) for k, p in ((1, 1), (2, 2))),
-    *(flat(Kind("halving_doubling"), n, 960) for n in (2, 3, 8, 11)),
+    *(flat(HALVING, n, 960) for n in (2, 3, 8, 11)),
     *(flat(Kind("tree", trees=t, pieces=p), n, 960) for n in (3, 8, 11) for t, p in ((1, 1), (2, 3))),
-    hierarchy([[0, 1, 2, 3], [4, 5, 6, 7]], Kind("ring"), Kind("ring"), 960, 2),
-    hierarchy([[0, 1, 2], [3, 4, 5, 6, 7]], Kind("tree"), Kind("halving_doubling"), 960, 3),
+    hierarchy([[0, 1, 2, 3], [4, 5, 6, 7]], RING, RING, 960, 2),
+    hierarchy([[0, 1, 2], [3, 4, 5, 6, 7]], TREE, HALVING, 960, 3),
 ]
 
 
@@ -607,7 +588,7 @@ def test_floats_are_added_in_the_order_of_the_programs(data: st.DataObject) -> N
     """Bit for bit, word by word, as the nest of merges says that the oracle's workers end with."""
     case = data.draw(cases(sizes=(1, 37, 60)))
     network = tree_network(data, case.workers)
-    hosts = on(network, wire_of(FRAME, 512, 16), case.size)
+    hosts = on(network, case.size)
     case.program(hosts)
     hosts.links.run()
     messages = messages_of(Merge.FLOAT_ADD, case.workers, case.size)

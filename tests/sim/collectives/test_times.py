@@ -16,13 +16,12 @@ from pydantic import TypeAdapter
 from netfold.homomorphic.carrier import MessageSize
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
-from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, pace_of, traffic_of
+from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, traffic_of
 from netfold.sim.collectives.estimate import Estimate, longest_ways_ps
 from netfold.sim.collectives.estimates import estimates
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
 from netfold.sim.collectives.parameter_server.spec import steps_of
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.engine.interface import Frame
@@ -40,6 +39,7 @@ from tests.sim.collectives.test_schedules import exchanged, flat
 from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import (
     BYTE_PS,
+    LINK,
     Exchanged,
     Started,
     job_of,
@@ -50,11 +50,9 @@ from tests.sim.scenes import (
     simulate,
     small_star,
 )
-from tests.sim.scenes import LINK as HOST_TIMES_LINK
 from tests.topologies.graphs import GBPS
 
 M = 10**8  # bytes of a gradient
-LINK = LinkSpec(rate_bps=100 * GBPS, delay_ps=1_000_000, buffer_bytes=1 << 24)
 
 
 def best(graph: nx.Graph, kind: str, size_bytes: int = M, workers: int | None = None) -> Estimate:
@@ -200,11 +198,11 @@ def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
 WORDS = 10**8 // 4
 
 
-def of_section(network: Network, workers: int, **keys: Any) -> Estimate:
+def of_section(network: Network, workers: int, words: int = WORDS, **keys: Any) -> Estimate:
     section = TypeAdapter(AnyCollectiveSection).validate_python(keys)
-    found = COLLECTIVES[section.kind].estimate
-    assert found is not None
-    return found(section, network, range(workers), WORDS, 0)
+    estimate = COLLECTIVES[section.kind].estimate
+    assert estimate is not None
+    return estimate(section, network, range(workers), words, 0)
 
 
 @pytest.mark.parametrize(
@@ -260,10 +258,7 @@ def test_a_thin_uplink_bounds_what_crosses_it() -> None:
 @pytest.mark.parametrize("kind", ["ring", "halving_doubling", "tree"])
 def test_no_run_is_faster(kind: str) -> None:
     case = flat(Kind(kind), 8, 8 * 50 * FRAME.elements)
-    section = TypeAdapter(AnyCollectiveSection).validate_python({"kind": kind})
-    found = COLLECTIVES[kind].estimate
-    assert found is not None
-    bound = found(section, small_star(8), range(8), case.size, 0)
+    bound = of_section(small_star(8), 8, case.size, kind=kind)
 
     end_ps = exchanged(case, small_star(8), messages_of(Merge.ADD, 8, case.size)).end_ps
     headers = FRAME.overhead_bytes / (4 * FRAME.elements)
@@ -277,7 +272,7 @@ def test_one_worker_needs_no_time() -> None:
 
 PACKET_PS = 100 * BYTE_PS
 ACK_PS = FRAME.ack_bytes * BYTE_PS
-DELAY_PS = HOST_TIMES_LINK.delay_ps
+DELAY_PS = LINK.delay_ps
 BYTE_A_NANOSECOND = 8 * 10**9
 
 
@@ -334,25 +329,6 @@ def test_servers_share_the_words(workers: int, servers: int) -> None:
     assert busy_ps <= found <= 1.06 * busy_ps
 
 
-def test_the_closed_forms_say_so_too() -> None:
-    """Rates in words per second: all-gather (n − 1) messages, servers n / N, beside them as a ring."""
-    workers, servers, network = 8, 2, small_star(10)
-    nodes = list(range(10))
-    wire = FRAME.elements / (PACKET_PS * 1e-12)
-
-    gather = ALL_GATHER.pace(network, nodes[:8], 1, 0, FRAME)
-    served = pace_of(network, nodes, steps_of(workers, servers), lambda *flow: 0, FRAME)
-    beside = pace_of(network, [*nodes[:8], *nodes[:8]], steps_of(8, 8), lambda *flow: 0, FRAME)
-    around = RING.pace(network, nodes[:8], 1, 0, FRAME)
-
-    assert gather.elements_per_s == pytest.approx(wire / 7)
-    assert served.elements_per_s == pytest.approx(wire * servers / workers)
-    assert beside.elements_per_s == pytest.approx(wire * 8 / 14)
-    assert beside.elements_per_s == pytest.approx(around.elements_per_s)
-    way_ps = 2 * (PACKET_PS + DELAY_PS)
-    assert (gather.latency_ps, served.latency_ps) == (7 * way_ps, 2 * way_ps)
-
-
 def test_a_server_is_charged_for_merging_one_chunk_after_the_other() -> None:
     """The first chunk to arrive is stored; every other one is read with the sum and written."""
     workers, size = 3, FRAME.elements
@@ -393,16 +369,6 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(name: str, pack
     assert carrier.time_ps([MessageSize(words)]) == pytest.approx(found, rel=0.08)
 
 
-def packet_bytes(frame: Frame, words_count: int) -> list[int]:
-    """Sizes of the packets of one message."""
-    counts = [frame.elements] * (words_count // frame.elements)
-    counts += [words_count % frame.elements] if words_count % frame.elements else []
-    return [
-        frame.wire_bytes(count, first=index == 0, last=index == len(counts) - 1)
-        for index, count in enumerate(counts)
-    ]
-
-
 @pytest.mark.parametrize("frame", [FRAME, *frames().values()], ids=lambda frame: frame.name)
 @pytest.mark.parametrize(("workers", "packets"), [(2, 1), (2, 3), (3, 4), (5, 1), (8, 2)])
 def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: int) -> None:
@@ -410,31 +376,21 @@ def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: 
     messages = messages_of(Merge.ADD, workers, workers * packets * frame.elements)
     exchanged = Exchanged(small_star(workers), ring(workers, frame)).run([[(one,)] for one in messages])
 
-    sizes = packet_bytes(frame, packets * frame.elements)
+    sizes = [
+        frame.wire_bytes(frame.elements, first=number == 0, last=number == packets - 1)
+        for number in range(packets)
+    ]
     # Its packets follow each other on both links, the first one is waited for twice.
-    segment_ps = (sum(sizes) + sizes[0]) * BYTE_PS + 2 * HOST_TIMES_LINK.delay_ps
+    segment_ps = (sum(sizes) + sizes[0]) * BYTE_PS + 2 * LINK.delay_ps
     steps = 2 * (workers - 1)
     assert steps * segment_ps + (steps - 1) * frame.ack_bytes * BYTE_PS == exchanged.end_ps
 
 
-def test_a_ring_counts_what_it_sends_again() -> None:
-    messages = messages_of(Merge.ADD, 4, 2000)
-    sent = [[(one,)] for one in messages]
-
-    lossless, lossy = (
-        Exchanged(small_star(4), ring(4, FRAME), loss, seed=3).run(sent) for loss in (0.0, 0.02)
-    )
-
-    assert lossless.collective.retransmitted_packets() == 0
-    data_packets = 4 * 6 * -(-2000 // 4 // FRAME.elements)
-    assert 0 < lossy.collective.retransmitted_packets() < data_packets
-
-
-NS, US, HOST_TIMES_GBPS = 10**3, 10**6, 10**9
+NS, US = 10**3, 10**6
 SHORT = WindowCarrier(
     unit_elements=100,
     latency_ps=5 * US,
-    rate_bps=32 * HOST_TIMES_GBPS,
+    rate_bps=32 * GBPS,
     window_words=400,
     sends_exponents_ahead=True,
 )
@@ -475,7 +431,7 @@ def test_exponents_have_an_operation_of_their_own_where_they_cannot_go_ahead() -
 
 
 def test_each_message_on_a_ring_waits_for_the_one_before_it() -> None:
-    ring = HostCarrier(latency_ps=5 * US, rate_bps=32 * HOST_TIMES_GBPS)
+    ring = HostCarrier(latency_ps=5 * US, rate_bps=32 * GBPS)
 
     assert ring.time_ps(plain(50, 0, 130)) == 5 * US + 50 * NS + 5 * US + 130 * NS
     assert ring.time_ps([MessageSize(1000, 64)]) == 5 * US + 16 * NS + 5 * US + 1000 * NS
@@ -492,6 +448,7 @@ collective: {kind: in_network}
 """
 UDP = "collective.frame=udp-256"
 UDP_NS, TRIP_NS = 332 * 0.08, 2 * (1000 + 332 * 0.08)  # a packet of 332 B at 100 Gbps; up and down a link
+SHARP = ("collective={kind: in_network, program: tree}", "topology.switch=sharp")
 LATE = "faults=[{kind: start_skew, worker: 1, delay: 3ms}]"
 PAUSED = "faults=[{kind: worker_pause, worker: 1, at: 10us, for: 2ms}]"
 SLOWER = "faults=[{kind: link_rate, links: ['h0->s0'], rate: 5Gbps, at: 10us, for: 300us}]"
@@ -505,17 +462,23 @@ PROGRAMS = (
 )
 
 
-def test_slots_are_the_packets_of_a_round_trip(tmp_path: Path) -> None:
-    """2,053.12 ns up and down, 26.56 ns a packet: 77.3 packets, so 78, and one more."""
-    assert 77 < TRIP_NS / UDP_NS < 78
-    assert job_of(only(tmp_path, UDP, text=STAR)).slots_count == 79
-    assert job_plan(only(tmp_path, UDP, text=STAR)).collective.settled["slots"] == 79
+@pytest.mark.parametrize(
+    ("sets", "slots"),
+    [
+        # 2,053.12 ns up and down, 26.56 ns a packet: 77.3 packets, so 78, and one more.
+        ((UDP,), 79),
+        # Four packets of 1126 B: 2 · 1090.08 + 3 · 90.08 ns are 6.9 messages of 4 · 1106 B: 7, and one more.
+        (("collective.frame=roce-1024",), 4 * 8),
+        # A switch that holds fewer gives what it has.
+        ((*SHARP, "topology.delay=10us"), 23),
+        # A window of ATP is no larger than its entries.
+        (("collective={kind: in_network, program: atp, entries: 50}", "topology.switch=tofino1"), 50),
+    ],
+)
+def test_slots_are_what_a_round_trip_needs(tmp_path: Path, sets: tuple[str, ...], slots: int) -> None:
+    collective = job_plan(only(tmp_path, *sets, text=STAR)).collective
 
-
-def test_slots_are_whole_messages(tmp_path: Path) -> None:
-    """Four packets of 1126 B: 2 · 1090.08 + 3 · 90.08 ns are 6.9 messages of 4 · 1106 B: 7, and one more."""
-    assert 6 < (2 * 1090.08 + 3 * 90.08) / (4 * 1106 * 0.08) < 7
-    assert job_of(only(tmp_path, "collective.frame=roce-1024", text=STAR)).slots_count == 4 * 8
+    assert (collective.aggregations[0].slots_count, collective.settled["slots"]) == (slots, slots)
 
 
 def test_each_of_parallel_trees_gets_a_window_of_what_it_may_send(tmp_path: Path) -> None:
@@ -537,22 +500,15 @@ def test_with_auto_no_link_rests(tmp_path: Path, frame: str, delay: str) -> None
 
     assert auto == pytest.approx(large, rel=1e-3)
     if delay != "0us":
-        assert (
-            measure(tmp_path, *sets, f"collective.slots={half}", text=STAR)["aggregation_time_us"]
-            > 1.15 * auto
-        )
+        slower = measure(tmp_path, *sets, f"collective.slots={half}", text=STAR)["aggregation_time_us"]
+        assert slower > 1.15 * auto
 
 
 @pytest.mark.parametrize(
     ("more", "words", "wire", "share"),
     [
         (("collective={kind: in_network, program: atp}", "topology.switch=tofino1"), 62, 332, 0.95),
-        (
-            ("collective={kind: in_network, program: tree}", "topology.switch=sharp", "topology.delay=300ns"),
-            512,
-            2130,
-            0.95,
-        ),
+        ((*SHARP, "topology.delay=300ns"), 512, 2130, 0.95),
     ],
     ids=["atp", "sharp"],
 )
@@ -565,18 +521,11 @@ def test_programs_reach_the_rate_of_their_packets(
     assert 1e6 / time_us > share * 100e3 * words / (8 * wire)
 
 
-def test_a_switch_that_holds_fewer_gives_what_it_has(tmp_path: Path) -> None:
-    sets = ("collective={kind: in_network, program: tree}", "topology.switch=sharp", "topology.delay=10us")
-
-    assert job_of(only(tmp_path, *sets, text=STAR)).slots_count == 23
-
-
 def test_jobs_divide_a_switch_that_is_too_small_for_all(tmp_path: Path) -> None:
     """23 operations: 11 for each of two jobs, 5 for each of three or four."""
-    sets = ("collective={kind: in_network, program: tree}", "topology.switch=sharp", "topology.delay=10us")
     for count, slots in ((2, 11), (3, 5)):
         names = ", ".join(f"{{name: j{number}, workers: 2}}" for number in range(count))
-        variant = only(tmp_path, *sets, f"jobs=[{names}]", text=STAR)
+        variant = only(tmp_path, *SHARP, "topology.delay=10us", f"jobs=[{names}]", text=STAR)
         assert [job.collective.window for job in variant.jobs] == [slots] * count
 
 
@@ -588,17 +537,10 @@ def test_parts_of_a_hierarchy_divide_a_switch_that_is_too_small_for_all(tmp_path
     assert [part.slots_count for part in parts] == [11, 11]
 
 
-def test_a_window_of_atp_is_no_larger_than_its_entries(tmp_path: Path) -> None:
-    sets = ("collective={kind: in_network, program: atp, entries: 50}", "topology.switch=tofino1")
-
-    assert job_of(only(tmp_path, *sets, text=STAR)).slots_count == 50
-
-
 def test_the_timeout_is_four_round_trips_of_a_full_window(tmp_path: Path) -> None:
     """2,053.12 ns and 78 packets that wait, four times, is less than 20 us; delays of 10 us are more."""
     short, long = (
-        job_of(only(tmp_path, UDP, text=STAR)),
-        job_of(only(tmp_path, UDP, "topology.delay=10us", text=STAR)),
+        job_of(only(tmp_path, UDP, f"topology.delay={delay}", text=STAR)) for delay in ("1us", "10us")
     )
 
     assert short.timeout_ps == 20_000_000
@@ -639,14 +581,8 @@ def test_a_timeout_that_is_none_is_refused(tmp_path: Path, change: str, told: st
 )
 def test_nothing_is_sent_again_without_loss(tmp_path: Path, collective: str, fault: str) -> None:
     """Whoever is late, and however slow a link becomes: more than a hundred timeouts."""
-    found = measure(
-        tmp_path,
-        collective,
-        fault,
-        "topology.switch=trio" if "timed" in collective else "topology.switch=tofino1",
-        "workload.elements=100000",
-        text=STAR,
-    )
+    switch = f"topology.switch={'trio' if 'timed' in collective else 'tofino1'}"
+    found = measure(tmp_path, collective, fault, switch, "workload.elements=100000", text=STAR)
 
     assert found["packets_retransmitted"] == found["packets_lost"] == 0
 

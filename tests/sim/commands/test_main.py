@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import sys
 from collections import Counter
@@ -14,8 +13,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
-from rich.table import Table
 from typer.testing import CliRunner, Result
 
 import netfold.sim.commands.main
@@ -39,12 +36,17 @@ from netfold.topologies.kind import topology_kinds
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network, flow_key_plain, path
 from tests.sim.results.builders import RING, summary
+from tests.sim.results.builders import printed as shown
 from tests.sim.scenario.files import GOOD, changed, write
 from tests.sim.scenes import LINK
 
 
 def run_netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(netfold.sim.commands.main.app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run_words(line: str) -> Result:
+    return run_netfold(*line.split())
 
 
 def outcome(verdict: str) -> Outcome:
@@ -201,7 +203,7 @@ def test_compare_and_report_say_what_is_no_run(tmp_path: Path) -> None:
 
 
 def printed(*words: str) -> str:
-    result = CliRunner().invoke(app, ["models", *words])
+    result = run_netfold("models", *words)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -274,26 +276,8 @@ def test_names_that_cannot_be_read(text: str, error: str) -> None:
     assert error in str(caught.value)
 
 
-def test_data_of_another_model() -> None:
-    result = CliRunner().invoke(app, ["models", "measure", "mlp", "--data", "photos"])
-
-    assert result.exit_code == 2
-    assert "model mlp is not trained on photos\n  use digits\n" in result.output
-
-
-def run_line(line: str) -> Result:
-    return CliRunner().invoke(app, line.split())
-
-
-def lines(table: Table, width: int) -> list[str]:
-    """What a terminal shows."""
-    text = io.StringIO()
-    Console(file=text, width=width).print(table)
-    return text.getvalue().splitlines()
-
-
 def test_a_program_stage_by_stage() -> None:
-    result = run_line("switch fit switchml --profile tofino1 --workers 16")
+    result = run_words("switch fit switchml --profile tofino1 --workers 16")
 
     assert result.exit_code == 0
     printed = result.stdout.splitlines()
@@ -316,7 +300,7 @@ def test_a_program_stage_by_stage() -> None:
 
 
 def test_a_program_that_does_not_fit() -> None:
-    result = run_line("switch fit switchml --profile tofino1 --words 128")
+    result = run_words("switch fit switchml --profile tofino1 --words 128")
 
     assert result.exit_code == 1
     assert result.stdout == (
@@ -324,7 +308,7 @@ def test_a_program_that_does_not_fit() -> None:
         "tofino1 has 48\n"
         "  use 64 (256 B) or 256 words (1024 B) a packet\n"
     )
-    result = run_line("switch fit atp --profile tofino1 --per-pass 62 --json")
+    result = run_words("switch fit atp --profile tofino1 --per-pass 62 --json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "fits": False,
@@ -335,7 +319,7 @@ def test_a_program_that_does_not_fit() -> None:
 
 
 def test_a_fit_as_json() -> None:
-    result = run_line("switch fit atp --profile tofino1 --slots 20000 --json")
+    result = run_words("switch fit atp --profile tofino1 --slots 20000 --json")
 
     assert result.exit_code == 0
     found = json.loads(result.stdout)
@@ -359,6 +343,7 @@ def test_a_fit_as_json() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("models measure mlp --data photos", "model mlp is not trained on photos\n  use digits\n"),
         (
             "switch fit swichml --profile tofino1",
             "there is no program 'swichml'\n"
@@ -371,7 +356,7 @@ def test_a_fit_as_json() -> None:
     ],
 )
 def test_what_cannot_be_asked(line: str, told: str) -> None:
-    result = run_line(line)
+    result = run_words(line)
 
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", told)
 
@@ -380,21 +365,21 @@ def test_ports_of_any_rate(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("name: mine\nlike: tofino1\nport_rate: 0bps\n", "utf-8")
 
-    printed = run_line(f"switch fit switchml --profile {path}").stdout.splitlines()
+    printed = run_words(f"switch fit switchml --profile {path}").stdout.splitlines()
     assert printed[-3] == "loopback       56 ports, load unknown: port_rate is 0, any rate"
-    as_json = json.loads(run_line(f"switch fit switchml --profile {path} --json").stdout)
+    as_json = json.loads(run_words(f"switch fit switchml --profile {path} --json").stdout)
     assert as_json["loopback_ports"] == [None, 56]
 
 
 def test_all_profiles_in_a_list_and_all_their_numbers() -> None:
-    printed = run_line("switch profiles").stdout
+    printed = run_words("switch profiles").stdout
 
     assert all(f"│ {name} " in printed for name in PROFILES)
-    numbers = run_line("switch profiles tofino1").stdout
+    numbers = run_words("switch profiles tofino1").stdout
     for name, source in PROFILES["tofino1"].sources.items():
         assert f"│ {name} " in numbers
         assert source in numbers
-    assert "adds nothing up" in run_line("switch profiles plain").stdout
+    assert "adds nothing up" in run_words("switch profiles plain").stdout
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -406,15 +391,15 @@ def test_everything_fits_a_terminal_of_80_columns(profile: str) -> None:
         except FitError:
             continue
     for table in tables:
-        assert max(len(line.rstrip()) for line in lines(table, 80)) <= 80
-    assert "overflow" in "".join(lines(profiles_table(), 120))
+        assert max(len(line.rstrip()) for line in shown(table, 80)) <= 80
+    assert "overflow" in "".join(shown(profiles_table(), 120))
 
 
 LEAF_SPINE = ("--set", "leaves=4", "--set", "spines=2", "--set", "hosts_per_leaf=8")
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["topology", *(str(argument) for argument in arguments)])
+    return run_netfold("topology", *arguments)
 
 
 def cells(text: str) -> list[list[str]]:
@@ -424,9 +409,7 @@ def cells(text: str) -> list[list[str]]:
 def test_show_of_a_kind() -> None:
     result = run("show", "leaf_spine", *LEAF_SPINE, "--set", "topology.uplink_rate=400Gbps")
 
-    assert cells(result.stdout) == [
-        ["leaf_spine", "leaf_spine", "32", "6", "80", "4", "3.55", "1.6Tbps"],
-    ]
+    assert cells(result.stdout) == [["leaf_spine", "leaf_spine", "32", "6", "80", "4", "3.55", "1.6Tbps"]]
 
 
 def test_show_draws_into_a_file_or_a_folder(tmp_path: Path) -> None:

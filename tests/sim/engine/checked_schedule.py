@@ -42,7 +42,6 @@ class _Checked:
         self._known: list[int] = []  # transfers that are processed once a transfer is, as bits
 
     def transfer(self, number: int) -> None:
-        """Check the next transfer."""
         schedule = self._schedule
         source, target = int(schedule.source[number]), int(schedule.target[number])
         at = f"transfer {number} from {source} to {target}"
@@ -62,7 +61,6 @@ class _Checked:
             self._move((source, chunk), (target, chunk), bool(schedule.merges[number]), at)
 
     def _move(self, source: tuple[int, int], target: tuple[int, int], merges: bool, at: str) -> None:
-        """Carry what one cell holds to another."""
         held, chunk = self.held, source[1]
         if not held[source]:
             raise ValueError(f"{at}: worker {source[0]} has merged chunk {chunk} away")

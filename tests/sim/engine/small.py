@@ -52,7 +52,6 @@ class Make(Protocol):
 def compiled(
     network: Network, loss: float = 0.0, seed: int = 1, rules: Sequence[Rule] | None = None
 ) -> Engine:
-    """The compiled engine."""
     return Engine(network, seed, losses([loss] * len(network.link_source)) if rules is None else rules)
 
 
@@ -180,7 +179,6 @@ def message(words_count: int, **changes: Any) -> Flow:
 
 
 def check_received(flows: Sequence[Flow]) -> None:
-    """Every target has what was sent to it."""
     for each in flows:
         assert each.words is not None
         assert each.received is not None
@@ -232,7 +230,6 @@ def aggregate(
 
 
 def check_sums(results: Sequence[Words], words: Sequence[Words]) -> None:
-    """Every worker has the sum."""
     expected = wrapping_sum(words)
     assert all(np.array_equal(result, expected) for result in results)
 
@@ -266,7 +263,6 @@ def check_conservation(sim: Sim) -> None:
 
 
 def links_total(sim: Sim, counter: str) -> int:
-    """A counter of all links together."""
     return sum(counters[counter] for counters in sim.link_counters())
 
 

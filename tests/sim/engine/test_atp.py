@@ -229,9 +229,7 @@ def test_dense_aggregation_time_and_counts(engine: Make, workers: int) -> None:
         "packets": workers * units,
         **dict.fromkeys(("results", "forwarded", "acknowledged", "server_packets"), units),
     }
-    for rank in range(workers):
-        counters = sim.worker_counters(number, rank)
-        assert counters == {"timeouts": 0, "retransmitted_packets": 0, "stale_results": 0}
+    assert not any(any(sim.worker_counters(number, rank).values()) for rank in range(workers))
 
 
 @pytest.mark.parametrize(("units", "window"), [(2, 2), (3, 32), (34, 32), (35, 40), (200, 40)])

@@ -6,7 +6,6 @@ import ast
 import heapq
 import re
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,9 +16,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.cache import folder_of
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled, Segment, Server
+from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.loop.cold_handlers import rare_handler
 from netfold.sim.engine.setup import allocate as tables
 from netfold.sim.engine.setup.jobs import first_entries
@@ -27,12 +25,11 @@ from netfold.sim.engine.tables import world
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.heap import drop_top, push, replace_top
 from netfold.sim.engine.tables.rows import HEAP
-from netfold.sim.engine.tables.world import Table, records
+from netfold.sim.engine.tables.world import records
 from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import Network, compile_network
 from tests import ROOT
 from tests.examples import examples
@@ -91,9 +88,9 @@ from tests.sim.engine.small import (
 
 SHORT_PS = 50_000_000
 TIMEOUTS = {"timeout_ps": SHORT_PS, "first_timeout_ps": SHORT_PS, "timeout_max_ps": 4 * SHORT_PS}
-UDP = replace(frame_of("udp-256"), elements=8, overhead_bytes=frame_of("udp-256").overhead_bytes + 4 * 56)
-ROCE = replace(
-    frame_of("roce-1024"), elements=8, overhead_bytes=frame_of("roce-1024").overhead_bytes + 4 * 248
+UDP, ROCE = (
+    replace(frame, elements=8, overhead_bytes=frame.overhead_bytes + 4 * (frame.elements - 8))
+    for frame in (frame_of("udp-256"), frame_of("roce-1024"))
 )
 
 
@@ -217,17 +214,13 @@ def test_timeouts_double_every_hundred_up_to_a_bound(engine: Make) -> None:
 
     fired_ps = [row[0] for row in sim.log if row[2] == STREAM_TIMER]
     gaps_ps = np.diff(fired_ps)
-    timeouts_ps = np.repeat([1000, 2000, 3500], [100, 100, 300])[
-        : gaps_ps.size
-    ]  # the hundredth waits as before
+    # The hundredth waits as before.
+    timeouts_ps = np.repeat([1000, 2000, 3500], [100, 100, 300])[: gaps_ps.size]
     assert fired_ps[0] == 100_000
     assert np.all((timeouts_ps <= gaps_ps) & (gaps_ps < timeouts_ps + timeouts_ps // 4))
     assert np.unique(gaps_ps[:100]).size > 50
-    assert sim.worker_counters(number, 0) == {
-        "timeouts": len(fired_ps),
-        "retransmitted_packets": len(fired_ps),
-        "stale_results": 0,
-    }
+    counts = {"timeouts": len(fired_ps), "retransmitted_packets": len(fired_ps), "stale_results": 0}
+    assert sim.worker_counters(number, 0) == counts
 
 
 @pytest.mark.parametrize("is_atp", [False, True])
@@ -292,50 +285,27 @@ WORKERS, WINDOW, PACKETS = 4, 16, 400
 PAIR = Frame("test", elements=2, overhead_bytes=100)
 STUCK_PS = 10**10  # a hundred times the longest timeout
 MARGIN = 2**31 // WORKERS  # words whose sums stay in int32
-LONG_TIMEOUTS = {"timeout_ps": 100_000_000, "first_timeout_ps": 100_000_000, "timeout_max_ps": 100_000_000}
-
-
-class Case(NamedTuple):
-    """A protocol on its network."""
-
-    network: Network
-    job: Job
-
-
-def switchml() -> Case:
-    network = star_of(WORKERS, FAST)
-    return Case(network, job(network, WINDOW, PAIR, **LONG_TIMEOUTS))
-
-
-def atp() -> Case:
-    network = star_of(WORKERS + 1, FAST)
-    made = replace(
-        switchml().job,
-        switch=WORKERS + 1,
-        program=ATP,
-        overflow=Overflow.STICKY,
-        timeout_ps=200_000_000,
-        first_timeout_ps=1_000_000_000,
-        server=Server(WORKERS, 20_000, WINDOW, 80_000, is_adaptive=False),
-    )
-    return Case(network, made)
-
-
-PROTOCOLS = {"SwitchML": switchml, "ATP": atp}
+RACK, BESIDE_SERVER = star_of(WORKERS, FAST), star_of(WORKERS + 1, FAST)
+PATIENT = dict.fromkeys(("timeout_ps", "first_timeout_ps", "timeout_max_ps"), 10**8)
+LATER = {"timeout_ps": 2 * 10**8, "first_timeout_ps": 10**9, "timeout_max_ps": 10**8}
+STICKY_ATP = {"frame": PAIR, "overflow": Overflow.STICKY, "ecn_bytes": 80_000, **LATER}
+PROTOCOLS = {
+    "SwitchML": (RACK, job(RACK, WINDOW, PAIR, **PATIENT)),
+    "ATP": (BESIDE_SERVER, atp_job(BESIDE_SERVER, WINDOW, 20_000, **STICKY_ATP)),
+}
+every_protocol = pytest.mark.parametrize(("network", "plan"), PROTOCOLS.values(), ids=PROTOCOLS)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.05])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_sums_are_exact_whatever_is_lost(engine: Make, protocol: str, loss: float) -> None:
+@every_protocol
+def test_sums_are_exact_whatever_is_lost(engine: Make, network: Network, plan: Job, loss: float) -> None:
     """Two exchanges in a row; all that is lost is sent again, and nothing else."""
-    case = PROTOCOLS[protocol]()
-    margin = MARGIN if case.job.program is ATP else 2**31
-    elements = case.job.frame.elements
+    margin = MARGIN if plan.program is ATP else 2**31
     evictions = 0
     for seed in seeds(engine, 8):
-        sim = engine(case.network, loss, seed)
-        number = sim.add_job(case.job)
-        for size in (PACKETS * elements, 37 * elements + 1):
+        sim = engine(network, loss, seed)
+        number = sim.add_job(plan)
+        for size in (PACKETS * PAIR.elements, 37 * PAIR.elements + 1):
             words = gradients(WORKERS, size, seed, margin)
             check_sums(aggregate(sim, number, words).results, words)
         run_dry(sim)
@@ -346,29 +316,31 @@ def test_sums_are_exact_whatever_is_lost(engine: Make, protocol: str, loss: floa
         evictions += counters["evictions"]
         if loss == 0:
             assert counters["packets"] == WORKERS * (PACKETS + 38)
-    assert (evictions > 0) == (case.job.program is ATP and loss > 0)
+    assert (evictions > 0) == (plan.program is ATP and loss > 0)
 
 
-@pytest.mark.parametrize("protocol", ["SwitchML", "ATP"])
+@every_protocol
 @pytest.mark.parametrize("loss", [0.0, 0.01])
-def test_lost_registers(engine: Make, protocol: str, loss: float) -> None:
+def test_lost_registers(engine: Make, network: Network, plan: Job, loss: float) -> None:
     """SwitchML finishes where no result is lost, else some never do; ATP finishes; nothing is ever wrong."""
-    case = PROTOCOLS[protocol]()
     finished = struck = 0
     for seed in seeds(engine, 12, 4):
-        sim = engine(case.network, loss, seed)
-        number = sim.add_job(case.job)
+        sim = engine(network, loss, seed)
+        number = sim.add_job(plan)
         words = gradients(WORKERS, PACKETS * PAIR.elements, seed, MARGIN)
         own = [segment(each) for each in words]
         start(sim, number, [[each] for each in own])
         assert run_until(sim, WORKERS, 5_000_000 + 1_200_000 * seed) == 0
         struck += claimed(sim, number) != []
-        sim.clear(case.job.switch)
+        sim.clear(plan.switch)
         assert claimed(sim, number) == []
         finished += run_until(sim, WORKERS, STUCK_PS) == WORKERS
-        check_what_is_there(own)
-    assert struck > 0 or protocol == "SwitchML"  # whose workers are in step
-    if protocol == "ATP" or loss == 0:
+        total = sum(each.words.astype(np.int64) for each in own)
+        for each in own:
+            has_come = each.result != 0
+            assert np.array_equal(each.result[has_come], total[has_come])
+    assert struck > 0 or plan.program is not ATP  # SwitchML's workers are in step
+    if plan.program is ATP or loss == 0:
         assert finished == len(seeds(engine, 12, 4))
     else:
         assert finished < len(seeds(engine, 12, 4)) / 2
@@ -382,34 +354,20 @@ def run_until(sim: Sim, completions: int, until_ps: int) -> int:
     return done
 
 
-def check_what_is_there(own: list[Segment]) -> None:
-    """Every word that has come is the sum."""
-    total = sum(each.words.astype(np.int64) for each in own)
-    for each in own:
-        is_there = each.result != 0
-        assert np.array_equal(each.result[is_there], total[is_there])
-
-
 def test_first_entries_are_the_reference_s() -> None:
     """Also where there are hardly more entries than places."""
-    case = atp()
-    assert case.job.server is not None
     for entries in (2000, 20):
-        server = replace(case.job.server, entries=entries, window_max=20)
+        plan = atp_job(BESIDE_SERVER, 20, entries)
         for seed in range(20):
-            fabric = Fabric(case.network, (), seed)
-            theirs = reference_atp.first_entries(fabric, JobNumber(replace(case.job, server=server), seed))
+            theirs = reference_atp.first_entries(Fabric(BESIDE_SERVER, (), seed), JobNumber(plan, seed))
             assert first_entries(seed, seed, entries, 20) == theirs
 
 
 def test_goodput_of_atp_is_that_of_its_frame() -> None:
     """62 words in 332 B on the wire: at most 74.7 Gb/s of gradient at 100 Gb/s."""
-    frame = Frame("atp", 62, 84)
-    case = atp()
-    assert case.job.server is not None
-    server = replace(case.job.server, window_max=250)
-    sim = compiled(case.network)
-    number = sim.add_job(replace(case.job, frame=frame, slots_count=250, server=server))
+    sim = compiled(BESIDE_SERVER)
+    changes = {**STICKY_ATP, "frame": Frame("atp", 62, 84)}
+    number = sim.add_job(atp_job(BESIDE_SERVER, 250, 20_000, **changes))
     packets = 10_000
     aggregate(sim, number, gradients(WORKERS, packets * 62, 1, MARGIN))
     goodput_bps = packets * 62 * 32 * 10**12 / sim.now_ps
@@ -505,30 +463,17 @@ PAGE = (ROOT / "sim/engine/README.md").read_text("utf-8")
 DRAWS = re.findall(r"mix\(([^)…]*)", PAGE)
 
 
-def test_every_draw_on_the_page_has_a_purpose_that_exists() -> None:
+def test_every_draw_on_the_page_has_a_purpose_that_exists_and_no_number_in_its_place() -> None:
     named = {name for draw in DRAWS for name in re.findall(r"\b[A-Z][A-Z_]+\b", draw)}
 
     assert len(DRAWS) > 25
     assert sorted(name for name in named if not isinstance(getattr(purposes, name, None), int)) == []
-
-
-def test_no_draw_on_the_page_has_a_number_in_the_place_of_a_purpose() -> None:
-    numbered = [draw for draw in DRAWS if re.search(r"(^|(seed|key|h), )\d+(,|$| \+)", draw)]
-
-    assert numbered == []
-
-
-GROUPS = (
-    world.HOT_KINDS,
-    (world.LOOP,),
-    world.KINDS_AT_ATP_SWITCH,
-    world.KINDS_AT_ATP_HOSTS,
-    (world.SPLIT,),
-)
+    assert [draw for draw in DRAWS if re.search(r"(^|(seed|key|h), )\d+(,|$| \+)", draw)] == []
 
 
 def test_groups_cover_all_kinds_once() -> None:
-    assert [kind for group in GROUPS for kind in group] == list(range(11))
+    at_atp = (*world.KINDS_AT_ATP_SWITCH, *world.KINDS_AT_ATP_HOSTS)
+    assert [*world.HOT_KINDS, world.LOOP, *at_atp, world.SPLIT] == list(range(11))
     assert max(world.HOT_KINDS) == world.LAST_HOT_KIND
 
 
@@ -546,21 +491,6 @@ def test_packets_are_of_these_kinds_alone() -> None:
 TIMES = st.one_of(st.integers(0, 3), st.integers(0, np.iinfo(np.int64).max))
 
 
-@kernel
-def _push(heap: Table, count: int, time_ps: int, order: int) -> None:
-    push(heap, count, time_ps, order, -order)
-
-
-@kernel
-def _replace(heap: Table, count: int, time_ps: int, order: int) -> None:
-    replace_top(heap, count, time_ps, order, -order)
-
-
-@kernel
-def _drop(heap: Table, count: int) -> None:
-    drop_top(heap, count)
-
-
 @given(st.lists(st.one_of(st.none(), st.tuples(st.booleans(), TIMES)), max_size=80))
 def test_the_first_entry_is_always_the_one_that_comes_first(steps: list[tuple[bool, int] | None]) -> None:
     # A step drops the first entry (None), or adds one: in the place of the first, or beside all others.
@@ -569,13 +499,13 @@ def test_the_first_entry_is_always_the_one_that_comes_first(steps: list[tuple[bo
         count = len(expected)
         if step is None:
             if count > 0:
-                _drop(heap, count)
+                drop_top(heap, count)
                 heapq.heappop(expected)
         elif step[0] and count > 0:
-            _replace(heap, count, step[1], order)
+            replace_top(heap, count, step[1], order, -order)
             heapq.heapreplace(expected, (step[1], order))
         else:
-            _push(heap, count, step[1], order)
+            push(heap, count, step[1], order, -order)
             heapq.heappush(expected, (step[1], order))
         if expected:
             first = heap[0]
@@ -599,8 +529,7 @@ def test_a_negative_index_is_told_where_bounds_are_checked(monkeypatch: pytest.M
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_error_in_a_handler_stops_the_engine() -> None:
     """A duplicate needs a free packet; here the table has none and is not enlarged."""
-    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 20)))
-    engine = Engine(network, 1, [Rule(Fate.DUPLICATE, 1.0, (2, 3))])
+    engine = Engine(star_of(2, LinkSpec(10**9, 0, 1 << 20)), 1, [Rule(Fate.DUPLICATE, 1.0, (2, 3))])
     (words,) = gradients(1, 4)
     engine.open_flow(flow(0, 1, words, MIDDLE))
     engine._make_room = lambda reserve: None  # type: ignore[method-assign]

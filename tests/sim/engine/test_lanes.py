@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Branch, Overflow, Scaled, Segment, all_members
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
@@ -19,13 +19,11 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.small import (
     FRAME,
     LINK,
     D,
     Make,
-    Sim,
     X,
     atp_job,
     compiled,
@@ -43,32 +41,6 @@ TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16, 32: n
 HEADER_BYTES = 34  # of a packet of 4 words, 50 B
 
 
-def lanes_segment(lanes: list[int], bits: int, units: int = 1) -> Segment:
-    """A segment of these lanes, added; of 4 bits, they are not negative."""
-    if bits == 4:
-        words = [
-            sum(lane << 4 * i for i, lane in enumerate(lanes[k : k + 8])) for k in range(0, len(lanes), 8)
-        ]
-        own = np.array(words, np.uint32).view(np.int32)
-    else:
-        own = np.array(lanes, TYPES[bits]).view(np.int32)
-    return segment(own, lane_bits=bits, holders=np.zeros(units, np.uint32))
-
-
-def codes(word: int, bits: int, table: NDArray[np.int32], count: int = 1) -> Segment:
-    """A segment of codes, `count` times the same word."""
-    result = np.zeros(words_per_word(Merge.TABLE_ADD, bits) * count, np.int32)
-    words = np.full(count, word, np.uint32)
-    holders = np.zeros(-(-count // 4), np.uint32)
-    return segment(words, Merge.TABLE_ADD, result=result, table=table, lane_bits=bits, holders=holders)
-
-
-def summed(sim: Sim, number: int, own: list[Segment]) -> list[int]:
-    """Run one stream per worker; returns when each was done."""
-    start(sim, number, [[each] for each in own])
-    return [one.time_ps for one in sorted(run(sim, len(own)), key=lambda one: one.worker)]
-
-
 @pytest.mark.parametrize("program", [SWITCHML, TREE, TIMED])
 @pytest.mark.parametrize("overflow", Overflow)
 @pytest.mark.parametrize("bits", [8, 16])
@@ -84,13 +56,15 @@ def test_sums_at_the_end_of_a_lane_and_one_beyond(
     most, count = 2 ** (bits - 1) - 1, 128 // bits
     first, second = [1] * count, [-2] * count
     first[2], second[2] = most - 3, 3 + beyond
-    own = [lanes_segment(first, bits), lanes_segment(second, bits)]
+    words = [np.array(lanes, TYPES[bits]).view(np.int32) for lanes in (first, second)]
+    segments = [segment(each, lane_bits=bits, holders=np.zeros(1, np.uint32)) for each in words]
 
-    summed(sim, number, own)
+    start(sim, number, [[each] for each in segments])
+    run(sim, 2)
 
     right = [-1] * count
     right[2] = (-most - 1 if overflow is Overflow.WRAP else most) if beyond else most
-    for each in own:
+    for each in segments:
         assert each.result.view(TYPES[bits]).tolist() == right
     assert sim.switch_counters(number)["overflowed_words"] == beyond
 
@@ -118,16 +92,19 @@ def test_tables_and_lanes_belong_to_each_other_and_to_their_job() -> None:
     network = star_of(2)
     sim = compiled(network)
     number = sim.add_job(job(network, 1, lanes=2))
+
+    def send(worker: int, bits: int, table: NDArray[np.int32]) -> None:
+        fields = {"result": np.zeros(bits // 4, np.int32), "table": table, "lane_bits": bits}
+        sim.open_stream(number, worker, [segment(np.full(1, 7, np.uint32), Merge.TABLE_ADD, **fields)])
+
     table = np.full(16, 127, np.int32)
-    sim.open_stream(number, 0, [codes(7, 8, table)])
-    with pytest.raises(
-        ValueError, match=r"^TABLE_ADD in lanes of 16 bits gives 4 words for each, the job has 2$"
-    ):
-        sim.open_stream(number, 1, [codes(7, 16, table)])
-    with pytest.raises(
-        ValueError, match=r"^a table for lanes of 8 bits has values from -128 to 127, found 127 to 128"
-    ):
-        sim.open_stream(number, 1, [codes(7, 8, np.arange(113, 129, dtype=np.int32).clip(127))])
+    send(0, 8, table)
+    told = "TABLE_ADD in lanes of 16 bits gives 4 words for each, the job has 2"
+    with pytest.raises(ValueError, match=f"^{told}$"):
+        send(1, 16, table)
+    told = "a table for lanes of 8 bits has values from -128 to 127, found 127 to 128"
+    with pytest.raises(ValueError, match=f"^{told}"):
+        send(1, 8, np.arange(113, 129, dtype=np.int32).clip(127))
 
 
 def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes() -> None:
@@ -146,7 +123,6 @@ def test_scaled_words_and_words_with_a_server_have_no_narrow_lanes() -> None:
 
 
 HEADER_PS = 272_000  # on LINK
-ALL_MERGES = [Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN, Merge.TABLE_ADD]
 TABLE = np.arange(-8, 8, dtype=np.int32)
 
 
@@ -195,7 +171,7 @@ def test_the_time_and_bytes_of_one_packet(engine: Make, absent: set[int]) -> Non
         assert one.members.tolist() == [[present, bitmap]]
 
 
-@pytest.mark.parametrize("merge", ALL_MERGES)
+@pytest.mark.parametrize("merge", [merge for merge in Merge if merge in MERGEABLE])
 @pytest.mark.parametrize("program", ["switchml", "tree", "timed"])
 def test_old_words_of_a_slot_do_not_show(engine: Make, program: str, merge: Merge) -> None:
     """One slot, used again and again: by all, by one that comes last, by nobody, by all."""

@@ -21,8 +21,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.routing import Network
 from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER, HELD
 from tests.sim.engine.small import (
@@ -42,7 +41,7 @@ from tests.sim.engine.small import (
     segment,
     star_of,
 )
-from tests.sim.engine.small import chain as burst_chain
+from tests.sim.engine.small import chain as line_of
 
 BITS = 8
 SECOND_PS = 10**12
@@ -120,7 +119,6 @@ class Transmitter:
             self.left_bits = Fraction(BITS * self.current.size_bytes)
 
     def unsent_bytes(self) -> Fraction:
-        """What there is to send."""
         left = self.left_bits / BITS if self.current is not None else Fraction(0)
         return left + sum(packet.size_bytes for packet in [*self.urgent, *self.ordinary])
 
@@ -151,6 +149,14 @@ NEXT = {UP: DOWN, BACK_UP: BACK_DOWN}
 ANSWER = {DOWN: BACK_UP, BACK_DOWN: UP}  # where the target's acknowledgement goes
 
 
+def in_order(offers: list[Offer], changes: list[Change]) -> list[tuple[int, int, int, Offer | Change]]:
+    """What is done, with its time and its number; of one instant, changes come first."""
+    return sorted(
+        [(change.time_ps, 0, number, change) for number, change in enumerate(changes)]
+        + [(offer.time_ps, 1, number, offer) for number, offer in enumerate(offers)]
+    )
+
+
 @dataclass
 class World:
     """The four links of two hosts on a switch."""
@@ -164,11 +170,7 @@ class World:
 
     def play(self, offers: list[Offer], changes: list[Change], end_ps: int) -> None:
         """Let it all happen. Of one instant: what leaves and arrives, then changes, then offers."""
-        actions = sorted(
-            [(change.time_ps, 0, number, change) for number, change in enumerate(changes)]
-            + [(offer.time_ps, 1, number, offer) for number, offer in enumerate(offers)]
-        )
-        for time_ps, _, number, action in actions:
+        for time_ps, _, number, action in in_order(offers, changes):
             self.run(time_ps)
             if isinstance(action, Offer):
                 link = UP if action.host == 0 else BACK_UP
@@ -216,7 +218,6 @@ class World:
             self.transmitters[ANSWER[link]].offer(Packet(packet.number, self.ack_bytes, is_ack=True))
 
     def change(self, change: Change) -> None:
-        """Do something to a link."""
         transmitter = self.transmitters[change.link]
         match change.name:
             case "set_rate":
@@ -238,7 +239,7 @@ class World:
 
 
 END_PS = 10**13  # long after everything
-NAMES = {UP: "h0->s0", DOWN: "s0->h1", BACK_UP: "h1->s0", BACK_DOWN: "s0->h0"}
+NAMES = "h0->s0", "s0->h1", "h1->s0", "s0->h0"
 OVERHEAD = 20
 ENGINES = [Engine, ReferenceEngine]
 
@@ -283,14 +284,16 @@ def scene_of(seed: int, packets: int, changes: int) -> Scene:
     )
 
 
+ROWS = [star_of(2).link_names.index(name) for name in NAMES]  # of the engines, by link
+
+
 def network_of(scene: Scene) -> Network:
-    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 20)))
-    order = [next(row for row, link in NAMES.items() if link == name) for name in network.link_names]
+    order = np.argsort(ROWS)
     return replace(
-        network,
-        rate_bps=np.array([scene.rates_bps[link] for link in order]),
-        delay_ps=np.array([scene.delays_ps[link] for link in order]),
-        buffer_bytes=np.array([scene.buffers_bytes[link] for link in order]),
+        star_of(2),
+        rate_bps=np.array(scene.rates_bps)[order],
+        delay_ps=np.array(scene.delays_ps)[order],
+        buffer_bytes=np.array(scene.buffers_bytes)[order],
     )
 
 
@@ -304,17 +307,11 @@ def physics(scene: Scene) -> World:
 
 def played(make: Any, scene: Scene) -> tuple[Any, list[Arrival]]:
     """An engine, every offer a message of one packet that is acknowledged, and its arrivals."""
-    network = network_of(scene)
-    sim = make(network, 1)
+    sim = make(network_of(scene), 1)
     if isinstance(sim, Engine):
         sim.start_log()
-    rows = {link: network.link_names.index(name) for link, name in NAMES.items()}
     frame = Frame("one", elements=1000, overhead_bytes=OVERHEAD, ack_bytes=scene.ack_bytes)
-    actions = sorted(
-        [(change.time_ps, 0, number, change) for number, change in enumerate(scene.changes)]
-        + [(offer.time_ps, 1, number, offer) for number, offer in enumerate(scene.offers)]
-    )
-    for time_ps, _, number, action in actions:
+    for time_ps, _, number, action in in_order(scene.offers, scene.changes):
         run_to(sim, time_ps)
         if isinstance(action, Offer):
             words = (action.size_bytes - OVERHEAD) // 4
@@ -322,12 +319,11 @@ def played(make: Any, scene: Scene) -> tuple[Any, list[Arrival]]:
             opened = sim.open_flow(Flow(*ends, words, None, None, frame, 1, 10**17, 1, 0, number))
             assert opened == number
         elif action.name == "set_rate":
-            sim.set_rate(rows[action.link], action.rate_bps)
+            sim.set_rate(ROWS[action.link], action.rate_bps)
         else:
-            getattr(sim, action.name)(rows[action.link])
+            getattr(sim, action.name)(ROWS[action.link])
     run_to(sim, END_PS)
-    links = {row: link for link, row in rows.items()}
-    return sim, [Arrival(row[0], links[row[3]], row[4], bool(row[6])) for row in sim.log if row[2] == 0]
+    return sim, [Arrival(row[0], ROWS.index(row[3]), row[4], bool(row[6])) for row in sim.log if row[2] == 0]
 
 
 def run_to(sim: Any, time_ps: int) -> None:
@@ -340,18 +336,13 @@ def check(scene: Scene) -> None:
     for make in ENGINES:
         sim, arrivals = played(make, scene)
         assert sorted(arrivals) == sorted(world.arrivals)
-        counters = dict(zip(sim_names(scene), sim.link_counters(), strict=True))
         for link, transmitter in enumerate(world.transmitters):
-            counted = counters[NAMES[link]]
+            counted = sim.link_counters()[ROWS[link]]
             assert counted["dropped_packets"] == transmitter.dropped
             assert counted["lost_packets"] == transmitter.lost
             assert counted["in_flight_packets"] == 0
             most_bytes = int(transmitter.most_bytes)  # each packet's time is rounded up, by less than a byte
             assert most_bytes <= counted["backlog_bytes_max"] <= most_bytes + 1
-
-
-def sim_names(scene: Scene) -> tuple[str, ...]:
-    return tuple(network_of(scene).link_names)
 
 
 @given(st.integers(0, 2**40), st.integers(1, 40), st.integers(0, 12))
@@ -449,21 +440,24 @@ def test_examples_on_paper(make: Any, name: str) -> None:
     scene, link, expected, counters = EXAMPLES[name]
     sim, arrivals = played(make, scene)
     answers = link in (BACK_UP, BACK_DOWN)
-    found = [
-        (one.time_ps, one.is_ack) for one in arrivals if one.link == link and (answers or not one.is_ack)
-    ]
+    came = [(at.time_ps, at.is_ack) for at in arrivals if at.link == link and (answers or not at.is_ack)]
 
-    assert found == expected
-    counted = dict(zip(sim_names(scene), sim.link_counters(), strict=True))[NAMES[link]]
+    assert came == expected
+    counted = sim.link_counters()[ROWS[link]]
     assert {name: counted[name] for name in counters} == counters
     check(scene)
 
 
+FRAME = Frame("one", elements=1, overhead_bytes=84)
+NETWORK = star_of(2, LinkSpec(10**11, 10**6, 1 << 30))
+FATES_UP, FATES_DOWN, *BACK = ROWS
+NEVER_PS = 10**17
+SINGLE = Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, 7)  # a message of one packet
+
+
 def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
     """64 KiB take 6 days at 1 bps: a dozen of them overflow the clock in picoseconds."""
-    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 30)))
-    sim = Engine(network, 1)
-    link = network.link_names.index("h0->s0")
+    sim, link = Engine(NETWORK, 1), FATES_UP
     sim.set_rate(link, 1)
     frame = Frame("long", elements=16_000, overhead_bytes=OVERHEAD)
     sim.open_flow(Flow(0, 1, 16_000 * 12, None, None, frame, 12, 10**17, 1, 0, 1))
@@ -479,32 +473,21 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
 
 
 def test_a_packet_too_long_for_the_clock_is_refused() -> None:
-    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 30)))
-    frame = Frame("long", elements=1 << 14, overhead_bytes=1)
-    with pytest.raises(ValueError, match="65537B is too long: 65536B at most") as caught:
-        Engine(network, 1).open_flow(Flow(0, 1, 1, None, None, frame, 1, 10**9, 1, 0, 1))
-    assert str(caught.value) == "a packet of 65537B is too long: 65536B at most on the wire"
-    fits = replace(frame, overhead_bytes=0)
-    Engine(network, 1).open_flow(Flow(0, 1, 1, None, None, fits, 1, 10**9, 1, 0, 1))
+    fits = Frame("long", elements=1 << 14, overhead_bytes=0)
+    with pytest.raises(ValueError, match=r"^a packet of 65537B is too long: 65536B at most on the wire$"):
+        Engine(NETWORK, 1).open_flow(replace(SINGLE, frame=replace(fits, overhead_bytes=1)))
+    Engine(NETWORK, 1).open_flow(replace(SINGLE, frame=fits))
 
 
 def test_one_packet_at_one_bit_a_second_is_right() -> None:
-    network = compile_network(star(2, LinkSpec(10**9, 0, 1 << 30)))
-    sim = Engine(network, 1)
+    sim = Engine(NETWORK, 1)
     sim.start_log()
-    sim.set_rate(network.link_names.index("h0->s0"), 1)
+    sim.set_rate(FATES_UP, 1)
     frame = Frame("one", elements=1000, overhead_bytes=OVERHEAD)
-    sim.open_flow(Flow(0, 1, 1000, None, None, frame, 1, 10**18, 1, 0, 1))
+    sim.open_flow(replace(SINGLE, words_count=1000, frame=frame, timeout_ps=10**18))
     run_to(sim, 10**17)
 
-    assert sim.log[0][0] == 4020 * 8 * 10**12
-
-
-FRAME = Frame("one", elements=1, overhead_bytes=84)
-NETWORK = compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 30)))
-FATES_UP, FATES_DOWN = (NETWORK.link_names.index(name) for name in ("h0->s0", "s0->h1"))
-BACK = [NETWORK.link_names.index(name) for name in ("h1->s0", "s0->h0")]
-NEVER_PS = 10**17
+    assert sim.log[0][0] == 4020 * 8 * 10**12 + 10**6  # and the delay
 
 
 def sent_once(rules: list[Rule], packets: int, seed: int = 1, *, is_answered: bool = True) -> Engine:
@@ -513,23 +496,17 @@ def sent_once(rules: list[Rule], packets: int, seed: int = 1, *, is_answered: bo
     engine.start_log()
     if not is_answered:
         engine.crash(1)
-    engine.open_flow(Flow(0, 1, packets, None, None, FRAME, packets, NEVER_PS, 1, 0, 7))
+    engine.open_flow(replace(SINGLE, words_count=packets, window=packets))
     engine.run(10**15)
     return engine
 
 
-def lost(engine: Engine, packets: int) -> NDArray[np.bool_]:
-    """Which packets did not arrive at the switch at first."""
-    found = np.ones(packets, bool)
-    for row in engine.log:
-        if row[2] == 0 and row[3] == FATES_UP and row[7] == 0:
-            found[row[5]] = False
-    return found
-
-
 def bursts(rule: Rule, packets: int, seed: int = 1) -> NDArray[np.bool_]:
-    """Which of some packets a link lost."""
-    return lost(sent_once([rule], packets, seed, is_answered=False), packets)
+    lost = np.ones(packets, bool)
+    for row in sent_once([rule], packets, seed, is_answered=False).log:
+        if row[2] == 0 and row[3] == FATES_UP and row[7] == 0:
+            lost[row[5]] = False
+    return lost
 
 
 def chain(good_to_bad: float, bad_to_good: float, loss_bad: float = 1.0, loss_good: float = 0.0) -> Rule:
@@ -569,24 +546,19 @@ def test_the_first_packet_finds_the_stationary_state() -> None:
     assert abs(np.mean(first) - 0.25) < 5 * math.sqrt(0.25 * 0.75 / 200)
 
 
-@pytest.mark.parametrize("make", [Engine, ReferenceEngine])
-def test_a_link_goes_on_in_its_own_state_whatever_other_links_do(make: Any) -> None:
+def test_a_link_goes_on_in_its_own_state_whatever_other_links_do(engine: Make) -> None:
     """Every packet finds the other state than the one before it on the link: of eight, sent one by one, the
     first link loses four, and the second two of the rest."""
     both = Rule(Fate.BURST_LOSS, 1.0, (FATES_UP, FATES_DOWN), burst=Burst(1.0, 1.0))
-    engine = make(NETWORK, 1, [both])
-    engine.crash(1)
+    sim = engine(NETWORK, rules=[both])
+    sim.crash(1)
     for number in range(8):
-        engine.open_flow(Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, number))
-        engine.run((number + 1) * 10**8)
+        sim.open_flow(replace(SINGLE, key=number))
+        sim.run((number + 1) * 10**8)
 
-    counters = engine.link_counters()
-    assert [
-        (counters[link]["sent_packets"], counters[link]["lost_packets"]) for link in (FATES_UP, FATES_DOWN)
-    ] == [
-        (8, 4),
-        (4, 2),
-    ]
+    first, second = (sim.link_counters()[link] for link in (FATES_UP, FATES_DOWN))
+    assert (first["sent_packets"], first["lost_packets"]) == (8, 4)
+    assert (second["sent_packets"], second["lost_packets"]) == (4, 2)
 
 
 def test_copies_of_copies_have_fates_of_their_own() -> None:
@@ -603,16 +575,15 @@ def test_copies_of_copies_have_fates_of_their_own() -> None:
         assert abs(np.mean(count == n) - expected) < 5 * math.sqrt(expected / packets)
 
 
-@pytest.mark.parametrize("make", [Engine, ReferenceEngine])
 @pytest.mark.parametrize(("put_ps", "is_struck"), [(99, False), (100, True), (199, True), (200, False)])
-def test_a_fault_strikes_from_its_beginning_up_to_its_end(make: Any, put_ps: int, is_struck: bool) -> None:
+def test_a_fault_strikes_from_its_beginning_up_to_its_end(engine: Make, put_ps: int, is_struck: bool) -> None:
     """The first instant is in it, and the last is not."""
-    engine = make(NETWORK, 1, [Rule(Fate.LOSS, 1.0, (FATES_UP,), from_ps=100, until_ps=200)])
-    engine.run(put_ps)
-    engine.open_flow(Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, 7))
+    sim = engine(NETWORK, rules=[Rule(Fate.LOSS, 1.0, (FATES_UP,), from_ps=100, until_ps=200)])
+    sim.run(put_ps)
+    sim.open_flow(SINGLE)
 
-    assert engine.rule_counters() == [int(is_struck)]
-    assert engine.link_counters()[FATES_UP]["lost_packets"] == int(is_struck)
+    assert sim.rule_counters() == [int(is_struck)]
+    assert sim.link_counters()[FATES_UP]["lost_packets"] == int(is_struck)
 
 
 def test_what_flows_have_sent_again_is_counted_when_they_are_over_too() -> None:
@@ -633,7 +604,7 @@ def test_what_flows_have_sent_again_is_counted_when_they_are_over_too() -> None:
     assert 0.5 < engine.flow_retransmissions(0) / engine.flow_retransmissions(1) < 2
 
 
-LINE = burst_chain([LINK] * 2)
+LINE = line_of([LINK] * 2)
 FAULTS_UP, FAULTS_DOWN = link_between(LINE, 0, 1), link_between(LINE, 2, 1)
 
 
@@ -719,11 +690,11 @@ def test_crashed_host_ignores_packets_and_opens_nothing(engine: Make) -> None:
     network = star_of(2)
     sim = engine(network)
     number = sim.add_job(job(network, 4, timeout_ps=X, first_timeout_ps=X))
-    words = [segment(each) for each in gradients(2, 16)]
-    sim.open_stream(number, 0, [words[0]])
+    first, second = (segment(each) for each in gradients(2, 16))
+    sim.open_stream(number, 0, [first])
     sim.crash(0)
     sim.crash(1)
-    sim.open_stream(number, 1, [words[1]])
+    sim.open_stream(number, 1, [second])
     sim.open_flow(message(4))
 
     assert sim.run(FOREVER_PS) == []

@@ -15,10 +15,8 @@ from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.engine.schedules.operation import Operation
-from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import compile_network
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.engine.small import FRAME, LINK, A, D, Make, X
+from tests.sim.engine.small import FRAME, A, D, Make, X, star_of
 
 LONG_PS = 10**12
 
@@ -66,7 +64,7 @@ def operation(of: Schedule, words: int, merge: Merge | None = None, **fields: An
 def end_ps(make: Make, given: Operation, words: list[Any] | None = None) -> int:
     """When the last of all workers has finished, who begin at once on a star."""
     workers = given.schedule.workers
-    engine = make(compile_network(star(max(2, workers), LINK)))
+    engine = make(star_of(max(2, workers)))
     number = engine.open_schedule(given)
     for worker in range(workers):
         engine.begin(number, worker, words[worker] if words else None)
@@ -160,7 +158,7 @@ def test_a_lane_has_one_window_for_all_its_transfers(engine: Make) -> None:
 
 def test_a_flow_that_never_starts_has_sent_nothing() -> None:
     """Its source has crashed; the flow before it in its row sent packets again in vain."""
-    engine = Engine(compile_network(star(2, LINK)), 1)
+    engine = Engine(star_of(2), 1)
     for number in range(2):
         one = operation(schedule(2, 1, *THERE_AND_BACK), 16, timeout_ps=D, number=number)
         opened = engine.open_schedule(one)
@@ -177,7 +175,7 @@ def test_a_flow_that_never_starts_has_sent_nothing() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    engine = Engine(compile_network(star(3, LINK)), 1)
+    engine = Engine(star_of(3), 1)
     given = operation(ring_schedule(3), 30, Merge.ADD)
     for changed, told in (
         (replace(given, hosts=(0, 1, 1)), "two workers share a host"),
@@ -203,7 +201,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_a_ring_takes_buffers_of_one_message() -> None:
     """Merged words go into the buffer that the arriving ones are in."""
     workers, words = 16, 1 << 16
-    engine = Engine(compile_network(star(workers, LINK)), 1)
+    engine = Engine(star_of(workers), 1)
     number = engine.open_schedule(operation(ring_schedule(workers), words, Merge.ADD))
     for worker in range(workers):
         engine.begin(number, worker, np.ones(words, np.int32))

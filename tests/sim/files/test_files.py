@@ -133,11 +133,7 @@ def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "reason"),
-    [
-        ("x" * 256, "its name is too long"),
-        ("a\0b", "it holds a null character"),
-    ],
+    ("out", "reason"), [("x" * 256, "its name is too long"), ("a\0b", "it holds a null character")]
 )
 def test_a_name_that_the_file_system_does_not_take(tmp_path: Path, out: str, reason: str) -> None:
     """Before the run: nothing was said to begin."""

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 from ruamel.yaml import YAML
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import netfold
 from netfold.homomorphic.codecs import codec_kinds
@@ -279,10 +279,13 @@ def test_more_workers_than_lanes_are_told_first() -> None:
     assert set(found["hint"]) == {"use at most 15 workers, or another codec"}
 
 
+def printed(*words: str) -> Result:
+    """What the command says."""
+    return CliRunner().invoke(app, ["codecs", "matrix", *words])
+
+
 def test_a_cell_that_gets_stuck_fails() -> None:
-    result = CliRunner().invoke(
-        app, ["codecs", "matrix", "topk", "--collective", "all_gather", "--loss", "100%"]
-    )
+    result = printed("topk", "--collective", "all_gather", "--loss", "100%")
 
     assert result.exit_code == 1
     assert "stuck [1]" in result.output
@@ -290,10 +293,8 @@ def test_a_cell_that_gets_stuck_fails() -> None:
 
 
 def test_table_json_and_page_have_the_same_cells() -> None:
-    words = ["codecs", "matrix", "topk", "--collective", "ring", "--collective", "all_gather"]
-    table, page, text = (
-        CliRunner().invoke(app, [*words, *more]).stdout for more in ([], ["--markdown"], ["--json"])
-    )
+    words = ("topk", "--collective", "ring", "--collective", "all_gather")
+    table, page, text = (printed(*words, *more).stdout for more in ([], ["--markdown"], ["--json"]))
     told = json.loads(text)
     refused, clean, lossy = told["cells"][0], *told["cells"][2:]
 
@@ -307,9 +308,7 @@ def test_table_json_and_page_have_the_same_cells() -> None:
 
 
 def test_codecs_that_are_refused_alike_share_a_note() -> None:
-    words = ["codecs", "matrix", "topk", "sasg", "fp16", "--collective", "in_network", "--loss", "0%"]
-
-    page = CliRunner().invoke(app, [*words, "--markdown"]).stdout
+    page = printed("topk", "sasg", "fp16", "--collective", "in_network", "--loss", "0%", "--markdown").stdout
 
     assert [line.partition(", ")[0] for line in page.splitlines() if line.startswith("* [")] == [
         "* [1] the codec needs gather",
@@ -320,9 +319,8 @@ def test_codecs_that_are_refused_alike_share_a_note() -> None:
 
 @pytest.mark.parametrize(("workers", "told"), [(1, "1 worker on a star"), (2, "2 workers on a star")])
 def test_the_title_counts_workers(workers: int, told: str) -> None:
-    words = ["codecs", "matrix", "topk", "--collective", "ring", "--workers", str(workers), "--markdown"]
-
-    assert f"* {told}, 100 Gbps" in CliRunner().invoke(app, words).stdout
+    page = printed("topk", "--collective", "ring", "--workers", str(workers), "--markdown").stdout
+    assert f"* {told}, 100 Gbps" in page
 
 
 @pytest.mark.parametrize(
@@ -336,7 +334,7 @@ def test_the_title_counts_workers(workers: int, told: str) -> None:
     ],
 )
 def test_mistakes_are_told_before_anything_runs(words: list[str], told: str) -> None:
-    result = CliRunner().invoke(app, ["codecs", "matrix", *words])
+    result = printed(*words)
 
     assert result.exit_code == 2
     assert told in result.stderr

@@ -278,17 +278,18 @@ def test_a_codec_that_holds_more_is_refused_where_another_fits(tmp_path: Path, a
     assert "iB with exact, " in message
 
 
-def test_a_model_that_is_too_large_is_refused_without_building_it(tmp_path: Path) -> None:
-    message = refused(tmp_path, "workload={kind: training, model: ncf, expand: [100000, 100000]}")
-
-    assert "workload.model: 50,400,107,073 elements of 3 workers take about" in message
-
-
-def test_a_batch_that_is_too_large_for_a_model_is_refused(tmp_path: Path) -> None:
-    """Activations of ResNet-50 take about 112 MB a sample: the growth of the peak from batch 1 to 16."""
-    assert "workload.model: 25,557,032 elements of 3 workers take about" in refused(
-        tmp_path, "workload={kind: training, model: resnet50, batch: 1000000}"
-    )
+@pytest.mark.parametrize(
+    ("keys", "elements"),
+    [
+        ("model: ncf, expand: [100000, 100000]", "50,400,107,073"),
+        ("model: resnet50, batch: 1000000", "25,557,032"),  # activations of 112 MB a sample, as measured
+    ],
+)
+def test_a_model_or_batch_that_is_too_large_is_refused_at_once(
+    tmp_path: Path, keys: str, elements: str
+) -> None:
+    message = refused(tmp_path, f"workload={{kind: training, {keys}}}")
+    assert f"workload.model: {elements} elements of 3 workers take about" in message
 
 
 def test_a_model_has_the_weights_that_are_counted_for_it() -> None:

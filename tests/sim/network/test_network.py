@@ -31,13 +31,12 @@ from netfold.sim.report.words import codec_events
 from netfold.sim.results import load, summarize
 from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.run.run import run_variant
-from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload, training_workload
+from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice
 from netfold.sim.workload.synthetic import SyntheticWorkload
 from tests.examples import nightly
-from tests.sim.scenes import DENSE as ENCODINGS_DENSE
-from tests.sim.scenes import RING as ENCODINGS_RING
-from tests.sim.scenes import job_plan, measure, only, plan, run, simulate
+from tests.sim.local_training import train
+from tests.sim.scenes import DENSE, RING, job_plan, measure, metrics_of, only, plan, run, simulate
 
 SCENE = """\
 name: choice
@@ -49,12 +48,12 @@ codec: {kind: auto}
 collective: {kind: in_network}
 """
 SMALL_FRAMES = "collective={kind: in_network, frame: udp-256}"
-SWITCH, RING = "collective={kind: in_network}", "collective={kind: ring}"
+SWITCH = "collective={kind: in_network}"
 FAR = "topology.delay=10us"
 SLOW = "topology.rate=10Gbps"
 MEMORY = "device={kind: fixed, forward: 0us, backward: 0us, memory_rate: 800Gbps}"
 A100 = "device={kind: roofline, model: a100}"
-DENSE = {"block_exponent": "fixed_point", "float32": "none", "exact": "exact"}
+DENSE_KINDS = {"block_exponent": "fixed_point", "float32": "none", "exact": "exact"}
 
 
 class Cell(NamedTuple):
@@ -104,7 +103,7 @@ GRID = [  # the first ones in every run, the others at night
 def fixed(values: str) -> dict[Choice, str]:
     """Every choice as a codec of a scenario."""
     return {
-        Choice.DENSE: f"codec={{kind: {DENSE[values]}}}",
+        Choice.DENSE: f"codec={{kind: {DENSE_KINDS[values]}}}",
         Choice.PACKED: f"codec={{kind: packed, values: {values}}}",
         Choice.TWO_LEVEL: f"codec={{kind: packed, values: {values}, index: two_level}}",
         Choice.CONCURRENT: f"codec={{kind: lossless, values: {values}, schedule: concurrent}}",
@@ -298,8 +297,7 @@ LOSS = "faults=[{kind: loss, rate: 1%}]"
 def trained(folder: Path, *sets: str) -> dict[str, Any]:
     """The summary of the only variant."""
     result = simulate(folder, *sets, text=TRAINING)
-    found: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]
-    return found
+    return dict(summarize(result.facts, result.records)["variants"][0])
 
 
 @pytest.fixture
@@ -316,31 +314,14 @@ def sketches(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return read
 
 
-def folded_losses(codec: CountSketch) -> list[float]:
-    """The losses of the same training in one process, without a network."""
-    workload = training_workload(TrainingSpec("mlp", batch=8, learning_rate=0.2), WORKERS, SEED)
-    encoders = [codec.worker(rank, WORKERS, SEED) for rank in range(WORKERS)]
-    losses = []
-    for step in range(STEPS):
-        gradients = workload.gradients(step)
-        losses.append(workload.loss)
-        totals = [
-            fold(
-                encoders, [own[one.index] for own in gradients], Round(step, one.index, WORKERS, SEED)
-            ).decoded[0]
-            for one in workload.buckets
-        ]
-        workload.apply(step, totals)
-    return [float(loss) for loss in losses if loss is not None]
-
-
 def test_a_switch_adds_the_bits_that_hosts_add(tmp_path: Path, sketches: list[bytes]) -> None:
     """Integers: a switch, a ring, a server and one process read the same sketches in every step."""
-    losses = folded_losses(CountSketch(block_elements=256, share=0.02))
+    codec = CountSketch(block_elements=256, share=0.02)
+    losses = train(TrainingSpec("mlp", 8, 0.2), codec, WORKERS, SEED, STEPS).losses
     expected = sketches.copy()
     assert len(expected) == WORKERS * STEPS
     assert len(set(expected)) == STEPS
-    for sets in (["collective={kind: ring}"], [SERVER], [SWITCHML, LOSS]):
+    for sets in ([RING], [SERVER], [SWITCHML, LOSS]):
         sketches.clear()
         found = trained(tmp_path, "codec.block_elements=256", *sets)
 
@@ -415,7 +396,7 @@ def test_every_operation_takes_its_words_at_line_rate_and_one_round_trip(
 def test_less_time_than_dense_by_the_bytes_saved_less_a_round_trip(tmp_path: Path) -> None:
     dense_us, (dense_words,) = second_step(tmp_path, *STAR)
     time_us, sizes = second_step(tmp_path, *STAR, "codec.kind=packed")
-    ring_us, _ = second_step(tmp_path, ENCODINGS_RING, *STAR[:-2], ENCODINGS_DENSE)
+    ring_us, _ = second_step(tmp_path, RING, *STAR[:-2], DENSE)
     saved = sum(sizes) / dense_words
 
     assert saved < 0.3
@@ -430,7 +411,7 @@ TREE = ("topology.switch=sharp", "collective={kind: in_network, program: tree, f
 
 
 @pytest.mark.parametrize(
-    ("collective", "density"), [((UDP,), "1%"), ((ENCODINGS_RING,), "30%"), (TREE, "0%"), ((UDP,), "100%")]
+    ("collective", "density"), [((UDP,), "1%"), ((RING,), "30%"), (TREE, "0%"), ((UDP,), "100%")]
 )
 def test_the_sum_is_exact_in_a_word_per_member(
     tmp_path: Path, collective: tuple[str, ...], density: str
@@ -449,7 +430,7 @@ def test_the_sum_is_exact_in_a_word_per_member(
 
     assert sum(message.size_bytes for message in sent) == 4 * words
     assert found["compression_ratio"] == SHORT / words
-    assert found["union_density"] == union / SHORT
+    assert (found["density"], found["union_density"]) == (float(density.rstrip("%")) / 100, union / SHORT)
     assert found["merges_verified"]
     if collective == (UDP,):
         frame = frame_of("udp-256")
@@ -471,8 +452,8 @@ TIMED_STAR = (
 
 
 VARIANTS = {
-    "ring": (ENCODINGS_RING, ENCODINGS_DENSE),
-    "ring-lossless": (ENCODINGS_RING, "codec={kind: lossless}"),
+    "ring": (RING, DENSE),
+    "ring-lossless": (RING, "codec={kind: lossless}"),
     "switchml": (),
     "lossless": ("codec={kind: lossless}",),
     "packed": ("codec={kind: packed}",),
@@ -483,7 +464,7 @@ VARIANTS = {
 def test_the_phases_explain_the_aggregation_time(tmp_path: Path, name: str) -> None:
     """And each is the mean of what workers took for it, as they are in step."""
     result = simulate(tmp_path, *TIMED_STAR, *VARIANTS[name])
-    found = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    found = metrics_of(result)
     sums_us: dict[tuple[str, str], float] = defaultdict(float)
     for phase in result.phases:
         if phase.bucket >= 0:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -25,9 +24,9 @@ from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, links, reported, run_data
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, links, reported, run_data, svg_text
+from tests.topologies.fabrics import torus
 from tests.topologies.graphs import LINK, UPLINK
-from tests.topologies.known import torus
 
 US = 1_000_000
 
@@ -67,26 +66,14 @@ def made(tmp_path: Path, graph: Any, busy_us: dict[str, int], **changes: Any) ->
     return reported(tmp_path, RING, nodes=nodes("ring", graph), links=links, **changes)
 
 
-def texts(svg: bytes) -> list[str]:
-    return [
-        element.text
-        for element in ElementTree.fromstring(svg).iter()
-        if element.text and element.text.strip()
-    ]
-
-
-def strokes(svg: bytes) -> list[str]:
-    return re.findall(r"stroke: (#[0-9a-f]{6})", svg.decode())
-
-
 def test_a_link_has_the_colour_of_its_busier_direction(tmp_path: Path) -> None:
     total_us = RING.steps * RING.step_us
     graph = leaf_spine(2, 1, 2, LINK, UPLINK)
     busy = {"h0->leaf0": total_us // 4, "leaf0->h0": total_us // 2, "spine0->leaf1": total_us // 8}
     svg = (made(tmp_path, graph, busy) / "figures" / "utilisation.svg").read_bytes()
 
-    assert f"ring · busiest: leaf0->h0, {100 * (total_us // 2) / total_us:.1f} %" in texts(svg)
-    found = strokes(svg)
+    assert f"ring · busiest: leaf0->h0, {100 * (total_us // 2) / total_us:.1f} %" in svg_text(svg)
+    found = re.findall(r"stroke: (#[0-9a-f]{6})", svg.decode())
     assert style.busy_colour((total_us // 2) / total_us) in found
     assert style.busy_colour((total_us // 8) / total_us) in found
     assert style.busy_colour((total_us // 4) / total_us) not in found
@@ -97,7 +84,7 @@ def test_a_large_topology_has_counts_and_the_spread_of_each_bundle(tmp_path: Pat
     graph = leaf_spine(16, 2, 16, LINK, UPLINK)
     busy = {f"h{host}->leaf{host // 16}": total_us for host in range(192)}
     busy |= {"leaf0->spine0": total_us // 2}
-    found = texts((made(tmp_path, graph, busy) / "figures" / "utilisation.svg").read_bytes())
+    found = svg_text((made(tmp_path, graph, busy) / "figures" / "utilisation.svg").read_bytes())
 
     assert "16 × leaf" in found
     assert "256 links of 100Gbps" in found
@@ -116,7 +103,7 @@ def test_a_variant_that_did_not_finish_has_no_shares(tmp_path: Path) -> None:
         {"name": check.name, "verdict": check.verdict, "detail": check.detail} for check in unfinished
     ]
     folder = made(tmp_path, graph, {}, summary=summary)
-    found = texts((folder / "figures" / "utilisation.svg").read_bytes())
+    found = svg_text((folder / "figures" / "utilisation.svg").read_bytes())
 
     assert "ring · did not finish, so shares are unknown" in found
     assert busy_links(load(folder))["busy"].null_count() == 2 * graph.number_of_edges()
@@ -142,7 +129,8 @@ def test_loopbacks_of_switches_are_not_drawn(tmp_path: Path) -> None:
     folder = reported(tmp_path, RING, nodes=nodes("ring", graph), links=[*rows, loopback])
 
     assert any(
-        "busiest: h0->leaf0" in text for text in texts((folder / "figures" / "utilisation.svg").read_bytes())
+        "busiest: h0->leaf0" in text
+        for text in svg_text((folder / "figures" / "utilisation.svg").read_bytes())
     )
 
 
@@ -187,8 +175,8 @@ def test_switches_that_can_aggregate_are_filled() -> None:
 
     assert style.BLUE.lower() in able.decode().lower()
     assert style.BLUE.lower() not in plain.decode().lower()
-    assert "switch that can aggregate" in texts(able)
-    assert {"100Gbps", "400Gbps", "host"} <= set(texts(able))
+    assert "switch that can aggregate" in svg_text(able)
+    assert {"100Gbps", "400Gbps", "host"} <= set(svg_text(able))
 
 
 # A step of RING takes 168 us. Of each of two buckets a worker sends 4000 + 100 bytes and receives 4000 + 200;
@@ -295,16 +283,13 @@ def test_perplexities_are_plain_numbers_and_targets_dotted_lines(tmp_path: Path)
 
 def test_what_ends_far_apart_has_a_logarithmic_axis(tmp_path: Path) -> None:
     small = replace(SPARSE, messages=(("values", 1, 8),))
-    near = panels(drawn(run_of(tmp_path / "near", TRAINED, TRAINED_TOO)))
+    near = panels(drawn(run_of(tmp_path / "near", TRAINED, replace(TRAINED, name="too"))))
     far = panels(drawn(run_of(tmp_path / "far", TRAINED, small)))
 
     assert [axes.get_xscale() for axes in near[0]] == ["linear"] * 3
     assert [axes.get_xscale() for axes in far[0]] == ["linear", "log", "linear"]
     assert [axes.get_xscale() for axes in far[1]] == ["linear", "log", "linear"]
     assert far[0][1].get_xlim() == far[1][1].get_xlim()
-
-
-TRAINED_TOO = replace(TRAINED, name="too")
 
 
 def test_a_loss_that_explodes_leaves_the_others_in_view(tmp_path: Path) -> None:

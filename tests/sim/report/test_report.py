@@ -32,7 +32,7 @@ from netfold.sim.report.table import results_table
 from netfold.sim.report.timeline import Bar, _chosen, _tracks
 from netfold.sim.results import Reference, RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
-from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary
+from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary, svg_text
 
 
 @pytest.fixture
@@ -43,14 +43,6 @@ def report(tmp_path: Path, plain: None) -> Callable[..., str]:
         return (reported(tmp_path, *fakes, **changes) / "report.html").read_text("utf-8")
 
     return write
-
-
-def svg_text(svg: bytes) -> list[str]:
-    return [
-        element.text
-        for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
-        if element.text
-    ]
 
 
 class Balance(HTMLParser):
@@ -307,16 +299,9 @@ def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> Non
     assert height_points(RING, many) - height_points(RING, LOSSLESS) >= 72 * 0.19 * (rows_more - 2)
 
 
-@pytest.fixture
-def write(tmp_path: Path, plain: None) -> Callable[..., Path]:
-    def write(*fakes: Fake, **changes: Any) -> Path:
-        return reported(tmp_path, *fakes, **changes)
-
-    return write
-
-
-def test_a_link_in_the_place_of_figures_is_refused(write: Callable[..., Path], tmp_path: Path) -> None:
-    folder, outside = write(RING), tmp_path / "outside"
+@pytest.mark.usefixtures("plain")
+def test_a_link_in_the_place_of_figures_is_refused(tmp_path: Path) -> None:
+    folder, outside = reported(tmp_path, RING), tmp_path / "outside"
     outside.mkdir()
     for target in (outside, tmp_path / "missing"):
         place = folder / "figures"
@@ -335,9 +320,9 @@ def test_a_link_in_the_place_of_figures_is_refused(write: Callable[..., Path], t
 
 
 def test_what_has_the_place_of_a_figure_or_of_the_report_is_named(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    plain: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write(RING)
+    folder = reported(tmp_path, RING)
     page = folder / "report.html"
     page.unlink()
     page.mkdir()
@@ -500,33 +485,23 @@ def test_bytes_are_beside_each_variants_own_dense_gradient(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("shown", "text"),
     [
-        (0, "0"),
-        (9.996, "10.0"),
-        (99.96, "100"),
-        (-2.5, "-2.50"),
-        (1.234e-9, "1.23e-09"),
+        *((words.digits(value), text) for value, text in ((0, "0"), (9.996, "10.0"), (99.96, "100"))),
+        *((words.digits(value), text) for value, text in ((-2.5, "-2.50"), (1.234e-9, "1.23e-09"))),
+        *((words.scaled(size, "B"), text) for size, text in ((None, "–"), (0, "0 B"), (999, "999 B"))),
+        *((words.scaled(size, "B"), text) for size, text in ((12_345_678, "12.3 MB"), (4e9, "4.00 GB"))),
+        (words.scaled(2.5e15, "B"), "2.50 PB"),
+        *((words.time(us), text) for us, text in ((None, "–"), (0, "0 ns"), (0.5, "500 ns"), (1, "1.00 µs"))),
+        *((words.time(us), text) for us, text in ((1240, "1.24 ms"), (2e6, "2.00 s"))),
+        *(
+            (words.training_loss({"steps": 9, "loss_first": 2.302, "loss": loss}), f"2.30 → {text}")
+            for loss, text in ((999_999.0, "999999"), (1e6, "1.00e6"), (-5e7, "-5.00e7"))
+        ),
     ],
 )
-def test_digits(value: float, text: str) -> None:
-    assert words.digits(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (12_345_678, "12.3 MB"), (4e9, "4.00 GB"), (2.5e15, "2.50 PB")],
-)
-def test_scaled(value: float | None, text: str) -> None:
-    assert words.scaled(value, "B") == text
-
-
-@pytest.mark.parametrize(
-    ("value_us", "text"),
-    [(None, "–"), (0, "0 ns"), (0.5, "500 ns"), (1, "1.00 µs"), (1240, "1.24 ms"), (2e6, "2.00 s")],
-)
-def test_time(value_us: float | None, text: str) -> None:
-    assert words.time(value_us) == text
+def test_numbers_for_people(shown: str, text: str) -> None:
+    assert shown == text
 
 
 @given(st.floats(min_value=1e-12, max_value=1e17))
@@ -561,18 +536,6 @@ def test_what_it_took_to_reach_a_target() -> None:
     assert words.to_target({**aimed, "test_metric": "perplexity", "target": 120.0}) == "120 missed"
     assert words.to_target({"test_metric": None, "target": 0.5, "steps_to_target": None}) == "0.500 missed"
     assert words.to_target({}) == "–"
-
-
-@pytest.mark.parametrize(
-    ("loss", "text"),
-    [
-        (999_999.0, "999999"),
-        (1e6, "1.00e6"),
-        (-5e7, "-5.00e7"),
-    ],
-)
-def test_a_loss_that_diverges_has_an_exponent(loss: float, text: str) -> None:
-    assert words.training_loss({"steps": 9, "loss_first": 2.302, "loss": loss}) == f"2.30 → {text}"
 
 
 def test_parts_of_a_step_are_in_the_order_of_a_round_and_messages_in_their_own() -> None:

@@ -44,35 +44,6 @@ def test_servers_run_where_the_scenario_says(
     assert found == servers(tmp_path, keys)
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        (
-            "servers: 4",
-            "collective.servers: cannot place 4 servers on the 3 hosts that workers and other servers leave "
-            "free\n  use at most 3 servers or a larger topology or collective.placement: beside_workers",
-        ),
-        (
-            "servers: 4, placement: beside_workers",
-            "collective.servers: cannot place 4 servers beside 3 workers, one a host\n"
-            "  use at most 3 servers, or collective.placement: pack",
-        ),
-        (
-            "servers: 2, placement: [h4]",
-            "collective.placement: 2 servers need as many host names, found 1\n  name exactly one a server",
-        ),
-        (
-            "placement: [h2]",
-            "collective.placement: host 'h2' runs a worker\n  use another host; free: h3, h4, h5",
-        ),
-        ("chunk: 3B", "collective.chunk: must be at least 4B, found '3B'\n"),
-    ],
-)
-def test_what_cannot_be_served_says_why(tmp_path: Path, keys: str, told: str) -> None:
-    found = refused(tmp_path, f"collective={{kind: parameter_server, {keys}}}", text=TEXT)
-    assert found.startswith(f"--set: {told}")
-
-
 def test_servers_of_several_jobs_share_no_host(tmp_path: Path) -> None:
     served = "collective={kind: parameter_server}"
     variant = only(tmp_path, served, text=JOBS.replace("hosts: 6", "hosts: 7"))
@@ -206,40 +177,13 @@ def test_reliable_messages_use_it_too(tmp_path: Path) -> None:
     assert link.bytes == data * 70 + 4 * 4 * 3333 + 4 * 20 + data * 90
 
 
-@pytest.mark.parametrize(
-    ("frame", "told"),
-    [
-        (
-            "{words: 4, overhead: 67B}",
-            "collective.frame: a full packet of 83B is shorter than Ethernet's minimum\n"
-            "  use 84B or more: 64B, and 20B of preamble and gap",
-        ),
-        (
-            "{words: 256, overhead: 82B, ack: 83B}",
-            "collective.frame: an acknowledgement of 83B is shorter than Ethernet's minimum\n"
-            "  use 84B or more: 64B, and 20B of preamble and gap",
-        ),
-        (
-            "{words: 16000, overhead: 1KB, last: 537B}",
-            "collective.frame: a full packet of 65537B is too long\n  use 65536B on the wire at most",
-        ),
-        (
-            "{words: 1024, overhead: 82B}",
-            "collective.frame: SwitchML with 1024 words a pass needs",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused(tmp_path: Path, frame: str, told: str) -> None:
-    assert told in refused(tmp_path, f"collective={{kind: in_network, frame: {frame}}}")
-
-
 @pytest.mark.parametrize("frame", ["{words: 4, overhead: 68B}", "{words: 16, overhead: 82B, ack: 84B}"])
 def test_what_is_just_long_enough_is_fine(tmp_path: Path, frame: str) -> None:
     assert plan(tmp_path, f"collective={{kind: in_network, frame: {frame}}}")
 
 
 # 256 words are folded over four pipelines: n workers make 3 n further streams, and reading out takes 7 more.
-LOOPBACK_RACKS = """\
+FOLDED = """\
 name: racks
 seed: 1
 profiles: [{name: mine, like: tofino1, loopback_ports: 8}]
@@ -271,43 +215,40 @@ def test_just_at_the_limit(tmp_path: Path, port_gbps: str, ports: int, fits: boo
     sets = (PORTS.format(ports), PORT_RATE.format(port_gbps))
 
     if fits:
-        assert only(tmp_path, *sets, text=LOOPBACK_RACKS)
+        assert only(tmp_path, *sets, text=FOLDED)
     else:
-        assert needed(ports, port_gbps, "775") in refused(tmp_path, *sets, text=LOOPBACK_RACKS)
+        assert needed(ports, port_gbps, "775") in refused(tmp_path, *sets, text=FOLDED)
 
 
 def test_an_uplink_that_streams_share_slows_them_all(tmp_path: Path) -> None:
     """Four streams on 50 Gbps have 12.5 each, 31 of them 387.5: four ports. In a tree each has 25."""
     slow = "topology.uplink_rate=50Gbps"
 
-    assert only(tmp_path, slow, PORTS.format(4), text=LOOPBACK_RACKS)
-    assert needed(3, "100", "387.5") in refused(tmp_path, slow, PORTS.format(3), text=LOOPBACK_RACKS)
+    assert only(tmp_path, slow, PORTS.format(4), text=FOLDED)
+    assert needed(3, "100", "387.5") in refused(tmp_path, slow, PORTS.format(3), text=FOLDED)
     # A leaf has four workers: 4 · 3 + 7 = 19 streams.
     tree = ("collective.aggregators=tree", slow)
-    assert only(tmp_path, *tree, PORTS.format(5), text=LOOPBACK_RACKS)
-    assert needed(4, "100", "475", 4) in refused(tmp_path, *tree, PORTS.format(4), text=LOOPBACK_RACKS)
+    assert only(tmp_path, *tree, PORTS.format(5), text=FOLDED)
+    assert needed(4, "100", "475", 4) in refused(tmp_path, *tree, PORTS.format(4), text=FOLDED)
 
 
 def test_a_slow_port_for_results_slows_what_comes(tmp_path: Path) -> None:
     """Every result passes one port of 10 Gbps, and no worker is ahead of results: 31 streams of 10."""
     slow = PORT_RATE.format(10)
 
-    assert only(tmp_path, slow, PORTS.format(31), text=LOOPBACK_RACKS)
-    assert needed(30, "10", "310") in refused(tmp_path, slow, PORTS.format(30), text=LOOPBACK_RACKS)
+    assert only(tmp_path, slow, PORTS.format(31), text=FOLDED)
+    assert needed(30, "10", "310") in refused(tmp_path, slow, PORTS.format(30), text=FOLDED)
 
 
 @pytest.mark.parametrize(
     ("sets", "stream_gbps", "port_gbps"),
-    [
-        (("topology.uplink_rate=50Gbps",), 12.5, 100),
-        ((PORT_RATE.format(10), PORTS.format(31)), 10, 10),
-    ],
+    [(("topology.uplink_rate=50Gbps",), 12.5, 100), ((PORT_RATE.format(10), PORTS.format(31)), 10, 10)],
 )
 def test_a_run_is_as_busy(
     tmp_path: Path, sets: tuple[str, ...], stream_gbps: float, port_gbps: float
 ) -> None:
     """The port that results pass carries one stream, at the rate that the check counts with."""
-    metrics = measure(tmp_path, *sets, "workload.elements=1000000", text=LOOPBACK_RACKS)
+    metrics = measure(tmp_path, *sets, "workload.elements=1000000", text=FOLDED)
 
     assert metrics["loopback_busy"] == pytest.approx(stream_gbps / port_gbps, rel=0.03)
     assert metrics["loopback_busy"] <= stream_gbps / port_gbps
@@ -382,13 +323,6 @@ def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path
     )
 
 
-def test_an_atp_window_needs_as_many_entries(tmp_path: Path) -> None:
-    assert refused(tmp_path, *ATP, "collective.slots=100", "collective.entries=10", text=BARE) == (
-        "--set: collective.entries: a window of 100 packets needs at least 100 entries, found 10\n"
-        "  use 100 entries or more, or 10 slots or fewer"
-    )
-
-
 REFUSED = [
     (
         ("collective.program=atp", "workers=4", FACTOR),
@@ -419,9 +353,62 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sets", "told"), REFUSED)
-def test_what_is_refused(tmp_path: Path, sets: tuple[str, ...], told: str) -> None:
-    assert refused(tmp_path, *sets, text=BARE).startswith(told)
+SERVERS = [
+    (
+        "servers: 4",
+        "collective.servers: cannot place 4 servers on the 3 hosts that workers and other servers leave "
+        "free\n  use at most 3 servers or a larger topology or collective.placement: beside_workers",
+    ),
+    (
+        "servers: 4, placement: beside_workers",
+        "collective.servers: cannot place 4 servers beside 3 workers, one a host\n"
+        "  use at most 3 servers, or collective.placement: pack",
+    ),
+    (
+        "servers: 2, placement: [h4]",
+        "collective.placement: 2 servers need as many host names, found 1\n  name exactly one a server",
+    ),
+    (
+        "placement: [h2]",
+        "collective.placement: host 'h2' runs a worker\n  use another host; free: h3, h4, h5",
+    ),
+    ("chunk: 3B", "collective.chunk: must be at least 4B, found '3B'\n"),
+]
+FRAMES = [
+    (
+        "{words: 4, overhead: 67B}",
+        "collective.frame: a full packet of 83B is shorter than Ethernet's minimum\n"
+        "  use 84B or more: 64B, and 20B of preamble and gap",
+    ),
+    (
+        "{words: 256, overhead: 82B, ack: 83B}",
+        "collective.frame: an acknowledgement of 83B is shorter than Ethernet's minimum\n"
+        "  use 84B or more: 64B, and 20B of preamble and gap",
+    ),
+    (
+        "{words: 16000, overhead: 1KB, last: 537B}",
+        "collective.frame: a full packet of 65537B is too long\n  use 65536B on the wire at most",
+    ),
+    ("{words: 1024, overhead: 82B}", "collective.frame: SwitchML with 1024 words a pass needs"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "sets", "told"),
+    [
+        *((BARE, *refusal) for refusal in REFUSED),
+        *(
+            (TEXT, [f"collective={{kind: parameter_server, {keys}}}"], f"--set: {told}")
+            for keys, told in SERVERS
+        ),
+        *(
+            (TINY, [f"collective={{kind: in_network, frame: {frame}}}"], f"--set: {told}")
+            for frame, told in FRAMES
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, sets: tuple[str, ...], told: str) -> None:
+    assert refused(tmp_path, *sets, text=text).startswith(told)
 
 
 @pytest.mark.parametrize("policy", ["saturate", "sticky"])

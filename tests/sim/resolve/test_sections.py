@@ -53,22 +53,6 @@ def training(fusion: str) -> str:
     return f"workload={{kind: training, model: mlp, fusion: {fusion}}}"
 
 
-@pytest.mark.parametrize(
-    ("fusion", "message"),
-    [
-        (
-            "{kind: partition, buckets: [[conv, norm], [fcc]]}",
-            f"there is no layer 'fcc'\n  did you mean 'fc'? {LISTED}",
-        ),
-        ("{kind: partition, buckets: [[conv, norm], [fc, 0]]}", "the layer 'conv' is in the buckets 0 and 1"),
-        ("{kind: partition, buckets: [[conv, norm]]}", "layer 'fc' in no bucket\n  name every layer once"),
-        ("{kind: partition, buckets: [[3]]}", f"there is no layer 3, the last of 3 is 2\n  {LISTED}"),
-    ],
-)
-def test_layers_that_do_not_fit_are_refused(tmp_path: Path, fusion: str, message: str) -> None:
-    assert f"workload.fusion.buckets: {message}" in refused(tmp_path, synthetic(fusion))
-
-
 def test_layers_of_a_model_and_of_a_file_are_known_without_reading_them(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "g.npz", **{"a.weight": np.ones((3, 2, 2), np.float32), "b": np.ones((3, 2), np.float32)}
@@ -161,12 +145,10 @@ def test_weights_that_workers_keep_are_counted(tmp_path: Path) -> None:
     assert kept - plain == 2 * 4 * 3 * 9610
 
 
-LAYERS = [["fc", 1000, 1.0], ["conv", 501, 4.0]]
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "layers.json").write_text(json.dumps({"layers": LAYERS}))
+    layers = [["fc", 1000, 1.0], ["conv", 501, 4.0]]
+    (tmp_path / "layers.json").write_text(json.dumps({"layers": layers}))
     return tmp_path
 
 
@@ -233,12 +215,6 @@ UPDATES = "codec {} makes updates of weights, or decides by them, and takes an u
 KEPT = "codec sasg compares what a worker sends with the same from weights that it kept"
 
 
-def recipe_of(folder: Path, *sets: str) -> Recipe:
-    spec = job_plan(only(folder, *sets, text=TEXT)).workload
-    assert isinstance(spec, TrainingSpec)
-    return spec.recipe
-
-
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
@@ -261,24 +237,9 @@ def recipe_of(folder: Path, *sets: str) -> Recipe:
     ],
 )
 def test_what_a_scenario_says(tmp_path: Path, setting: str, expected: Recipe) -> None:
-    assert recipe_of(tmp_path, setting) == expected
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("optimizer={kind: sgd, nesterov: true}", "optimizer: nesterov is given without momentum\n"),
-        ("optimizer={kind: adam, betas: [0.9, 1]}", "optimizer.betas.1: must be less than 1.0, found 1"),
-        ("optimizer={kind: adam, eps: 0}", "optimizer.eps: must be more than 0.0, found 0"),
-        (
-            "evaluate={target: 0}",
-            "the target must be more than 0 and at most 1, found 0: accuracy is a share\n",
-        ),
-        ("evaluate={target: 120%}", "evaluate.target: '120%' is not a fraction from 0 to 1\n"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_words(tmp_path: Path, setting: str, message: str) -> None:
-    assert message in refused(tmp_path, f"workload.{setting}", text=TEXT)
+    spec = job_plan(only(tmp_path, setting, text=TEXT)).workload
+    assert isinstance(spec, TrainingSpec)
+    assert spec.recipe == expected
 
 
 SERVER = "collective={kind: parameter_server}"
@@ -401,13 +362,6 @@ def aggregators(folder: Path, wanted: object, *sets: str, text: str = RACKS) -> 
     return tree
 
 
-def test_tor_core_and_all(tmp_path: Path) -> None:
-    assert aggregators(tmp_path, "tree") == ["spine0", *LEAVES]
-    assert aggregators(tmp_path, "tor") == LEAVES
-    assert aggregators(tmp_path, "core") == ["spine0"]
-    assert aggregators(tmp_path, "one") == ["spine0"]
-
-
 def test_a_root_that_is_named(tmp_path: Path) -> None:
     assert aggregators(tmp_path, "tor", "collective.switch=leaf2") == ["leaf2", "leaf0", "leaf1", "leaf3"]
     assert aggregators(tmp_path, "core", "collective.switch=spine3") == ["spine3"]
@@ -434,13 +388,17 @@ def test_no_switch_of_the_wanted_tier_can_aggregate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
+        ("tree", ["spine0", *LEAVES]),
+        ("tor", LEAVES),
+        ("core", ["spine0"]),
+        ("one", ["spine0"]),
         (1, ["spine0"]),
         (3, ["spine0", "leaf0", "leaf1"]),
         (4, LEAVES),
         (5, ["spine0", *LEAVES]),
     ],
 )
-def test_so_many_switches(tmp_path: Path, count: int, expected: list[str]) -> None:
+def test_so_many_switches(tmp_path: Path, count: int | str, expected: list[str]) -> None:
     """Of equal leaves the first; four leaves put 3 streams on a link, a spine above three of them 4."""
     assert aggregators(tmp_path, count) == expected
 
@@ -455,18 +413,42 @@ def test_so_many_are_the_fastest_and_of_these_the_ones_with_the_least_traffic(tm
     assert aggregators(tmp_path, 2, *slow) == ["spine0", "leaf0"]
 
 
-@pytest.mark.parametrize("wanted", ["0", "all", "[leaf0]"])
-def test_other_aggregators_are_refused(tmp_path: Path, wanted: str) -> None:
-    text = refused(tmp_path, f"collective.aggregators={wanted}", text=RACKS)
+FUSIONS = [
+    (
+        "{kind: partition, buckets: [[conv, norm], [fcc]]}",
+        f"there is no layer 'fcc'\n  did you mean 'fc'? {LISTED}",
+    ),
+    ("{kind: partition, buckets: [[conv, norm], [fc, 0]]}", "the layer 'conv' is in the buckets 0 and 1"),
+    ("{kind: partition, buckets: [[conv, norm]]}", "layer 'fc' in no bucket\n  name every layer once"),
+    ("{kind: partition, buckets: [[3]]}", f"there is no layer 3, the last of 3 is 2\n  {LISTED}"),
+]
+SETTINGS = [
+    ("optimizer={kind: sgd, nesterov: true}", "optimizer: nesterov is given without momentum\n"),
+    ("optimizer={kind: adam, betas: [0.9, 1]}", "optimizer.betas.1: must be less than 1.0, found 1"),
+    ("optimizer={kind: adam, eps: 0}", "optimizer.eps: must be more than 0.0, found 0"),
+    ("evaluate={target: 0}", "the target must be more than 0 and at most 1, found 0: accuracy is a share\n"),
+    ("evaluate={target: 120%}", "evaluate.target: '120%' is not a fraction from 0 to 1\n"),
+]
+COUNTED = "must be auto, one, tree, tor, core or a number of switches, at least 1; found "
 
-    assert "must be auto, one, tree, tor, core or a number of switches, at least 1; found " in text
 
-
-def test_trees_belong_to_programs_that_have_them(tmp_path: Path) -> None:
-    atp = "collective={kind: in_network, program: atp}"
-    text = refused(tmp_path, atp, "collective.trees=2", text=RACKS.replace(", frame: udp-256", ""))
-
-    assert "trees belongs to programs switchml and tree, found program atp" in text
+@pytest.mark.parametrize(
+    ("text", "sets", "message"),
+    [
+        *((TINY, [synthetic(fusion)], f"workload.fusion.buckets: {message}") for fusion, message in FUSIONS),
+        *((TEXT, [f"workload.{setting}"], message) for setting, message in SETTINGS),
+        *((RACKS, [f"collective.aggregators={wanted}"], COUNTED) for wanted in ("0", "all", "[leaf0]")),
+        (
+            RACKS.replace(", frame: udp-256", ""),
+            ["collective={kind: in_network, program: atp}", "collective.trees=2"],
+            "trees belongs to programs switchml and tree, found program atp",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(
+    tmp_path: Path, text: str, sets: list[str], message: str
+) -> None:
+    assert message in refused(tmp_path, *sets, text=text)
 
 
 def test_trees_in_parallel_spread_over_the_spines(tmp_path: Path) -> None:
@@ -520,27 +502,23 @@ def test_the_pace_of_parallel_trees(tmp_path: Path) -> None:
         assert bound.elements_per_s == pytest.approx(words * bps)
 
 
-def star(workers: int, profile: str = "ideal") -> tuple[str, ...]:
-    return (f"topology={{kind: star, hosts: {workers}, switch: {profile}}}", f"workers={workers}")
-
-
 @pytest.mark.parametrize(
     ("workers", "profile", "text"),
     [
-        (
-            33,
-            "tofino1",
-            "tell 33 workers apart: its bitmap is one 32-bit word\n  use 32 workers at most",
-        ),
+        (33, "tofino1", "tell 33 workers apart: its bitmap is one 32-bit word\n  use 32 workers at most"),
         (65, "ideal", "tell 65 workers apart: its bitmap is 64 bits wide\n  use 64 workers at most"),
     ],
 )
 def test_more_workers_than_one_switch_can_tell_apart(
     tmp_path: Path, workers: int, profile: str, text: str
 ) -> None:
-    for wanted in ("auto", "one", "tree"):
-        sets = (*star(workers, profile), f"collective.aggregators={wanted}")
-        assert text in refused(tmp_path, *sets, text=RACKS)
+    for wanted in ("collective.aggregators=auto", "collective.aggregators=one", TREE):
+        last, first = (
+            (f"topology={{kind: star, hosts: {count}, switch: {profile}}}", f"workers={count}", wanted)
+            for count in (workers - 1, workers)
+        )
+        assert only(tmp_path, *last, text=RACKS)
+        assert text in refused(tmp_path, *first, text=RACKS)
 
 
 def wide(hosts: int, spines: int = 1, leaves: int = 1) -> tuple[str, ...]:
@@ -548,10 +526,7 @@ def wide(hosts: int, spines: int = 1, leaves: int = 1) -> tuple[str, ...]:
     return (f"topology={kind}", f"workers={hosts * leaves}")
 
 
-@pytest.mark.parametrize(
-    ("hosts", "spines", "points"),
-    [(33, 1, 2), (64, 2, 3), (94, 2, 3)],
-)
+@pytest.mark.parametrize(("hosts", "spines", "points"), [(33, 1, 2), (64, 2, 3), (94, 2, 3)])
 def test_other_switches_relieve_a_full_one(tmp_path: Path, hosts: int, spines: int, points: int) -> None:
     """One leaf of Tofinos with bitmaps of 32 bits: each spine beside it takes 32 workers."""
     variant = only(tmp_path, *wide(hosts, spines), text=RACKS)
@@ -631,27 +606,16 @@ SPINE = "collective.switch=spine0"
 SHARP = "collective={kind: in_network, program: tree, frame: roce-2048}"
 
 
-def node_names(network: Network, nodes: tuple[int, ...]) -> list[str]:
-    return [network.nodes[node] for node in nodes]
-
-
 def test_the_leaves_below_a_spine_add_up(tmp_path: Path) -> None:
     variant = only(tmp_path, TREE, SPINE, text=TWO_RACKS)
     job = job_of(variant)
 
-    assert node_names(variant.network, (job.switch, *(one.switch for one in job.branches))) == [
-        "spine0",
-        "leaf0",
-        "leaf1",
-    ]
+    assert shape(tmp_path, TREE, SPINE, text=TWO_RACKS) == [["spine0", "leaf0", "leaf1"]]
     assert [branch.parent for branch in job.branches] == [0, 0]
     assert job.homes == (1, 2, 1, 2, 1, 2)
     loopbacks = [job.loopback_link, *(branch.loopback_link for branch in job.branches)]
-    assert [variant.network.link_names[link] for link in loopbacks] == [
-        "spine0->spine0",
-        "leaf0->leaf0",
-        "leaf1->leaf1",
-    ]
+    names = [variant.network.link_names[link] for link in loopbacks]
+    assert names == ["spine0->spine0", "leaf0->leaf0", "leaf1->leaf1"]
 
 
 def test_a_trip_through_a_tree(tmp_path: Path) -> None:

@@ -21,14 +21,13 @@ from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, 
 from netfold.sim.plan.crowding import crowding_warnings
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.run.run import VariantResult
-from netfold.topologies import graph as graphs
 from netfold.topologies.files.node_link import to_json
-from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import Network, compile_network, path, planned_key
 from tests.examples import examples
+from tests.sim.resolve.test_sections import shape
 from tests.sim.scenes import DENSE, RING, TINY, job_of, job_plan, measure, only, plan, refused, run, simulate
-from tests.sim.scenes import LINK as PLAN_ROUTES_LINK
 from tests.topologies.graphs import LINK, topologies
 
 # The link between a leaf and the spine carries four streams as fast as its hosts send, and has eight.
@@ -45,11 +44,10 @@ ONE, TREE = "collective.aggregators=one", "collective.aggregators=tree"
 LINE_25G = 25e9 / 8 * 64 / 332  # words per second of udp-256: 332 B for 64
 
 
-def points(folder: Path, *sets: str, text: str = RACKS) -> list[str]:
+def points(folder: Path, *sets: str) -> list[str]:
     """Names of the switches that add up, the root first."""
-    variant = only(folder, *sets, text=text)
-    job = job_of(variant)
-    return [variant.network.nodes[one.switch] for one in (job, *job.branches)]
+    (tree,) = shape(folder, *sets, text=RACKS)
+    return tree
 
 
 def test_a_tree_where_the_uplink_cannot_carry_all_streams(tmp_path: Path) -> None:
@@ -69,12 +67,7 @@ def test_one_switch_as_long_as_the_uplink_carries_all_streams(
 
 
 @pytest.mark.parametrize(
-    ("sets", "elements_per_s"),
-    [
-        ((), LINE_25G),
-        ((ONE,), LINE_25G / 2),
-    ],
-    ids=["auto", "one"],
+    ("sets", "elements_per_s"), [((), LINE_25G), ((ONE,), LINE_25G / 2)], ids=["auto", "one"]
 )
 def test_what_is_chosen_by_is_what_comes_out(
     tmp_path: Path, sets: tuple[str, ...], elements_per_s: float
@@ -203,14 +196,14 @@ def test_a_long_chain_is_not_measured_twice_over(
 
 def _chain(length: int) -> nx.Graph:
     """Two hosts, and switches in a row between them."""
-    graph = graphs.new_graph("chain")
+    graph = new_graph("chain")
     nodes = ["h0", *(f"s{index}" for index in range(length)), "h1"]
     for name in nodes[1:-1]:
-        graphs.add_switch(graph, name, 1, "ideal")
+        add_switch(graph, name, 1, "ideal")
     for name in ("h0", "h1"):
-        graphs.add_host(graph, name)
+        add_host(graph, name)
     for a, b in pairwise(nodes):
-        graphs.add_link(graph, a, b, LinkSpec(10**11, 10**6, 1 << 20))
+        add_link(graph, a, b, LINK)
     return graph
 
 
@@ -407,7 +400,7 @@ workload: {kind: synthetic, elements: 2000}
 codec: {kind: fixed_point}
 collective: {kind: in_network, frame: udp-256}
 """
-PLAN_ROUTES_TREE = ("collective.aggregators=tree", "collective.switch=leaf0")
+FROM_LEAF = ("collective.aggregators=tree", "collective.switch=leaf0")
 
 
 def used(result: VariantResult) -> set[str]:
@@ -417,14 +410,6 @@ def used(result: VariantResult) -> set[str]:
         for link in result.links
         if link.source == "leaf1" and link.packets and "spine" in link.target
     }
-
-
-def test_a_ring_waits_for_four_windows(tmp_path: Path) -> None:
-    """512 packets of 1126 B at 100 Gbps, and there and back; SwitchML as released 10 ms."""
-    ring = job_plan(only(tmp_path, RING, DENSE)).collective
-
-    assert ring.timeout_ps == pytest.approx(4 * (512 * 1126 * 80 + 5 * 10**6), rel=0.02)
-    assert job_of(only(tmp_path, "collective.timeout=released")).timeout_ps == 10**10
 
 
 SLOW = "topology={kind: star, hosts: 16, links: [{match: h3-s0, rate: 10Gbps}]}"
@@ -458,13 +443,13 @@ def test_a_timeout_counts_the_windows_of_all_pairs_on_a_link(
 
 def test_the_workers_of_a_tree_go_the_same_way(tmp_path: Path) -> None:
     """sim/README: one key picks among equal ways for all workers of a job."""
-    job = job_of(only(tmp_path, *PLAN_ROUTES_TREE, text=SPINES))
+    job = job_of(only(tmp_path, *FROM_LEAF, text=SPINES))
     assert len({*job.routes, *(branch.route for branch in job.branches)}) == 1
 
     # A switch that only forwards leaves the streams of leaf 1 apart; they still share one way.
-    alone = simulate(tmp_path, *PLAN_ROUTES_TREE, "workers={count: 2, placement: [h0, h8]}", text=SPINES)
+    alone = simulate(tmp_path, *FROM_LEAF, "workers={count: 2, placement: [h0, h8]}", text=SPINES)
     assert len(used(alone)) == 1
-    assert len(used(simulate(tmp_path, *PLAN_ROUTES_TREE, text=SPINES))) == 1
+    assert len(used(simulate(tmp_path, *FROM_LEAF, text=SPINES))) == 1
 
 
 def test_the_workers_of_one_switch_go_ways_of_their_own(tmp_path: Path) -> None:
@@ -582,7 +567,7 @@ def test_a_sprayed_ring_counts_reordering_and_others_do_not(tmp_path: Path) -> N
 STREAMS = TINY.replace(
     "{kind: star, hosts: 4,", "{kind: leaf_spine, leaves: 2, spines: 4, hosts_per_leaf: 3,"
 )
-PLAN_ROUTES_ONE = ("collective.switch=leaf1", "collective.aggregators=one")
+AT_LEAF = ("collective.switch=leaf1", "collective.aggregators=one")
 
 
 @pytest.mark.parametrize(
@@ -600,7 +585,7 @@ def test_flows_on_fewer_than_half_of_what_they_could_fill(
     spines: list[int], told: tuple[int, int] | None
 ) -> None:
     """9 hosts on each of two leaves, 8 spines: 8 links up from the leaf, and 8 down to the other."""
-    network = compile_network(leaf_spine(2, 8, 9, PLAN_ROUTES_LINK, PLAN_ROUTES_LINK))
+    network = compile_network(leaf_spine(2, 8, 9, LINK, LINK))
     ways = [path(network, host, 9 + host, planned_key(spine)) for host, spine in enumerate(spines)]
     found = crowding_warnings(network, ways)
 
@@ -616,7 +601,7 @@ def test_streams_to_a_switch_are_told_when_they_share_a_spine(tmp_path: Path) ->
     """Three workers of leaf0 whose switch is leaf1, over four spines: one in 16 seeds puts them on one."""
     crowded = []
     for seed in range(1, 41):
-        variant = only(tmp_path, f"seed={seed}", *PLAN_ROUTES_ONE, text=STREAMS)
+        variant = only(tmp_path, f"seed={seed}", *AT_LEAF, text=STREAMS)
         leaf = variant.network.nodes.index("leaf0")
         spines = set()
         for worker in range(3):

@@ -6,8 +6,12 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
+
+from rich.console import Console
 
 from netfold.sim.report import html
+from netfold.sim.report.table import results_table
 from netfold.sim.results import Reference, RunData, VariantFacts, summarize, write_run
 from netfold.sim.results.records import (
     CheckRecord,
@@ -243,6 +247,32 @@ def run_data(*fakes: Fake, **changes: Any) -> RunData:
         "engine": {"packet_hops": 42, "wall_s": 0.5, "packet_hops_per_s": 84.0},
     }
     return RunData(**(fields | changes))
+
+
+def printed(shown: Any, width: int) -> list[str]:
+    """The lines of a terminal."""
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(shown, crop=False)
+    return captured.get().splitlines()
+
+
+def terminal(width: int, found: dict[str, Any]) -> list[str]:
+    """What the terminal shows of a summary."""
+    return printed(results_table({"scenario": "quick", "seed": 7, **found}), width)
+
+
+def svg_text(svg: bytes) -> list[str]:
+    return [
+        element.text
+        for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        if element.text
+    ]
+
+
+def page_of(folder: Path) -> str:
+    """The report, with single spaces."""
+    return " ".join((folder / "report.html").read_text("utf-8").split())
 
 
 def reported(out_dir: Path, *fakes: Fake, **changes: Any) -> Path:

@@ -167,10 +167,7 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
             "summary.json: variants.0.verdict: must be pass, approximate: N entries, stuck or fail, "
             "found 'fine'",
         ),
-        (
-            *("summary.json", ("variants", 1, "name"), "ring"),
-            "summary.json: two variants have the same name",
-        ),
+        (*("summary.json", ("variants", 1, "name"), "ring"), "summary.json: two variants have the same name"),
         (
             *("summary.json", ("variants", 0, "metrics", "steps"), 3),
             "steps.parquet: has 2 steps of 'ring', summary.json says 3",
@@ -265,10 +262,7 @@ def test_a_newer_format_is_reported_before_what_it_changed(folder: Path, whole: 
         (b"[" * 100_000, "damaged: nested too deep"),
         (b'{"format": 2, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        (
-            b"[{]",
-            "damaged: Expecting property name enclosed in double quotes: line 1 column 3 (char 2)",
-        ),
+        (b"[{]", "damaged: Expecting property name enclosed in double quotes: line 1 column 3 (char 2)"),
     ],
 )
 def test_json_that_is_none(folder: Path, content: bytes, message: str) -> None:

@@ -7,11 +7,13 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,26 +28,6 @@ from tests import ROOT
 from tests.examples import nightly
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data
 
-FILES = {
-    "checks.json",
-    "faults.parquet",
-    "links.parquet",
-    "nodes.parquet",
-    "notes.parquet",
-    "phases.parquet",
-    "rounds.parquet",
-    "run.json",
-    "scenario.yaml",
-    "steps.parquet",
-    "summary.json",
-}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -55,7 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_files(folder: Path) -> None:
-    assert set(contents(folder)) == FILES | {"my net.json", "graphs/b.json"}
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    names = ("faults", "links", "nodes", "notes", "phases", "rounds", "steps")
+    texts = {"checks.json", "run.json", "scenario.yaml", "summary.json"}
+    assert files == {f"{name}.parquet" for name in names} | texts | {"my net.json", "graphs/b.json"}
     assert (folder / "scenario.yaml").read_bytes() == SCENARIO
     assert (folder / "my net.json").read_bytes() == b"{}"
     assert (folder / "graphs" / "b.json").read_bytes() == b"b"
@@ -134,8 +119,7 @@ def test_a_name_taken_in_the_last_moment_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
-    [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")],
+    ("number", "reason"), [(errno.ENOSPC, "No space left on device"), (errno.EROFS, "Read-only file system")]
 )
 def test_a_run_that_cannot_be_written_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
@@ -167,29 +151,29 @@ def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "..", ".x", "a\\b", "summary.json", "Report.html", "steps.parquet"])
-def test_an_extra_file_keeps_to_its_place(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError) as caught:
-        write_run(tmp_path, run_data(extra_files={name: b""}))
+EXTRA = (
+    "cannot keep the file '{}' in a run folder\n"
+    "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, summary.json, "
+    "checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, links.parquet, "
+    "faults.parquet, nodes.parquet, report.html, figures"
+)
+NAMED = (
+    "cannot name a results folder after the scenario '{}'\n"
+    "  use letters, digits, '.', '_' and '-', begin with a letter or digit, and not 'latest'"
+)
+PLACES = ("", "..", ".x", "a\\b", "summary.json", "Report.html", "steps.parquet")
 
-    assert str(caught.value) == (
-        f"cannot keep the file '{name}' in a run folder\n"
-        "  use a relative path without parts that begin with '.', and not scenario.yaml, run.json, "
-        "summary.json, checks.json, steps.parquet, rounds.parquet, notes.parquet, phases.parquet, "
-        "links.parquet, faults.parquet, nodes.parquet, report.html, figures"
-    )
-    assert list(tmp_path.iterdir()) == []
 
-
-@pytest.mark.parametrize("name", ["latest", "", "..", ".hidden", "latest.txt"])
-def test_a_scenario_name_that_is_no_folder_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError) as caught:
-        write_run(tmp_path, run_data(scenario_name=name))
-
-    assert str(caught.value) == (
-        f"cannot name a results folder after the scenario '{name}'\n"
-        "  use letters, digits, '.', '_' and '-', begin with a letter or digit, and not 'latest'"
-    )
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        *(({"extra_files": {name: b""}}, EXTRA.format(name)) for name in PLACES),
+        *(({"scenario_name": name}, NAMED.format(name)) for name in ("latest", "", "..", ".x", "latest.txt")),
+    ],
+)
+def test_names_that_a_folder_of_runs_cannot_have(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(DataError, match=f"^{re.escape(text)}$"):
+        write_run(tmp_path, run_data(**changes))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,34 +13,33 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from netfold.sim.checks.journal import covered_ps
 from netfold.sim.errors import InvariantError
 from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
-from netfold.sim.report.table import results_table
 from netfold.sim.results import Reference, VariantFacts, load, summarize, verdicts, write_run
 from netfold.sim.results.breakdown import breakdown
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
 from netfold.sim.results.stays import Stay, jain, overlapping, overview, spread
 from tests.examples import examples
-from tests.sim.report.test_report import svg_text
 from tests.sim.results.builders import (
     LOSSLESS,
     RING,
     US,
     Fake,
     links,
+    page_of,
     records,
     reported,
     rounds,
     run_data,
     steps,
     summary,
+    svg_text,
+    terminal,
 )
-from tests.sim.results.builders import rounds as fake_rounds
 
 
 def part(phase: str, label: str, times_us: float, payload_bytes: float = 0.0) -> dict[str, Any]:
@@ -346,17 +345,6 @@ def run_folder(folder: Path, **changes: Any) -> Path:
     return write_run(folder, data)
 
 
-def report_of(folder: Path) -> str:
-    return build_report(folder).read_text("utf-8")
-
-
-def table(found: dict[str, Any]) -> str:
-    console = Console(width=140)
-    with console.capture() as captured:
-        console.print(results_table({"scenario": "quick", "seed": 7, **found}))
-    return captured.get()
-
-
 def test_every_job_is_an_entry_with_the_links_of_its_variant() -> None:
     found = of_two()["variants"]
 
@@ -377,22 +365,22 @@ def test_warnings_are_kept_and_shown(tmp_path: Path, plain: None) -> None:
 
     assert found["warnings"] == [f"two/second: {WARNING}"]
     assert of_two()["warnings"] == []
-    assert f"note: two/second: {WARNING}" in table(found)
-    report = report_of(run_folder(tmp_path, warnings=(WARNING,)))
+    assert f"note: two/second: {WARNING}" in terminal(140, found)
+    report = build_report(run_folder(tmp_path, warnings=(WARNING,))).read_text("utf-8")
     assert f"<b>Note:</b> two/second: {WARNING}" in report
 
 
 def test_results_that_lack_workers_are_reported() -> None:
     found = of_two()
-    assert "workers held" not in table(found)
+    assert "workers held" not in " ".join(terminal(140, found))
 
     metrics = found["variants"][1]["metrics"]
     metrics["workers_held_min"], metrics["workers_held_mean"] = 0, 1.5
-    assert "two/second: workers held, 0 at least, 1.50 of 2 on average" in table(found)
+    assert "two/second: workers held, 0 at least, 1.50 of 2 on average" in terminal(140, found)
 
 
 def test_a_report_shows_links_once_and_switches(tmp_path: Path, plain: None) -> None:
-    report = report_of(run_folder(tmp_path))
+    report = build_report(run_folder(tmp_path)).read_text("utf-8")
 
     assert report.count('<td class="name">s0-&gt;s0</td>') == 1
     assert "<h2>Switches</h2>" in report
@@ -418,16 +406,16 @@ def round_of(bucket: int, workers: list[Times]) -> tuple[RoundRecord, list[Phase
         for phase, start_ps, end_ps in zip(("encode", "network", "decode"), times, times[1:], strict=False)
     ]
     start_ps, end_ps = min(times[0] for times in workers), max(times[-1] for times in workers)
-    return replace(fake_rounds(RING)[0], bucket=bucket, start_ps=start_ps, end_ps=end_ps), phases
+    return replace(rounds(RING)[0], bucket=bucket, start_ps=start_ps, end_ps=end_ps), phases
 
 
 def found(*buckets: list[Times]) -> dict[str, float]:
     """Picoseconds of each phase over some rounds; that they and their shares add up is looked at here."""
-    rounds, phases = zip(*(round_of(bucket, workers) for bucket, workers in enumerate(buckets)), strict=True)
-    covered = covered_ps([(record.start_ps, record.end_ps) for record in rounds])
-    rows = breakdown(rounds, [phase for own in phases for phase in own], covered)
+    records, phases = zip(*(round_of(bucket, workers) for bucket, workers in enumerate(buckets)), strict=True)
+    covered = covered_ps([(record.start_ps, record.end_ps) for record in records])
+    rows = breakdown(records, [phase for own in phases for phase in own], covered)
     assert rows is not None
-    times_ps = {row["phase"]: row["time_us"] * 1e6 * len(rounds) for row in rows}
+    times_ps = {row["phase"]: row["time_us"] * 1e6 * len(records) for row in rows}
     assert sum(times_ps.values()) == pytest.approx(covered)
     assert [row["share"] for row in rows] == pytest.approx([time / covered for time in times_ps.values()])
     assert next(row["payload_bytes"] for row in rows if row["phase"] == "network") == 10
@@ -476,7 +464,7 @@ def test_nothing_and_time_of_nothing_have_no_share() -> None:
 def test_the_figure_and_the_report_show_it(tmp_path: Path) -> None:
     folder = reported(tmp_path, RING, LOSSLESS)
     texts = svg_text((folder / "figures" / "breakdown.svg").read_bytes())
-    report = " ".join((folder / "report.html").read_text("utf-8").split())
+    report = page_of(folder)
 
     assert {"Where the aggregation time of a step goes", "ring", "lossless", "128 µs", "48.0 µs"} <= set(
         texts
@@ -607,7 +595,7 @@ def test_a_summary_counts_entries_of_all_steps() -> None:
 
     assert found["verdict"] == "approximate: 122 entries"
     assert [variant["verdict"] for variant in found["variants"]] == [
-        *("pass", "approximate: 120 entries", "approximate: 2 entries"),
+        *("pass", "approximate: 120 entries", "approximate: 2 entries")
     ]
     assert found["variants"][1]["metrics"]["approximate_entries"] == 120
     assert summary(RING, replace(SKETCH, verdict="fail"))["verdict"] == "fail"
@@ -615,7 +603,7 @@ def test_a_summary_counts_entries_of_all_steps() -> None:
 
 def test_the_report_says_so(tmp_path: Path) -> None:
     folder = reported(tmp_path, RING, SKETCH)
-    report = " ".join((folder / "report.html").read_text("utf-8").split())
+    report = page_of(folder)
 
     assert '<div class="verdict approximate"> <strong class="approximate">Approximate: 120 entries' in report
     assert "All 4 checks hold, but that many elements of the sums are estimates" in report
@@ -626,24 +614,17 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     assert "a check failed" not in texts
 
 
-def lines(width: int, *fakes: Fake, **changes: Any) -> list[str]:
-    console = Console(width=width, color_system=None)
-    with console.capture() as capture:
-        console.print(results_table({"scenario": "quick", "seed": 7, **summary(*fakes, **changes)}))
-    return capture.get().splitlines()
-
-
 def test_the_terminal_says_so() -> None:
-    assert lines(140, SKETCH)[4].endswith("│ yes       │ approximate: 120 entries │")
+    assert terminal(140, summary(SKETCH))[4].endswith("│ yes       │ approximate: 120 entries │")
 
 
 def test_the_terminal_shows_codec_events_and_time_shares() -> None:
     """Not where one part takes all the time."""
     whole = replace(RING, encode_us=0, decode_us=0, workers=1)
-    assert not any(line.startswith("time of") for line in lines(100, whole))
+    assert not any(line.startswith("time of") for line in terminal(100, summary(whole)))
     chosen = replace(RING, choices=("packed", "dense"))
 
-    assert lines(100, chosen)[-2:] == [
+    assert terminal(100, summary(chosen))[-2:] == [
         "time of ring: encode 2 %, values 91 %, decode 6 %, rank skew 1 %",
         "ring: packed in 2 rounds, dense in 2 rounds",
     ]
@@ -659,22 +640,19 @@ def test_a_comparison_says_so(tmp_path: Path) -> None:
 
 def test_choices_are_counted_and_their_texts_kept(tmp_path: Path, plain: None) -> None:
     chosen = replace(RING, choices=("packed", "dense"))
-    folder = reported(tmp_path, chosen)
-    report = " ".join((folder / "report.html").read_text("utf-8").split())
+    report = page_of(reported(tmp_path, chosen))
 
     assert summary(chosen)["variants"][0]["metrics"]["codec_choice"] == {"packed": 2, "dense": 2}
     assert (
         '<tr><td>ring</td><td>choice</td><td>dense: it is &lt;best&gt;</td><td class="n">2</td> '
         "<td>step 0, bucket 1</td></tr>"
     ) in report
-    assert "Codec notes" not in (reported(tmp_path, RING) / "report.html").read_text("utf-8")
+    assert "Codec notes" not in page_of(reported(tmp_path, RING))
 
 
 def test_notes_of_every_variant_are_shown_in_part(tmp_path: Path, plain: None) -> None:
     many = replace(RING, buckets=9, choices=tuple("abcdefghi"))
-    folder = reported(tmp_path, many, replace(many, name="other"))
-    report = (folder / "report.html").read_text("utf-8")
-
+    report = page_of(reported(tmp_path, many, replace(many, name="other")))
     for name in ("ring", "other"):
         assert report.count(f"<tr><td>{name}</td><td>choice</td>") == 6
     assert "at most 6 rows per variant" in report
@@ -689,19 +667,19 @@ FAULTS = [
 
 def test_injected_faults_are_in_the_table_the_summary_and_the_report(tmp_path: Path, plain: None) -> None:
     folder = reported(tmp_path, RING, summary=summary(RING, faults=FAULTS), faults=FAULTS)
-    run, report = load(folder), (folder / "report.html").read_text("utf-8")
+    run, report = load(folder), page_of(folder)
 
     assert run.faults.rows() == [astuple(one) for one in FAULTS]
     assert run.faults.schema["first_ps"] == pl.Int64
     assert run.summary["injected"] == run.faults.to_dicts()
     assert "<h2>Injected faults</h2>" in report
-    assert "<td>h*-&gt;s0</td>\n<td>17 packets</td>" in report
-    assert "<td>s&lt;0&gt;</td>\n<td>at 1.50 ms, for &lt;5ms&gt;</td>" in report
-    assert "Injected" not in (reported(tmp_path) / "report.html").read_text("utf-8")
+    assert "<td>h*-&gt;s0</td> <td>17 packets</td>" in report
+    assert "<td>s&lt;0&gt;</td> <td>at 1.50 ms, for &lt;5ms&gt;</td>" in report
+    assert "Injected" not in page_of(reported(tmp_path))
 
 
 def test_injected_faults_are_on_the_terminal() -> None:
-    assert lines(100, RING, faults=FAULTS)[-3:] == [
+    assert terminal(100, summary(RING, faults=FAULTS))[-3:] == [
         "injected into ring: loss on h*->s0, 17 packets",
         "injected into ring: switch_reboot on s<0>, at 1.50 ms, for <5ms>",
         "injected into ring: worker_crash on worker 2, never, the run ended before",

@@ -8,16 +8,18 @@ import pytest
 
 import netfold.sim.workload.pool
 from netfold.sim.workload import Workload, training_workload
+from tests.sim import local_training
 
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
-    """The workloads that runs train."""
+    """The workloads that runs train, and those that are trained without a network."""
     workloads: list[Workload] = []
 
     def make(*arguments: Any) -> Workload:
         workloads.append(training_workload(*arguments))
         return workloads[-1]
 
-    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
+    for module in (netfold.sim.workload.pool, local_training):
+        monkeypatch.setattr(module, "training_workload", make)
     return workloads

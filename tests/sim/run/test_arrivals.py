@@ -17,14 +17,15 @@ from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
 from netfold.sim.results import load
 from netfold.sim.run.outcome import Outcome
-from netfold.sim.run.run import run_scenario, summary_of_scenario
+from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.source import ScenarioText
+from tests.sim import scenes
 from tests.sim.run.test_failures import Broken
 from tests.sim.toys import registered
 
 BASE = """\
 name: coming
-seed: {seed}
+seed: 1
 topology: {{kind: star, hosts: {hosts}, rate: 100Gbps, delay: 1us, switch: {switch}}}
 workers: 2
 workload: {{kind: synthetic, elements: {elements}}}
@@ -54,16 +55,13 @@ class Held(NamedTuple):
 
 def summary(text: str, **more: Any) -> dict[str, Any]:
     """The summary of one variant; `text` goes on after `BASE`."""
-    given = {"seed": 1, "hosts": 4, "switch": "tofino1", "elements": 2000} | more
+    given = {"hosts": 4, "switch": "tofino1", "elements": 2000} | more
     return summary_of_scenario(ScenarioText(BASE.format(**given) + text, "coming.yaml"))
 
 
-def written(folder: Path, text: str, **more: Any) -> Path:
-    """The same scenario as a file."""
-    given = {"seed": 1, "hosts": 4, "switch": "tofino1", "elements": 2000} | more
-    path = folder / "coming.yaml"
-    path.write_text(BASE.format(**given) + text)
-    return path
+def run(folder: Path, text: str, base: str = BASE) -> Outcome:
+    """Run the same scenario, and write its run folder."""
+    return scenes.run(folder, text=base.format(hosts=4, switch="tofino1", elements=2000) + text)
 
 
 def running_us(job: dict[str, Any]) -> float:
@@ -164,6 +162,8 @@ def test_random_plans_are_admitted_as_by_the_oracle(seed: int) -> None:
                 assert apart or not set(one["stay"]["hosts"]) & set(other["stay"]["hosts"])
 
 
+ATP = "codec: {kind: fixed_point, factor: 1e6}, "
+ATP += "collective: {program: atp, frame: atp, entries: 256, slots: 128}"
 TWO = "jobs: [{{name: a, {a}}}, {{name: b, {b}}}]\n"
 ALL = f"collective: {{slots: {SLOTS_MAX}}}"
 
@@ -172,9 +172,7 @@ def test_slots_of_switchml_are_divided_and_entries_of_atp_are_shared() -> None:
     switchml = summary(TWO.format(a=ALL, b=f"{ALL}, start: 1us"))["variants"]
     assert switchml[1]["stay"]["admitted_us"] == switchml[0]["stay"]["end_us"]
 
-    atp = "codec: {kind: fixed_point, factor: 1e6}, collective: {program: atp, frame: atp, "
-    atp += "entries: 256, slots: 128}"
-    found = summary(TWO.format(a=atp, b=f"{atp}, start: 1us"), hosts=8, elements=20000)
+    found = summary(TWO.format(a=ATP, b=f"{ATP}, start: 1us"), hosts=8, elements=20000)
     assert found["verdict"] == "pass"
     assert found["variants"][1]["stay"]["admitted_us"] == 1.0  # it finds no free entry, and waits for none
     assert sum(job["switches"][0]["collisions"] for job in found["variants"]) > 0
@@ -281,10 +279,8 @@ def test_a_job_that_fails_keeps_the_slots_that_its_other_workers_send_into() -> 
 
 def test_entries_that_nobody_frees_stay_with_the_jobs_that_share_them() -> None:
     """ATP has no owner of an entry to reset it for: it is found at the end, at the job that claimed it."""
-    atp = "codec: {kind: fixed_point, factor: 1e6}, collective: {program: atp, frame: atp, "
-    atp += "entries: 256, slots: 128}"
     faults = 'faults: [{kind: duplicate, rate: 5%, delay: 2ms, links: ["h*->s0"]}]\n'
-    jobs = f"jobs: [{{name: a, {atp}, arrivals: {{kind: fixed, at: [0us, 100ms]}}}}]\n"
+    jobs = f"jobs: [{{name: a, {ATP}, arrivals: {{kind: fixed, at: [0us, 100ms]}}}}]\n"
     found = summary(faults + jobs, elements=20_000)
 
     details = [
@@ -333,8 +329,7 @@ jobs:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    folder = tmp_path_factory.mktemp("coming")
-    return run_scenario(written(folder, JOBS), (), None, folder / "runs", lambda *_: None)
+    return run(tmp_path_factory.mktemp("coming"), JOBS)
 
 
 def shown(table: object) -> str:
@@ -344,9 +339,9 @@ def shown(table: object) -> str:
 
 
 def test_a_run_folder_has_every_job_and_all_together(outcome: Outcome) -> None:
-    run = load(outcome.run_dir or Path())
-    early, first, second = run.summary["variants"]
-    (together,) = run.summary["jobs"]
+    summary = load(outcome.run_dir or Path()).summary
+    early, first, second = summary["variants"]
+    (together,) = summary["jobs"]
 
     assert [one["name"] for one in (early, first, second)] == [
         "coming/early",
@@ -390,25 +385,23 @@ def test_the_terminal_and_a_comparison_have_a_line_for_all_jobs(outcome: Outcome
 
 
 def test_other_variants_have_none_of_this(tmp_path: Path) -> None:
-    path = written(tmp_path, "")
-    path.write_text(path.read_text().replace("admission: fifo\n", ""))
-    found = run_scenario(path, (), None, tmp_path / "runs", lambda *_: None)
-    assert found.run_dir is not None
-    summary = json.loads((found.run_dir / "summary.json").read_text())
+    done = run(tmp_path, "", BASE.replace("admission: fifo\n", ""))
+    assert done.run_dir is not None
+    summary = json.loads((done.run_dir / "summary.json").read_text())
 
     assert "jobs" not in summary
     assert not {"stay", "slowdown"} & {*summary["variants"][0], *summary["variants"][0]["metrics"]}
-    figures = {path.name for path in build_report(found.run_dir).with_name("figures").iterdir()}
+    figures = {path.name for path in build_report(done.run_dir).with_name("figures").iterdir()}
     assert "timeline.svg" in figures
     assert "jobs.svg" not in figures
-    assert "jobs" not in compare([found.run_dir]).as_dict()
+    assert "jobs" not in compare([done.run_dir]).as_dict()
 
 
 def test_jobs_that_wait_for_one_that_is_stuck_are_stuck_too(tmp_path: Path) -> None:
     """The link goes down for good; the second job never gets a host."""
     text = 'faults: [{kind: link_down, links: ["h0->s0"], at: 1us}]\n'
     text += "jobs: [{name: a, workers: 4}, {name: b, workers: 4}]\n"
-    found = run_scenario(written(tmp_path, text), (), None, tmp_path / "runs", lambda *_: None)
+    found = run(tmp_path, text)
     first, second = found.summary["variants"]
 
     assert (first["verdict"], second["verdict"]) == ("stuck", "stuck")

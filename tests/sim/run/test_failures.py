@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.round import Round
 from netfold.sim.checks import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import progress_bar
@@ -42,7 +43,7 @@ from netfold.sim.run.warm_up import compile_engine, is_cold
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import TINY, plan, write
-from tests.sim.toys import registered, scenario
+from tests.sim.toys import SignCodec, registered, scenario
 
 PER_UNIT = 1024
 FAULTY = 3  # the worker
@@ -96,10 +97,6 @@ class BrokenEncoder(Encoder):
     def __init__(self, fault: str, rank: int) -> None:
         self._fault, self._rank = fault, rank
 
-    def begin(self, step: Step) -> None:
-        if self._fault == "begin raises":
-            raise OSError("no weights")
-
     def exchange(self, gradient: Gradient, round: Round) -> Any:
         is_faulty = (self._rank, round.step) == (FAULTY, STEP)
         if is_faulty and self._fault == "no generator":
@@ -138,7 +135,6 @@ RETURNED: dict[str, Callable[[Decoded], Any]] = {
 }
 
 
-SCENARIOS = ROOT / "scenarios"
 SWITCHML = TINY.replace("elements: 1000", "elements: 50000") + "  timeout: 1ms\n  timeout_max: 4ms\n"
 ATP = SWITCHML[: SWITCHML.index("codec:")] + "codec: {kind: fixed_point, factor: 1e6}\n"
 ATP += "collective: {kind: in_network, program: atp}\n"
@@ -177,16 +173,6 @@ def faulty(folder: Path, fault: str, *sets: str, text: str = SWITCHML) -> RunSum
     return run_netfold(folder, write(folder, text), f"faults=[{fault}]", *sets)
 
 
-def test_a_link_that_loses_everything(tmp_path: Path) -> None:
-    summary = faulty(tmp_path, "{kind: loss, rate: 100%, links: ['h1->s0']}", "collective.slots=512")
-
-    assert (summary.exit_code, summary.verdict) == (1, "stuck")
-    detail = summary.detail("tiny", "finishes")
-    assert "\n  workers 0, 1 and 2 wait for 512 slots, first slot 0, version 0, unit 0 of stream 0 " in detail
-    assert " at s0: worker 1 missing, last event " in detail
-    assert re.search(r"^likely cause: link h1->s0 loses every packet \((\d+) of \1\)\n  try: ", detail)
-
-
 @pytest.mark.parametrize("text", [SWITCHML, ATP], ids=["switchml", "atp"])
 def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
     """In the second step; the records of the first stay."""
@@ -207,7 +193,7 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
 
 def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> None:
     """SwitchML ends stuck if a result was lost beside it; ATP's server has it still."""
-    summary = run_netfold(tmp_path, SCENARIOS / "04-switch-reboot.yaml")
+    summary = run_netfold(tmp_path, ROOT / "scenarios" / "04-switch-reboot.yaml")
 
     assert (summary.exit_code, summary.verdict) == (1, "stuck")
     assert {name: one["verdict"] for name, one in summary.variants.items()} == {
@@ -258,7 +244,9 @@ def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> N
     """The detail names the point that waits, and the switch that it waits for."""
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
-    summary = run_netfold(tmp_path, SCENARIOS / "06-two-racks.yaml", "workload.elements=20000", fault)
+    summary = run_netfold(
+        tmp_path, ROOT / "scenarios" / "06-two-racks.yaml", "workload.elements=20000", fault
+    )
 
     detail = summary.detail("tree", "finishes")
     assert re.search(
@@ -289,11 +277,10 @@ def test_one_of_two_jobs_gets_stuck(tmp_path: Path) -> None:
 
 def test_slots_that_late_packets_leave_open_are_reported_and_no_failure(tmp_path: Path) -> None:
     """They arrive when all is done: the sums are right, and slots are opened that no packet will close."""
-    fault = "faults=[{kind: reorder, rate: 1%, delay: 50ms, links: ['h*->s0']}]"
     left = r"\d+ left behind in switches: slot .*; "
     left += r"injected faults explain it: reorder delayed \d+ packets on h\*->s0"
 
-    summary = run_netfold(tmp_path, write(tmp_path, SWITCHML), fault)
+    summary = faulty(tmp_path, "{kind: reorder, rate: 1%, delay: 50ms, links: ['h*->s0']}")
 
     assert (summary.exit_code, summary.verdict, set(summary.checks("tiny").values())) == (0, "pass", {"pass"})
     assert re.fullmatch(left, summary.detail("tiny", "nothing_leaked"))
@@ -387,7 +374,7 @@ def test_broken_contracts_say_what_was_found_and_what_is_allowed(tmp_path: Path,
     assert detail_of(netfold.run(given(fault), out=tmp_path)) == PLACE + CONTRACT[fault]
 
 
-PLACED = r" \(broken.py, line \d+, in _exchange\)"
+PLACED = r" \(test_failures.py, line \d+, in _exchange\)"
 
 
 @pytest.mark.parametrize(
@@ -408,7 +395,7 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
 
     assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(run), re.DOTALL)
     trace = run.summary["variants"][0]["trace"]
-    assert trace.startswith('Traceback (most recent call last):\n  File "broken.py", line ')
+    assert trace.startswith('Traceback (most recent call last):\n  File "test_failures.py", line ')
     assert re.search(r"raise RAISED|words\[words.size\]|json.loads", trace)
     assert "codec_errors" not in trace
     assert str(Path(__file__).parents[3]) not in trace
@@ -420,28 +407,18 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
 
 
 @pytest.mark.parametrize(
-    ("fault", "steps", "detail"),
+    ("fault", "detail"),
     [
-        ("worker raises", 0, r"worker 3: `worker`: KeyError: 'rank' \(broken.py, line \d+, in worker\)"),
-        ("worker returns", 0, "worker 3: the codec's `worker` returns nothing, must be an Encoder"),
+        ("worker raises", r"worker 3: `worker`: KeyError: 'rank' \(test_failures.py, line \d+, in worker\)"),
+        ("worker returns", "worker 3: the codec's `worker` returns nothing, must be an Encoder"),
         (
             "bound raises",
-            0,
-            r"step 0, bucket 0: ZeroDivisionError: no workers \(broken.py, line \d+, in error_bound\)",
+            r"step 0, bucket 0: ZeroDivisionError: no workers \(test_failures.py, line \d+, in error_bound\)",
         ),
     ],
 )
-def test_other_parts_of_a_codec_that_fail(tmp_path: Path, fault: str, steps: int, detail: str) -> None:
-    assert re.fullmatch(detail, detail_of(netfold.run(given(fault), out=tmp_path), steps))
-
-
-def test_a_beginning_of_a_step_that_fails() -> None:
-    encoder = make_encoder(Broken("begin raises"), 2, 4, 1)
-
-    with pytest.raises(
-        CodecError, match=r"^worker 2, step 7: `begin`: OSError: no weights \(broken.py, line "
-    ):
-        encoder.begin(Step(7))
+def test_other_parts_of_a_codec_that_fail(tmp_path: Path, fault: str, detail: str) -> None:
+    assert re.fullmatch(detail, detail_of(netfold.run(given(fault), out=tmp_path), steps=0))
 
 
 def test_states_that_fail() -> None:
@@ -469,7 +446,7 @@ def test_other_jobs_and_variants_run_to_their_end_without_a_traceback_on_the_ter
 
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
-    detail = f"{PLACE}1, after 'steps': ValueError: no scale is right (broken.py"
+    detail = f"{PLACE}1, after 'steps': ValueError: no scale is right (test_failures.py"
     assert f"first/sick: finishes: fail: {detail}" in result.stdout
     assert "Traceback" not in result.output
     variants = load(tmp_path / "latest").summary["variants"]
@@ -480,23 +457,26 @@ def test_other_jobs_and_variants_run_to_their_end_without_a_traceback_on_the_ter
     }
 
 
-def test_memory_that_ends_is_no_fault_of_the_codec(tmp_path: Path) -> None:
-    with pytest.raises(netfold.RunError, match="not enough memory: no room"):
-        netfold.run(given("memory"), out=tmp_path)
-
-
-def test_interrupts_and_broken_invariants_keep_their_meaning(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        netfold.run(given("interrupt"), out=tmp_path)
-    with pytest.raises(netfold.InvariantError, match="bytes are missing"):
-        netfold.run(given("invariant"), out=tmp_path)
+@pytest.mark.parametrize(
+    ("fault", "error", "told"),
+    [
+        ("memory", netfold.RunError, "not enough memory: no room"),
+        ("interrupt", KeyboardInterrupt, None),
+        ("invariant", netfold.InvariantError, "bytes are missing"),
+    ],
+)
+def test_what_is_no_fault_of_the_codec_keeps_its_meaning(
+    tmp_path: Path, fault: str, error: type[BaseException], told: str | None
+) -> None:
+    with pytest.raises(error, match=told):
+        netfold.run(given(fault), out=tmp_path)
 
 
 def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
-    with pytest.raises(ZeroDivisionError), blaming(Broken(), "here"):
+    with pytest.raises(ZeroDivisionError), blaming(SignCodec(), "here"):
         1 / 0  # noqa: B018
     with (
-        pytest.raises(CodecError, match=r"^here: ZeroDivisionError: no workers \(broken\.py, "),
+        pytest.raises(CodecError, match=r"^here: ZeroDivisionError: no workers \(test_failures\.py, "),
         blaming(Broken("bound raises"), "here"),
     ):
         Broken("bound raises").error_bound([])
@@ -520,7 +500,7 @@ main()
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
     monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: False)
@@ -532,6 +512,7 @@ def run_to_its_exit(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
+@pytest.mark.usefixtures("warm_and_quick")
 def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,27 +529,19 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
 
 
-COLD = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
-
-
-def is_cold_in(checkout: Path, **more: str) -> bool:
-    """What a process says that runs these sources."""
-    environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
-    done = subprocess.run(
-        [sys.executable, "-c", COLD],
-        env=environment,
-        cwd=checkout,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout == "True\n"
-
-
 @nightly
 @pytest.mark.processes
 def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
     """Numba keeps it apart for each path of a source."""
+
+    def is_cold_in(checkout: Path, **more: str) -> bool:
+        """What a process says that runs these sources."""
+        code = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
+        environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
+        return (
+            subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=checkout) == b"True\n"
+        )
+
     compile_engine()
     assert not is_cold()
     assert not is_cold_in(ROOT)
@@ -602,6 +575,7 @@ def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, .
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("warm_and_quick")
 def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def contradict(*arguments: object) -> None:
         raise InvariantError("bytes vanished")
@@ -637,20 +611,15 @@ def test_an_interrupted_run_reports_progress_exits_with_130_and_leaves_nothing(t
     assert not (tmp_path / "runs").exists()
 
 
-class Clock:
-    """Replaces the clock."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 1000.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Its `now_s` replaces the clock."""
+    clock = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now_s)
+    return clock
 
 
-def test_many_short_steps_are_logged(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_short_steps_are_logged(clock: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """100,000 steps of 400 us: 40 s, so a line at the start and one after each 10 s."""
     with progress_bar() as progress:
         reporter = ProgressReporter(progress, "b", 0, 100_000)
@@ -668,9 +637,9 @@ def test_many_short_steps_are_logged(clock: Clock, capsys: pytest.CaptureFixture
     assert all(line.startswith(("b (", "b: gradients of step ")) for line in others)
 
 
-def test_steps_are_reported_at_most_ten_times_a_second(clock: Clock) -> None:
+def test_steps_are_reported_at_most_ten_times_a_second(clock: Any) -> None:
     reports: list[tuple[str, float]] = []
-    reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 0, 1000)
+    reporter = ProgressReporter(lambda what, done, _: reports.append((what, done)), "b", 0, 1000)
     for _ in range(1000):
         reporter.begin_step()
         clock.now_s += 0.00999
@@ -680,7 +649,7 @@ def test_steps_are_reported_at_most_ten_times_a_second(clock: Clock) -> None:
     assert [done for _, done in reports] == sorted(done for _, done in reports)
 
 
-def test_a_long_step_reports_while_it_runs(clock: Clock) -> None:
+def test_a_long_step_reports_while_it_runs(clock: Any) -> None:
     reports: list[tuple[str, float]] = []
     reporter = ProgressReporter(lambda what, done, total: reports.append((what, done)), "b", 2, 4)
     reporter.begin_step()

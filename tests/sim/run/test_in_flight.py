@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from fractions import Fraction
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 
@@ -24,12 +24,13 @@ from netfold.sim.report.timeline import _panel
 from netfold.sim.results import load
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.outcome import JobResult
-from netfold.sim.run.run import run_scenario, run_variant
+from netfold.sim.run.run import run_variant
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.workload import Bucket
 from tests.examples import examples
+from tests.sim import scenes
 from tests.sim.run.given import Given, Played, Times, play
-from tests.sim.scenes import plan, write
+from tests.sim.scenes import plan
 
 SCENARIO = """\
 name: buckets
@@ -74,18 +75,8 @@ def run(folder: Path, *sets: str) -> tuple[JobResult, Outcome]:
         patch.setattr(TrainingJob, "_close", closing)
         (job,) = run_variant(resolved, resolved.variants[0]).jobs
     journal = job.journal
-    rounds = sorted(
-        (
-            one.step,
-            one.bucket,
-            one.messages,
-            one.payload_bytes_up,
-            one.merges_verified,
-            one.choice,
-            one.redone_parts,
-        )
-        for one in journal.rounds
-    )
+    kept = "step bucket messages payload_bytes_up merges_verified choice redone_parts"
+    rounds = sorted(map(attrgetter(*kept.split()), journal.rounds))
     notes = sorted((one.step, one.bucket, one.kind, one.text, one.count) for one in journal.notes)
     losses = [one.loss for one in journal.steps]
     return job, Outcome(totals, notes, losses, rounds)
@@ -100,7 +91,7 @@ _ONE_AT_A_TIME: dict[tuple[str, ...], Outcome] = {}
 
 
 @pytest.mark.slow
-@given(
+@drawn_from(
     codec=st.sampled_from(CODECS),
     network=st.sampled_from([SWITCH, RING]),
     workload=st.sampled_from([(), TRAINED]),
@@ -183,9 +174,7 @@ def test_the_recurrence_holds_on_a_real_switch(tmp_path: Path) -> None:
 
 
 def test_the_rows_of_the_breakdown_add_up_where_rounds_overlap(tmp_path: Path) -> None:
-    file = write(tmp_path, SCENARIO)
-    sets = ("codec={kind: lossless}", overlap(4))
-    outcome = run_scenario(file, sets, None, tmp_path / "runs", lambda what, done, total: None)
+    outcome = scenes.run(tmp_path, "codec={kind: lossless}", overlap(4), text=SCENARIO)
 
     (variant,) = outcome.summary["variants"]
     metrics = variant["metrics"]
@@ -224,8 +213,7 @@ def test_only_the_last_decoding_of_a_bucket_waits_for_other_work(tmp_path: Path)
 
 def stuck(folder: Path, *sets: str) -> tuple[dict[str, Any], str]:
     """The only variant, which gets stuck, and what its first check says."""
-    outcome = run_scenario(write(folder, SCENARIO), sets, None, folder / "runs", lambda *_: None)
-    (variant,) = outcome.summary["variants"]
+    (variant,) = scenes.run(folder, *sets, text=SCENARIO).summary["variants"]
     assert variant["verdict"] == "stuck"
     return variant, variant["checks"][0]["detail"]
 
@@ -314,6 +302,7 @@ def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
     factors: list[Fraction],
     stops: list[tuple[int, int]],
 ) -> None:
+    """And no more buckets are in flight than allowed."""
     conditions = [
         Condition(factor, ((begin, begin + pause),))
         for factor, (begin, pause) in zip(factors, stops, strict=True)
@@ -334,6 +323,13 @@ def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
         for track in tracks:
             in_order = sorted(track)
             assert all(end <= start for (_, end), (start, _) in pairwise(in_order))
+        spans: dict[tuple[int, int], tuple[int, int]] = {}  # of each step and bucket
+        for phase in played.journal.phases:
+            if phase.worker == worker and phase.bucket >= 0:
+                begin, _ = spans.get((phase.step, phase.bucket), (phase.start_ps, 0))
+                spans[phase.step, phase.bucket] = begin, phase.end_ps
+        for time_ps in {begin for begin, _ in spans.values()}:
+            assert sum(begin <= time_ps < end for begin, end in spans.values()) <= overlap.buckets_in_flight
         own, factor = given[worker], factors[worker]
         work = sum(times.encode + times.decode for one in own.operations for times in one)
         network = sum(times.network for one in own.operations for times in one)
@@ -342,20 +338,6 @@ def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
         assert played.end_ps >= 2 * factor * work
         if is_serial:
             assert played.end_ps >= 2 * network
-
-
-@drawn_from(given=jobs(), overlap=OVERLAPS)
-@examples(20)
-def test_no_more_buckets_are_in_flight_than_allowed(given: list[Given], overlap: Overlap) -> None:
-    played = play(given, overlap)
-    for worker in range(len(given)):
-        spans = {}
-        for one in played.journal.phases:
-            if one.worker == worker and one.bucket >= 0:
-                begin, _ = spans.get(one.bucket, (one.start_ps, 0))
-                spans[one.bucket] = begin, one.end_ps
-        for time_ps in {begin for begin, _ in spans.values()}:
-            assert sum(begin <= time_ps < end for begin, end in spans.values()) <= overlap.buckets_in_flight
 
 
 def opposed() -> Played:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from netfold.sim.workload.devices.roofline import RooflineDevice, constant
 from netfold.sim.workload.devices.variation import Jitter, Variation
 from netfold.sim.workload.layers import placed, tensor_of
 from netfold.sim.workload.training.probe import ProbedStep, probe
+from tests import ROOT
 from tests.examples import nightly
 from tests.sim.run.ddp import build, loss_of
 from tests.sim.run.given import BYTE_PER_PS, ELEMENTS, Given, Steady, Times, play
@@ -52,15 +52,6 @@ def test_one_bucket_at_a_time_beside_the_device() -> None:
     assert played.end_ps == ONE_AT_A_TIME_PS
     assert played.spans(0, "encode")[:2] == [(200 * US, 326 * US), (821_500_000, 947_500_000)]
     assert played.spans(0, "backward") == [(100 * US, 500 * US)]
-
-
-def test_a_device_and_a_network_that_overlap() -> None:
-    played = play(compared(), ON_DEVICE)
-
-    assert played.end_ps == TWO_MACHINES_PS
-    network = played.spans(0, "network")
-    assert network[0][0] == 326 * US
-    assert [end for _, end in network[:-1]] == [start for start, _ in network[1:]]
 
 
 def drawn(seed: int, buckets: int = 8) -> Given:
@@ -195,25 +186,6 @@ def test_layer_by_layer_against_fused(launch: int, is_slower: bool) -> None:
     assert (layerwise > fused) is is_slower
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_device_that_decodes_last_follows_the_model_of_fusion(seed: int) -> None:
-    """The device computes and encodes without a stop, and decodes what has arrived after that."""
-    given = drawn(seed)
-    device, network = given.forward, 0
-    arrived = []
-    for backward, (times,) in zip(given.backward, given.operations, strict=True):
-        device += backward + times.encode
-        network = max(device, network) + times.network
-        arrived.append(network)
-    for arrival, (times,) in zip(arrived, given.operations, strict=True):
-        device = max(device, arrival) + times.decode
-
-    played = play(given, replace(ON_DEVICE, decodes_last=True))
-
-    assert played.end_ps == device
-    assert played.spans(0, "decode")[0][0] >= played.spans(0, "encode")[-1][1]
-
-
 @pytest.mark.parametrize("order", ["ready", "first_layer"])
 def test_what_waits_to_be_decoded_keeps_its_order(order: BucketOrder) -> None:
     """Three buckets arrive while the device is busy, and the last one while it decodes the first of them."""
@@ -270,21 +242,16 @@ def test_waits_are_recorded_and_fill_the_gaps() -> None:
     assert kinds == {("wait", "device"), ("wait", "network")}
 
 
-ROOT = Path(__file__).parents[4]
 PS_PER_S = 10**12
 WITHIN = 0.25
 LOAD_MAX = 1.0
 
 
 @pytest.fixture(scope="module")
-def idle() -> None:
-    """Skip where other programs run: gloo's threads would wait for a core, which no model knows."""
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two processes measured; not where others run, for which gloo's threads would wait."""
     if os.getloadavg()[0] > LOAD_MAX:
         pytest.skip("the machine does other things: its load is above one")
-
-
-@pytest.fixture(scope="module")
-def found(idle: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ddp")
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.sim.run.ddp"]
@@ -428,14 +395,13 @@ LAST = Overlap(9, encodes_on_device=True, decodes_last=True)
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_chain_of_layers_follows_the_closed_form(seed: int) -> None:
-    found = chain(seed)
-    played = play(found.given, LAST, device=DEVICE, workload=found)
+    """The model of fusion: all is computed and encoded without a stop, and what arrived is decoded then."""
+    layers = chain(seed)
+    played = play(layers.given, LAST, device=DEVICE, workload=layers)
 
-    assert played.end_ps == expected(found)
-    ready = [LAUNCH + found.given.forward]
-    for flops, size in found.kernels:
-        ready.append(ready[-1] + 2 * LAUNCH + flops + size)
-    assert played.journal.steps[0].forward_end_ps == ready[0]
+    assert played.end_ps == expected(layers)
+    assert played.journal.steps[0].forward_end_ps == LAUNCH + layers.given.forward
+    assert played.spans(0, "decode")[0][0] >= played.spans(0, "encode")[-1][1]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -492,14 +458,7 @@ def test_a_host_that_encodes_copies_there_and_back_beside_the_passes() -> None:
 
 def test_slow_hosts_and_slow_devices_multiply() -> None:
     found = replace(chain(1), update=100)
-    conditions = [Condition(), Condition(factor=Fraction(2))]
-    played = play(
-        found.given,
-        LAST,
-        device=DEVICE,
-        workload=found,
-        variation=Variation(None, ((1, 3.0),)),
-        conditions=conditions,
-    )
+    hosts, devices = [Condition(), Condition(factor=Fraction(2))], Variation(None, ((1, 3.0),))
+    played = play(found.given, LAST, device=DEVICE, workload=found, variation=devices, conditions=hosts)
 
     assert played.end_ps == expected(found, Fraction(6))

@@ -15,10 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import netfold.sim.run.run
-from netfold.homomorphic.codec import Codec, codec_kinds
-from netfold.homomorphic.fold import fold
+from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.message import MERGEABLE
-from netfold.homomorphic.round import Round
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.commands.main import app
 from netfold.sim.errors import InvariantError, NetfoldError, RunError
@@ -28,7 +26,6 @@ from netfold.sim.report.html import build_report
 from netfold.sim.results import load
 from netfold.sim.run import named_files as run_files
 from netfold.sim.run.settings import setups
-from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.topologies.files.node_link import to_json
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
@@ -109,12 +106,8 @@ def test_time_of_one_block(tmp_path: Path, frame: str, passes: int, profile: str
     """The exponent goes ahead, then the block: two messages through the switch, one after the other."""
     sizes = unit_bytes(frame)
     elements = len(sizes) * frame_of(frame).elements
-    found = measure(
-        tmp_path,
-        f"collective.frame={frame}",
-        f"workload.elements={elements}",
-        f"topology.switch={profile}",
-    )
+    sets = (f"collective.frame={frame}", f"workload.elements={elements}", f"topology.switch={profile}")
+    found = measure(tmp_path, *sets)
 
     # A message's packets follow each other on every link; its first, largest one is waited for at each hop.
     hops = 3 if profile == "tofino1" else 2
@@ -138,29 +131,6 @@ def test_compute_comes_before_and_work_is_charged(tmp_path: Path) -> None:
     assert charged["aggregation_time_us"] == pytest.approx(free["aggregation_time_us"] + work_us)
     assert charged["iteration_time_us"] == pytest.approx(5000 + charged["aggregation_time_us"])
     assert charged["elements"] == elements
-
-
-def reference_round(spec: SyntheticSpec, codec: Codec, workers: int, seed: int) -> tuple[int, float]:
-    """Bytes that worker 0 announces, and the density of the union, without a network."""
-    gradients = [own[0] for own in synthetic_workload(spec, workers, seed).gradients(0)]
-    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    union = np.any(gradients, axis=0)
-    key = Round(0, 0, workers, seed)
-    return fold(encoders, gradients, key).announced_bytes(0), float(union.mean())
-
-
-@pytest.mark.parametrize("collective", ["collective={kind: in_network, frame: roce-1024}", RING])
-def test_a_sparse_gradient(tmp_path: Path, collective: str) -> None:
-    sets = ("workload.elements=50000", "workload.density=1%", "codec={kind: lossless}", collective)
-    found = measure(tmp_path, *sets)
-
-    (job,) = plan(tmp_path, *sets).variants[0].jobs
-    assert isinstance(job.workload, SyntheticSpec)
-    payload_bytes, density = reference_round(job.workload, job.codec, 3, seed=7)
-    assert 200_000 / payload_bytes == found["compression_ratio"] > 5
-    assert density == found["union_density"]
-    assert found["density"] == 0.01
-    assert found["merges_verified"]
 
 
 @pytest.mark.parametrize("collective", ["collective.frame=udp-256", RING])
@@ -337,21 +307,18 @@ def run_netfold(file: Path, *words: str) -> Any:
     )
 
 
-def only_folder(file: Path) -> Path:
-    (folder,) = (file.parent / "runs" / "named").iterdir()
-    return folder
-
-
 @pytest.fixture
-def after(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    """Let something happen when the variant of a name has been simulated."""
+def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let something happen when the variant of a name has been simulated, or raise instead of its result."""
 
-    def at(name: str, happen: Callable[[], object]) -> None:
+    def at(name: str, happen: Callable[[], object] | BaseException) -> None:
         run_variant = netfold.sim.run.run.run_variant
 
         def run(plan: Any, variant: Any, *rest: Any) -> Any:
             result = run_variant(plan, variant, *rest)
             if variant.name == name:
+                if isinstance(happen, BaseException):
+                    raise happen
                 happen()
             return result
 
@@ -402,7 +369,8 @@ def test_a_file_that_goes_away_during_a_run_is_no_loss(
     result = run_netfold(scenario)
 
     assert result.exit_code == 0, result.output
-    assert (only_folder(scenario) / name).read_bytes() == content
+    (kept,) = runs_of(scenario.parent, "named")
+    assert (kept / name).read_bytes() == content
 
 
 @pytest.mark.parametrize("at", ["a", "c"])
@@ -421,7 +389,7 @@ def test_gradients_that_change_during_a_run_end_it_before_a_false_digest_is_writ
     if at == "a":
         assert not (scenario.parent / "runs" / "named").exists()
         return
-    kept = only_folder(scenario)
+    (kept,) = runs_of(scenario.parent, "named")
     done = "ab"
     assert kept.name.endswith(f"-unfinished-{len(done)}-of-3")
     assert [one["name"] for one in load(kept).summary["variants"]] == list(done)
@@ -439,7 +407,8 @@ def test_gradients_that_are_gone_before_a_variant_opens_them_are_an_error(scenar
 
     assert result.exit_code == 2
     assert f"{scenario.parent / 'other.npy'}: cannot be read: there is no such file\n" in result.stderr
-    assert [one["name"] for one in load(only_folder(scenario)).summary["variants"]] == ["a", "b"]
+    (kept,) = runs_of(scenario.parent, "named")
+    assert [one["name"] for one in load(kept).summary["variants"]] == ["a", "b"]
 
 
 def test_a_file_that_is_gone_before_the_first_variant_is_an_error(
@@ -566,34 +535,17 @@ variants: [{name: first}, {name: second}, {name: third}]
 def run_three_variants(folder: Path, *words: str) -> Any:
     file = folder / "three.yaml"
     file.write_text(VARIANTS_KEPT_SCENARIO)
-    out = str(folder / "runs")
-    return CliRunner().invoke(app, ["run", str(file), "--out", out, "--no-report", *words])
+    return run_netfold(file, *words)
+
+
+def runs_of(folder: Path, name: str = "three") -> list[Path]:
+    """Visible folders of runs of a scenario."""
+    return list((folder / "runs" / name).glob("[!.]*"))
 
 
 def folders(folder: Path) -> list[str]:
-    """Visible folders of runs, without the time that each begins with."""
-    parent = folder / "runs" / "three"
-    names = (
-        [path.name for path in parent.iterdir() if not path.name.startswith(".")] if parent.is_dir() else []
-    )
-    return sorted(name.partition("-seed")[2] for name in names)
-
-
-@pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let the variant of a name raise instead of being run."""
-
-    def at(name: str, error: BaseException) -> None:
-        run_variant = netfold.sim.run.run.run_variant
-
-        def run(plan: Any, variant: Any, *rest: Any) -> Any:
-            if variant.name == name:
-                raise error
-            return run_variant(plan, variant, *rest)
-
-        monkeypatch.setattr(netfold.sim.run.run, "run_variant", run)
-
-    return at
+    """Their names, without the time that each begins with."""
+    return sorted(path.name.partition("-seed")[2] for path in runs_of(folder))
 
 
 @pytest.mark.parametrize(
@@ -606,14 +558,14 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_variants_that_are_done_are_kept(
-    tmp_path: Path, failing: Any, error: BaseException, status: int, message: str
+    tmp_path: Path, after: Any, error: BaseException, status: int, message: str
 ) -> None:
-    failing("third", error)
+    after("third", error)
     result = run_three_variants(tmp_path)
 
     assert (result.exit_code, message in result.stderr) == (status, True)
     assert folders(tmp_path) == ["1-unfinished-2-of-3"]
-    (kept,) = (tmp_path / "runs" / "three").iterdir()
+    (kept,) = runs_of(tmp_path)
     assert [one["name"] for one in load(kept).summary["variants"]] == ["first", "second"]
     assert load(kept).summary["unfinished"] == ["third"]
     assert "first" in result.stdout
@@ -623,8 +575,8 @@ def test_variants_that_are_done_are_kept(
     assert not (tmp_path / "runs" / "latest").exists()
 
 
-def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, failing: Any) -> None:
-    failing("first", RunError("not enough memory"))
+def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, after: Any) -> None:
+    after("first", RunError("not enough memory"))
     result = run_three_variants(tmp_path)
 
     assert (result.exit_code, result.stdout, folders(tmp_path)) == (1, "", [])
@@ -650,7 +602,7 @@ def test_a_disk_that_gets_full_keeps_what_was_written_and_prints_the_rest(
     assert "No space left on device" in result.stderr
     assert folders(tmp_path) == ["1-unfinished-1-of-3"]
     assert "second" in result.stdout  # it was done, and is in the table
-    (kept,) = [path for path in (tmp_path / "runs" / "three").iterdir() if path.name[0] != "."]
+    (kept,) = runs_of(tmp_path)
     assert f"Finished variants are in {kept}, without second\n" in result.stdout
 
 
@@ -662,7 +614,7 @@ def test_all_variants_are_kept_where_their_folder_cannot_be_written(
 
     monkeypatch.setattr(netfold.sim.run.run, "write_run", write)
     result = run_three_variants(tmp_path)
-    (kept,) = (tmp_path / "runs" / "three").iterdir()
+    (kept,) = runs_of(tmp_path)
 
     assert result.exit_code == 1
     assert folders(tmp_path) == ["1-unfinished-3-of-3"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,6 @@ import pytest
 import simpy
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 import netfold
 import netfold.sim.workload.pool
@@ -35,6 +35,7 @@ from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
 from tests.sim.scenes import RING, simulate
+from tests.sim.workload.training.given import weights_of
 
 
 def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
@@ -442,18 +443,14 @@ def test_an_encoder_that_cannot_begin_ends_its_variant(tmp_path: Path, facts: tu
     checks = {one["name"]: one for one in found.summary["variants"][0]["checks"]}
 
     assert found.verdict == "fail"
-    assert checks["finishes"]["detail"].startswith("worker 1, step 1: `begin`: ValueError: it does not begin")
+    told = r"worker 1, step 1: `begin`: ValueError: it does not begin \(test_step.py, line \d+, in begin\)"
+    assert re.fullmatch(told, checks["finishes"]["detail"])
 
 
 # What they see of a bucket, and what becomes of an update.
 
 
 MLP = "workload={{kind: training, model: mlp, batch: 8, learning_rate: 0.5, fusion: {}}}"
-
-
-def weights_of(workload: Workload) -> dict[str, NDArray[np.float32]]:
-    assert isinstance(workload, TrainingWorkload)
-    return {name: one.detach().numpy().copy() for name, one in workload.model.named_parameters()}
 
 
 def test_encoders_see_the_tensors_of_their_bucket(tmp_path: Path) -> None:
@@ -471,6 +468,7 @@ def test_an_update_is_subtracted_as_it_is(tmp_path: Path, trained: list[Workload
     codec = f"codec={{kind: looking, values: float32, updated: {updated}}}"
     simulate(tmp_path, MLP.format("{kind: none}"), RING, codec)
     (workload,) = trained
+    assert isinstance(workload, TrainingWorkload)
     after = weights_of(workload)
     workload.restart()
     before = weights_of(workload)

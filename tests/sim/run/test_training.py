@@ -14,28 +14,25 @@ from rich.console import Console
 
 import netfold.sim.workload.pool
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.homomorphic.round import Round
 from netfold.sim.checks.rounds import Operation
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
-from netfold.sim.resolve.plan import Plan
-from netfold.sim.results import load, summarize
+from netfold.sim.results import load
 from netfold.sim.run.codec_errors import CodecError
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step.lock_step import MessageAgreement
 from netfold.sim.units import PS_PER_US
-from netfold.sim.workload import TrainingSpec, Workload, training_workload
+from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.devices.hardware import HARDWARE
 from netfold.sim.workload.devices.kinds.measured import NOTE
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.sim.checks.test_checks_limits import FINE
+from tests.sim.local_training import train
 from tests.sim.run.test_failures import run_netfold
-from tests.sim.scenes import DENSE, RING, TINY, plan, run, simulate
+from tests.sim.scenes import DENSE, RING, TINY, metrics_of, plan, run, simulate
 from tests.sim.workload.training.given import made, totals, weights_of
 from tests.sim.workload.training.test_loop import DENSE as DENSE_TABLE
 from tests.sim.workload.training.test_loop import TABLE
@@ -47,21 +44,6 @@ MLP = "workload={kind: training, model: mlp, batch: 32, steps: 6, learning_rate:
 def weights(workload: Workload) -> NDArray[np.float32]:
     assert isinstance(workload, TrainingWorkload)
     return np.concatenate([one.detach().numpy().reshape(-1) for one in workload.model.parameters()])
-
-
-def train_without_a_network(job: JobPlan, seed: int) -> NDArray[np.float32]:
-    assert isinstance(job.workload, TrainingSpec)
-    workers, codec = len(job.hosts), job.codec
-    workload = training_workload(job.workload, workers, seed)
-    encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
-    for step in range(job.steps):
-        gradients = workload.gradients(step)
-        sums = [
-            fold(encoders, [own[bucket.index] for own in gradients], Round(step, bucket.index, workers, seed))
-            for bucket in workload.buckets
-        ]
-        workload.apply(step, [one.decoded[0] for one in sums])
-    return weights(workload)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +62,10 @@ def test_training_over_the_network_is_training_without(
     (job,) = variant.jobs
     result = run_variant(resolved, variant)
 
-    expected = train_without_a_network(job, seed=7)
-    assert expected.tobytes() == weights(trained[0]).tobytes()
+    assert isinstance(job.workload, TrainingSpec)
+    train(job.workload, job.codec, len(job.hosts), 7, job.steps)
+    networked, local = map(weights, trained)
+    assert local.tobytes() == networked.tobytes()
     assert {"pass"} == {check.verdict for check in result.checks}
     losses = [record.loss for record in result.steps if record.loss is not None]
     assert len(losses) == 6
@@ -89,14 +73,9 @@ def test_training_over_the_network_is_training_without(
 
 
 def test_tests_are_recorded_and_take_no_simulated_time(tmp_path: Path, trained: list[Workload]) -> None:
-    untested, tested = [
-        run_variant(resolved, resolved.variants[0])
-        for resolved in (
-            plan(tmp_path, MLP, RING, DENSE),
-            plan(tmp_path, MLP, RING, DENSE, "workload.evaluate={every: 4}"),
-        )
-    ]
-    metrics = summarize(tested.facts, tested.records)["variants"][0]["metrics"]
+    untested = simulate(tmp_path, MLP, RING, DENSE)
+    tested = simulate(tmp_path, MLP, RING, DENSE, "workload.evaluate={every: 4}")
+    metrics = metrics_of(tested)
     last = trained[1].score(5, is_last=True)
 
     assert last is not None
@@ -144,8 +123,8 @@ collective: {kind: in_network}
 """
 
 
-def job_of(found: Plan, variant: VariantPlan) -> JobResult:
-    (job,) = run_variant(found, variant).jobs
+def job_of(folder: Path, *sets: str) -> JobResult:
+    (job,) = simulate(folder, *sets, text=LOCAL).jobs
     assert {check.verdict for check in job.checks} == {"pass"}
     return job
 
@@ -153,8 +132,7 @@ def job_of(found: Plan, variant: VariantPlan) -> JobResult:
 @pytest.mark.parametrize("local", [1, 4])
 def test_steps_are_computed_one_after_the_other_before_anything_is_sent(tmp_path: Path, local: int) -> None:
     """k passes of 30 + 50 µs; without local steps a bucket leaves while backward goes on."""
-    found = plan(tmp_path, f"workload.local_steps={local}", text=LOCAL)
-    journal = job_of(found, found.variants[0]).journal
+    journal = job_of(tmp_path, f"workload.local_steps={local}").journal
     for step in journal.steps:
         assert step.backward_end_ps - step.start_ps == local * 80 * PS_PER_US
         assert step.forward_end_ps - step.start_ps == (local * 80 - 50) * PS_PER_US
@@ -170,23 +148,12 @@ def test_steps_are_computed_one_after_the_other_before_anything_is_sent(tmp_path
     assert spans == [("forward", 30), ("backward", 50)] * local
 
 
-@pytest.mark.parametrize("codec", ["marsit, every: 2", "sasg, staleness: 1", "count_sketch, momentum: 0.5"])
-def test_codecs_that_know_weights_carry_local_steps(tmp_path: Path, codec: str) -> None:
-    """With a step of rate 1; of passes at kept weights each has k."""
-    collective = "ring" if "marsit" in codec else "parameter_server"
-    sets = (
-        "workload.local_steps=3",
-        f"codec={{kind: {codec}}}",
-        f"collective={{kind: {collective}}}",
-        "workload.learning_rate=0.01",
-    )
-    found = plan(tmp_path, *sets, text=LOCAL)
-    job = job_of(found, found.variants[0])
+def test_passes_at_kept_weights_are_as_many_as_local_steps(tmp_path: Path) -> None:
+    sets = ("collective={kind: parameter_server}", "workload.local_steps=3", "workload.learning_rate=0.01")
+    job = job_of(tmp_path, "codec={kind: sasg, staleness: 1}", *sets)
     again = [row for row in job.journal.phases if row.phase == "more passes"]
 
-    assert all(np.isfinite(step.loss) for step in job.journal.steps if step.loss is not None)
-    assert bool(again) == ("sasg" in codec)
-    assert {row.end_ps - row.start_ps for row in again} <= {3 * 80 * PS_PER_US}
+    assert {row.end_ps - row.start_ps for row in again} == {3 * 80 * PS_PER_US}
 
 
 def test_gradients_of_rows_are_trained_as_dense_ones_are(
@@ -201,8 +168,7 @@ def test_gradients_of_rows_are_trained_as_dense_ones_are(
             return made_by[-1]
 
         monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", workload)
-        found = plan(tmp_path, "overlap={buckets_in_flight: 2}", text=LOCAL)
-        job = job_of(found, found.variants[0])
+        job = job_of(tmp_path, "overlap={buckets_in_flight: 2}")
         assert all(record.merges_verified for record in job.journal.rounds)
     loop = made(TABLE, 3, 0.1)
     for step in range(3):
@@ -255,16 +221,15 @@ def test_passes_and_updates_are_recorded(tmp_path: Path) -> None:
 
 def test_layers_are_ready_after_their_kernels_and_not_by_their_bytes(tmp_path: Path) -> None:
     """The first bucket, the output layer with a seventh of the weights, takes more than half of backward."""
-    found = simulate(tmp_path, "device=a100", text=TRAINED)
-    step, first = found.steps[0], min(one.start_ps for one in found.rounds if one.step == 0)
-    share = (first - step.forward_end_ps) / (step.backward_end_ps - step.forward_end_ps)
 
-    assert 0.5 < share < 0.9
-    even = simulate(tmp_path, "device={kind: roofline, model: a100}", text=TRAINED)
-    first = min(one.start_ps for one in even.rounds if one.step == 0)
-    step = even.steps[0]
-    share = (first - step.forward_end_ps) / (step.backward_end_ps - step.forward_end_ps)
-    assert share == pytest.approx((1280 + 10) / (8192 + 128 + 1280 + 10), abs=0.01)
+    def share(device: str) -> float:
+        result = simulate(tmp_path, f"device={device}", text=TRAINED)
+        step, first = result.steps[0], min(one.start_ps for one in result.rounds if one.step == 0)
+        return (first - step.forward_end_ps) / (step.backward_end_ps - step.forward_end_ps)
+
+    assert 0.5 < share("a100") < 0.9
+    even = share("{kind: roofline, model: a100}")
+    assert even == pytest.approx((1280 + 10) / (8192 + 128 + 1280 + 10), abs=0.01)
 
 
 def test_a_recording_sets_the_pace(tmp_path: Path) -> None:
@@ -280,12 +245,8 @@ def test_a_recording_sets_the_pace(tmp_path: Path) -> None:
 
 
 def test_measured_times_are_of_real_passes_and_marked(tmp_path: Path) -> None:
-    text = (
-        TRAINED
-        + "variants:\n  - {name: a, device: {kind: measured}}\n  - name: b\n    codec: {kind: packed}\n"
-    )
-    text += "    device: {kind: measured}\n"
-    outcome = run(tmp_path, text=text)
+    variants = "variants: [{name: a}, {name: b, codec: {kind: packed}}]\n"
+    outcome = run(tmp_path, "device={kind: measured}", text=TRAINED + variants)
     found = outcome.as_dict()
     one, other = (variant["metrics"]["compute_time_us"] for variant in found["variants"])
 

@@ -1,6 +1,13 @@
 """A scenario that is right, to make wrong ones from."""
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
+
+from netfold.sim.errors import ScenarioError
+from netfold.sim.scenario import load
+from netfold.sim.scenario.source import ScenarioText
 
 GOOD = """\
 name: quick
@@ -40,6 +47,13 @@ def write(folder: Path, text: str) -> Path:
     path = folder / "scenario.yaml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def told(file: Path | ScenarioText, sets: Sequence[str] = ()) -> str:
+    """What is said of a mistake, with FILE for the path."""
+    with pytest.raises(ScenarioError) as caught:
+        load(file, sets)
+    return str(caught.value).replace(str(file), "FILE")
 
 
 def changed(old: str, new: str) -> str:

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
-import netfold.sim.commands.main
 from netfold.homomorphic.bounds import ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.sim.commands.main import app
 from netfold.sim.errors import RunError
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.folder import as_dict
@@ -98,10 +98,6 @@ class FakeEncoder(Encoder):
         return Decoded(self.codec.change(self.rank, merged.words.copy()), gradient)
 
 
-def named(codec: Fake) -> NamedCodec:
-    return NamedCodec("fake", codec)
-
-
 ELEMENTS, WORKERS, ROUNDS = 51_200, 3, 2
 OPTIONS = {
     "elements": str(ELEMENTS),
@@ -116,17 +112,13 @@ GRADIENTS = [np.array([0, 1, 0, 2, 0, 0], np.float32), np.array([0, 0, 0, 3, 4, 
 
 def given(*gradients: Gradient) -> Source:
     """The same gradients in every round."""
-
-    def rounds(count: int) -> Iterator[list[Gradient]]:
-        return (list(gradients) for _ in range(count))
-
-    return Source(
-        (Cell("given", 0.5, rounds, SyntheticSpec(gradients[0].size)),), len(gradients), gradients[0].size, {}
-    )
+    size = gradients[0].size
+    cell = Cell("given", 0.5, lambda count: (list(gradients) for _ in range(count)), SyntheticSpec(size))
+    return Source((cell,), len(gradients), size, {})
 
 
 def studied(codec: Fake, gradients: Sequence[Gradient] = GRADIENTS, rounds: int = 1) -> Study:
-    return run_study([named(codec)], given(*gradients), rounds, seed=1, progress=lambda *_: None)
+    return run_study([NamedCodec("fake", codec)], given(*gradients), rounds, 1, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +132,7 @@ def test_bytes_are_those_of_the_closed_forms(study: Study) -> None:
     records = {(record.codec, record.pattern, record.density): record for record in study.records}
     for cell in cells:
         place = cell.pattern, cell.density
-        union = sum(
-            np.count_nonzero(np.any([gradient != 0 for gradient in gradients], axis=0))
-            for gradients in cell.rounds(ROUNDS)
-        )
-        density = union / (ROUNDS * ELEMENTS)
+        density = np.mean([np.any(gradients, axis=0) for gradients in cell.rounds(ROUNDS)])
         index = 4 * -(-ELEMENTS // 32)
         for codec, up_bytes, operations in (
             ("none", 4 * ELEMENTS, 1),
@@ -188,16 +176,17 @@ def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
     assert [done for _, done, _ in told] == list(range(8))
 
 
-def test_notes_of_one_worker_are_counted() -> None:
-    notes = [
-        Note(NoteKind.ESTIMATE, "medians", 3, 6, np.array([0, 3, 4])),  # element 0 is in no union
-        Note(NoteKind.REDO, "tiles", 2, 10),
-        Note(NoteKind.FORECAST, "digits", 4, 10),
-        Note(NoteKind.CHOICE, "packed: the union is small"),
-        Note(NoteKind.INFINITE, "beyond", 1, 6),
-    ]
+NOTES = [
+    Note(NoteKind.CHOICE, "packed: the union is small"),
+    Note(NoteKind.REDO, "tiles", 2, 10),
+    Note(NoteKind.FORECAST, "digits", 4, 10),
+    Note(NoteKind.INFINITE, "beyond", 1, 6),
+]
 
-    record = studied(Fake(notes), rounds=2).records[0]
+
+def test_notes_of_one_worker_are_counted() -> None:
+    estimate = Note(NoteKind.ESTIMATE, "medians", 3, 6, np.array([0, 3, 4]))  # element 0 is in no union
+    record = studied(Fake([estimate, *NOTES]), rounds=2).records[0]
 
     assert record.recovery == pytest.approx(1 - 2 / 3)  # the union is elements 1, 3 and 4
     assert (record.redone_parts, record.redone_of) == (4, 20)
@@ -216,6 +205,13 @@ def off_by(amount: float, *elements: int) -> Any:
     return change
 
 
+def differing(rank: int, total: Gradient) -> Gradient:
+    return total + np.float32(rank * 1e-6)
+
+
+NONE_ALLOWED = "an error where the codec's bound allows none"
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The CPU clock of a study, which only codecs move on; memory is copied at 10 GB/s."""
@@ -226,45 +222,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize(
-    ("codec", "found", "faults"),
+    ("codec", "found", "fault"),
     [  # the largest error, and over the bound; whether sums are exact, and how many are not; replicas agree
-        (Fake(), (0.0, 0.0, True, 0, True), []),
+        (Fake(), (0.0, 0.0, True, 0, True), ""),
         (
             Fake(bound=0.25, change=off_by(0.5, 3)),
             (0.5, 2.0, False, 1, True),
-            ["an error beyond the codec's bound"],
+            "an error beyond the codec's bound",
         ),
-        (
-            Fake(bound=0.0, change=off_by(0.5, 3)),
-            (0.5, None, False, 1, True),
-            ["an error where the codec's bound allows none"],
-        ),
-        (
-            Fake(change=lambda rank, total: total + np.float32(rank * 1e-6)),
-            (0.0, 0.0, True, 0, False),
-            ["workers decoded different bits"],
-        ),
+        (Fake(bound=0.0, change=off_by(0.5, 3)), (0.5, None, False, 1, True), NONE_ALLOWED),
+        (Fake(change=differing), (0.0, 0.0, True, 0, False), "workers decoded different bits"),
     ],
 )
 def test_errors_and_workers_that_differ_are_faults(
-    codec: Fake, found: tuple[object, ...], faults: list[str]
+    codec: Fake, found: tuple[object, ...], fault: str
 ) -> None:
     """In records without NumPy's scalars, which JSON does not know."""
     study = studied(codec)
-    one = study.records[0]
+    (record,) = study.records
+    sums = record.exact_sums, record.inexact_elements
 
-    assert found == (
-        *(
-            one.max_abs_error,
-            one.max_error_over_bound,
-            one.exact_sums,
-            one.inexact_elements,
-            one.replicas_agree,
-        ),
-    )
-    assert list(study.faults) == [f"fake, given, 50 %: {fault}" for fault in faults]
-    assert (one.recovery, one.union_density, one.choices) == (1.0, 0.5, "")
-    assert {type(value) for value in dataclasses.astuple(one)} <= {str, int, float, bool, type(None)}
+    assert (record.max_abs_error, record.max_error_over_bound, *sums, record.replicas_agree) == found
+    assert study.faults == ((f"fake, given, 50 %: {fault}",) if fault else ())
+    assert (record.recovery, record.union_density, record.choices) == (1.0, 0.5, "")
+    assert {type(value) for value in dataclasses.astuple(record)} <= {str, int, float, bool, type(None)}
 
 
 def test_estimates_are_not_held_to_the_bound() -> None:
@@ -296,9 +277,11 @@ def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(clock: Clock) -> No
     assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
     assert speed.encode_gb_per_s == pytest.approx(6 * 4 / 0.75 / 1e9)
     assert speed.decode_gb_per_s == pytest.approx(6 * 4 / 1.125 / 1e9)
+    speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]  # too little says nothing
+    assert (speed.encode_s, speed.encode_gb_per_s, speed.decode_gb_per_s) == (2**-17, None, None)
 
 
-@dataclasses.dataclass
+@dataclass
 class Uneven(Encoder):
     """A codec's encoder that takes other times in every round."""
 
@@ -326,22 +309,12 @@ def test_both_times_are_of_one_round(clock: Clock) -> None:
 
 def test_both_times_are_of_one_worker(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     times = [(1.0, 4.0), (2.0, 1.0), (0.0, 0.0), (0.0, 0.0)]  # the last two are of the round that compiles
-    original = Fake.worker
+    codec = Fake()
+    monkeypatch.setattr(Fake, "worker", lambda *_: Uneven(FakeEncoder(codec, 0), clock, iter([times.pop(0)])))
 
-    def worker(self: Fake, rank: int, workers: int, seed: int) -> Encoder:
-        return Uneven(original(self, rank, workers, seed), clock, iter([times.pop(0)]))
-
-    monkeypatch.setattr(Fake, "worker", worker)
-
-    speed = studied(Fake()).speeds[0]
+    speed = studied(codec).speeds[0]
 
     assert (speed.encode_s, speed.decode_s) == (2.0, 1.0)
-
-
-def test_too_little_time_says_nothing(clock: Clock) -> None:
-    speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]
-
-    assert (speed.encode_s, speed.encode_gb_per_s, speed.decode_gb_per_s) == (2**-17, None, None)
 
 
 def test_a_codec_that_cannot_go_on_is_named() -> None:
@@ -430,7 +403,7 @@ MEASURED = {"run.json", "speed.svg"}
 
 
 def run_netfold(*arguments: object) -> Result:
-    return CliRunner().invoke(netfold.sim.commands.main.app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="netfold")
 
 
 def cells(text: str) -> list[list[str]]:
@@ -454,8 +427,7 @@ def test_codecs_are_listed_with_meanings_and_defaults() -> None:
     ) in text
     assert (
         "\n  factor=null: integers per unit of value, the same for all elements, "
-        "instead of exponents; ATP's is\n"
-        "      1e6.\n"
+        "instead of exponents; ATP's is\n      1e6.\n"
     ) in text
     assert "\n  load=0.77: members per counter; " in text
     assert max(map(len, text.splitlines())) <= 100
@@ -536,10 +508,8 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     gradients[0, :32] = gradients[1, 16:48] = 1.0
     np.save(tmp_path / "g.npy", gradients)
 
-    result = run_netfold(
-        "codecs", "study", "packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json"
-    )
-    message = json.loads(result.stdout)
+    words = ("packed", "--input", tmp_path / "g.npy", "--out", tmp_path, "--json")
+    message = json.loads(run_netfold("codecs", "study", *words).stdout)
     (record,) = message["codecs"]
 
     assert (message["workers"], record["pattern"], record["density"]) == (2, "input", 0.01)
@@ -551,7 +521,6 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["losless"], "losless: cannot use 'losless' as a kind\n  did you mean 'lossless'? allowed: "),
-        (["packed", "--density", "2"], "--density: 2 is not a fraction from 0 to 1\n"),
         (
             ["packed", "--input", "g.txt"],
             "g.txt: must be a .npy, .npz, .safetensors, .pt or .pth file, found .txt\n",
@@ -567,9 +536,7 @@ def test_a_file_is_studied(tmp_path: Path) -> None:
     ],
 )
 def test_bad_usage_is_reported_and_exits_with_2(arguments: Sequence[str], message: str) -> None:
-    result = CliRunner().invoke(
-        netfold.sim.commands.main.app, ["codecs", "study", *arguments], prog_name="netfold"
-    )
+    result = run_netfold("codecs", "study", *arguments)
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(message)
@@ -578,13 +545,12 @@ def test_bad_usage_is_reported_and_exits_with_2(arguments: Sequence[str], messag
 def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    result = run_netfold("codecs", "study", "packed", *SMALL, "--out", tmp_path / "file")
+    place = tmp_path / "file"
+    result = run_netfold("codecs", "study", "packed", *SMALL, "--out", place)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    place = tmp_path / "file"
-    assert (
-        result.stderr == f"no run folder can be made in {place}: {place} is not a folder\n  use --out DIR\n"
-    )
+    told = f"no run folder can be made in {place}: {place} is not a folder\n  use --out DIR\n"
+    assert result.stderr == told
 
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -594,18 +560,11 @@ def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
 
     assert result.exit_code == 1
-    assert "\nfake, given, 50 %: an error where the codec's bound allows none\nStudy: " in result.stdout
+    assert f"\nfake, given, 50 %: {NONE_ALLOWED}\nStudy: " in result.stdout
 
 
 def test_codec_events_are_below_the_table() -> None:
-    notes = [
-        Note(NoteKind.CHOICE, "packed: the union is small"),
-        Note(NoteKind.REDO, "tiles", 2, 10),
-        Note(NoteKind.FORECAST, "digits", 4, 10),
-        Note(NoteKind.INFINITE, "beyond", 1, 6),
-    ]
-
-    text = printed(study_table(studied(Fake(notes))), 120)
+    text = printed(study_table(studied(Fake(NOTES))), 120)
 
     assert text.endswith(
         "fake, given, 50 %: packed (1 of 1 rounds)\n"

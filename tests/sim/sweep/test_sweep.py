@@ -168,16 +168,7 @@ def test_a_point_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyP
     folder = run_sweep(scenario(GRID), Settings(2), tmp_path, told.append)
 
     found = table(folder).group_by("point", maintain_order=True).first()
-    assert found["status"].to_list() == [
-        "failed",
-        "done",
-        "failed",
-        "done",
-        "done",
-        "done",
-        "failed",
-        "failed",
-    ]
+    assert " ".join(found["status"]) == "failed done failed done done done failed failed"
     assert found["error"].to_list()[:3] == ["not enough memory", None, "not enough memory"]
     assert "ended by SIGKILL (as the system does when memory runs out), 2 times" in found["error"][7]
     assert found["aggregation_time_us"].is_null().to_list() == [one == "failed" for one in found["status"]]
@@ -620,14 +611,7 @@ def test_a_line_is_the_mean_of_the_seeds_and_a_band_their_range() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["4", "8", "64"]
 
 
-@pytest.mark.parametrize(
-    ("values", "scale"),
-    [
-        ([1, 9], "linear"),
-        ([1, 10], "log"),
-        ([4, 16, 39], "linear"),
-    ],
-)
+@pytest.mark.parametrize(("values", "scale"), [([1, 9], "linear"), ([1, 10], "log"), ([4, 16, 39], "linear")])
 def test_an_axis_is_logarithmic_from_a_decade_on(values: list[int], scale: str) -> None:
     with style.house_style():
         (axes,) = draw(grid({"workers": values}), METRIC).axes

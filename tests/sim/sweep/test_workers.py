@@ -360,20 +360,21 @@ class Mine(Codec):
 """
 
 
+def digests(base: str) -> set[str]:
+    return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=base)}
+
+
 def test_sources_beside_a_codec_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "helper.py").write_text("TIMES = 1\n")
     (tmp_path / "mine.py").write_text(CODEC.replace("@netfold.register\n", ""))
     monkeypatch.syspath_prepend(str(tmp_path))
     base = BASE.partition("variants:")[0] + "codec: {kind: mine}\ncollective: {kind: parameter_server}\n"
 
-    def digests() -> set[str]:
-        return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=base)}
-
     with registered(importlib.import_module("mine").Mine):
-        first = digests()
-        assert digests() == first
+        first = digests(base)
+        assert digests(base) == first
         (tmp_path / "helper.py").write_text("TIMES = 4\n")
-        assert not digests() & first
+        assert not digests(base) & first
     for name in ("mine", "helper"):
         monkeypatch.delitem(sys.modules, name)
 
@@ -452,10 +453,6 @@ def test_a_sweep_that_stops_says_how_to_go_on(
 
 def test_a_measured_device_is_that_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = TRAINED.format(model="mlp").replace("sweep: {workers: [2, 3]}\n", "")
-
-    def digests(text: str) -> set[str]:
-        return {one.digest for one in points("sweep: {workers: [2, 3]}\n", base=text)}
-
     measured = f"{plain}device: {{kind: measured}}\n"
     here, given = digests(measured), digests(plain)
     monkeypatch.setattr("platform.node", lambda: "elsewhere")

@@ -46,24 +46,16 @@ def measured(name: str) -> list[Layer]:
     return list(layers_of(found.tensors, ready_shares=found.ready_shares))
 
 
-def backward(found: list[Layer], given: Costs) -> list[float]:
-    """Backward time of each layer."""
+def plain(found: list[Layer], given: Costs) -> tuple[list[float], list[int], tuple[Time, Time, Time]]:
+    """Backward time and size of each layer, and the costs of the stages as functions, written down again."""
+
+    def time(each: Cost) -> Time:
+        return lambda n: each.start_ps + each.element_ps * n + each.sort_ps * n * math.log2(n)
+
     shares = [0.0, *(layer.ready_share for layer in found)]
-    return [(after - before) * given.backward_ps for before, after in pairwise(shares)]
-
-
-def sizes(found: list[Layer]) -> list[int]:
-    return [layer.elements for layer in found]
-
-
-def plain(one: Cost) -> Time:
-    """A cost as a plain function, written down again."""
-    return lambda n: one.start_ps + one.element_ps * n + one.sort_ps * n * math.log2(n)
-
-
-def plain_stages(given: Costs) -> tuple[Time, Time, Time]:
-    stages = given.stages
-    return plain(stages.encode), plain(stages.network), plain(stages.decode)
+    backward = [(after - before) * given.backward_ps for before, after in pairwise(shares)]
+    stages = time(given.stages.encode), time(given.stages.network), time(given.stages.decode)
+    return backward, [layer.elements for layer in found], stages
 
 
 def ends(partition: Partition) -> list[int]:

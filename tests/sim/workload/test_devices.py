@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -283,15 +284,13 @@ def test_codecs_on_processors_reach_a_share_of_the_memory_rate() -> None:
 
 
 def test_shares_of_the_table_and_of_the_scenario() -> None:
-    product = Kernel(MATMUL, 312 * 10**12, 0)
+    device, product = partial(roofline_device, HARDWARE["a100"]), Kernel(MATMUL, 312 * 10**12, 0)
 
-    assert roofline_device(HARDWARE["a100"], "bf16", launch_ps=0).kernel_ps(product) == pytest.approx(
-        1e12 / 0.87
-    )
-    assert roofline_device(HARDWARE["a100"], "bf16", 0.5, launch_ps=0).kernel_ps(product) == 2 * 10**12
+    assert device("bf16", launch_ps=0).kernel_ps(product) == pytest.approx(1e12 / 0.87)
+    assert device("bf16", 0.5, launch_ps=0).kernel_ps(product) == 2 * 10**12
     copied = Kernel(OTHER, 0, 1555 * GIGA)
-    assert roofline_device(HARDWARE["a100"], "bf16", 0.5, 0.25, 0).kernel_ps(copied) == 2 * 4 * 10**12 // 4
-    assert roofline_device(HARDWARE["a100"], "fp32").kernel_ps(Kernel(OTHER, 0, 0)) == 5_000_000
+    assert device("bf16", 0.5, 0.25, 0).kernel_ps(copied) == 2 * 4 * 10**12 // 4
+    assert device("fp32").kernel_ps(Kernel(OTHER, 0, 0)) == 5_000_000
 
 
 points = st.lists(st.tuples(st.integers(1, 10**12), st.integers(0, 10**12)), min_size=1, max_size=6)
@@ -412,12 +411,8 @@ def test_peak_is_the_larger_of_arithmetic_and_memory() -> None:
     assert v100.compute_ps(10**9, 0) == -(-(10**9) * 10**12 // (157 * 10**11))
     assert v100.compute_ps(0, 10**8) == -(-(10**8) * 10**12 // (900 * 10**9))
     assert v100.compute_ps(0, 10**8) == v100.compute_ps(10**9, 10**8) == v100.work_ps(4 * 10**7, 6 * 10**7)
-    passes = v100.passes(COST)
-    assert (passes.forward_ps, passes.backward_ps) == (
-        v100.compute_ps(10**9, 10**8),
-        v100.compute_ps(2 * 10**9, 10**9),
-    )
-    assert passes.ready_ps == {}
+    assert v100.passes(COST) == Passes(v100.compute_ps(10**9, 10**8), v100.compute_ps(2 * 10**9, 10**9))
+    assert v100.passes(COST).ready_ps == {}
     assert v100.update_ps(StepCost(update_bytes=10**9)) == 0
 
 

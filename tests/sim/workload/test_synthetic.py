@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -32,8 +32,8 @@ from tests.examples import scaled
 from tests.sim.scenes import plan
 from tests.sim.workload import fusion_drawn as drawn
 
-PATTERNS: tuple[Pattern, ...] = ("iid", "rows", "columns", "blocks")
-DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "lognormal", "loguniform", "integer")
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
 specs = st.builds(
     SyntheticSpec,
@@ -52,15 +52,8 @@ def flat(workload: Workload, step: int = 0) -> NDArray[np.float32]:
 
 
 def unit_of(index: int, spec: SyntheticSpec) -> int:
-    match spec.pattern:
-        case "iid":
-            return index
-        case "rows":
-            return index // spec.row_elements
-        case "columns":
-            return index % spec.row_elements
-        case "blocks":
-            return index // BLOCK_ELEMENTS
+    width, block = spec.row_elements, index // BLOCK_ELEMENTS
+    return {"iid": index, "rows": index // width, "columns": index % width, "blocks": block}[spec.pattern]
 
 
 @given(specs, st.integers(1, 4), st.integers(0, 99))
@@ -229,8 +222,7 @@ def test_numbers_beyond_all_use_are_refused(tmp_path: Path, key: str, number: in
 
 
 def generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
-    ours, theirs = (np.random.Generator(np.random.PCG64([seed, 7])) for _ in range(2))
-    return ours, theirs
+    return np.random.Generator(np.random.PCG64([seed, 7])), np.random.Generator(np.random.PCG64([seed, 7]))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -298,16 +290,10 @@ def test_python_may_give_shapes_texts_and_mappings() -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        (
-            ["128x"],
-            "cannot read the tensor '128x'\na tensor is written 128x64, or with its name fc1.weight=128x64",
+        *(
+            ([item], f"cannot read the tensor '{item}'\na tensor is written 128x64, or with its name ")
+            for item in ("128x", "0x3", 0, True, "3 x 4", "=3", "3,4")
         ),
-        (["0x3"], "cannot read the tensor '0x3'"),
-        ([0], "cannot read the tensor '0'"),
-        ([True], "cannot read the tensor 'True'"),
-        (["3 x 4"], "cannot read the tensor '3 x 4'"),
-        (["=3"], "cannot read the tensor '=3'"),
-        (["3,4"], "cannot read the tensor '3,4'"),
         (
             [f"{2**30}x{2**23}", 1],
             "the tensors have 9,007,199,254,740,993 elements\nuse 9,007,199,254,740,992 at most",
@@ -333,20 +319,16 @@ def test_as_many_elements_as_there_may_be() -> None:
 
 
 def test_layers_come_in_the_order_of_their_last_tensor() -> None:
-    tensors = placed(
-        [
-            Tensor("d.bias", (4,), "tied"),
-            Tensor("c", (2, 3), "c"),
-            Tensor("a", (5,), ""),
-            Tensor("e", (3, 3), "tied"),
-        ]
-    )
-    first, second, third = layers_of(tensors, flops=(10, 30, 30, 70))
+    last, first = Tensor("d.bias", (4,), "tied"), Tensor("c", (2, 3), "c")
+    tensors = placed([last, first, Tensor("a", (5,), ""), Tensor("e", (3, 3), "tied")])
+    layers = layers_of(tensors, flops=(10, 30, 30, 70))
 
-    assert (first.name, first.elements, first.members, first.ready_share) == ("c", 6, (1,), 10 / 24)
-    assert (second.name, second.elements, second.members, second.ready_share) == ("a", 5, (2,), 15 / 24)
-    assert (third.name, third.elements, third.members, third.ready_share) == ("tied", 13, (0, 3), 1.0)
-    assert [layer.backward_flops for layer in (first, second, third)] == [30, 0, 40]
+    assert [(each.name, each.elements, each.members, each.ready_share) for each in layers] == [
+        ("c", 6, (1,), 10 / 24),
+        ("a", 5, (2,), 15 / 24),
+        ("tied", 13, (0, 3), 1.0),
+    ]
+    assert [layer.backward_flops for layer in layers] == [30, 0, 40]
     assert [layer.backward_flops for layer in layers_of(tensors)] == [0, 0, 0]
 
 
@@ -357,35 +339,22 @@ def text(layers: Any) -> str:
     return json.dumps({"description": "three layers", "layers": layers})
 
 
-def test_layers_in_the_order_in_which_they_are_ready() -> None:
-    found = read_profile(text(LAYERS))
+@pytest.mark.parametrize(("shrink", "elements"), [(1, [1001, 30, 7]), (10, [101, 3, 1]), (2000, [1, 1, 1])])
+def test_layers_in_the_order_in_which_they_are_ready(shrink: int, elements: list[int]) -> None:
+    """Sizes are rounded up. Without times, a layer is ready after its share of elements."""
+    found = read_profile(text(LAYERS), shrink)
+    names, (fc, conv2, conv1) = ["fc", "conv2", "conv1"], elements
 
     assert [(one.name, one.shape, one.layer, one.start) for one in found.tensors] == [
-        ("fc", (1001,), "fc", 0),
-        ("conv2", (30,), "conv2", 1001),
-        ("conv1", (7,), "conv1", 1031),
+        *zip(names, ((size,) for size in elements), names, (0, fc, fc + conv2), strict=True)
     ]
     assert found.ready_shares == (0.125, 0.5, 1.0)
     layers = layers_of(found.tensors, ready_shares=found.ready_shares)
-    assert [(one.name, one.elements, one.ready_share) for one in layers] == [
-        ("fc", 1001, 0.125),
-        ("conv2", 30, 0.5),
-        ("conv1", 7, 1.0),
-    ]
-
-
-def test_without_times_a_layer_is_ready_after_its_share_of_elements() -> None:
-    found = layers_of(read_profile(text(LAYERS)).tensors)
-
-    assert [one.ready_share for one in found] == [1001 / 1038, 1031 / 1038, 1.0]
-
-
-@pytest.mark.parametrize(("shrink", "elements"), [(1, [1001, 30, 7]), (10, [101, 3, 1]), (2000, [1, 1, 1])])
-def test_smaller_layers_are_rounded_up(shrink: int, elements: list[int]) -> None:
-    found = read_profile(text(LAYERS), shrink)
-
-    assert [one.elements for one in found.tensors] == elements
-    assert found.ready_shares == (0.125, 0.5, 1.0)
+    assert [(one.name, one.elements) for one in layers] == [*zip(names, elements, strict=True)]
+    assert tuple(one.ready_share for one in layers) == found.ready_shares
+    total = fc + conv2 + conv1
+    without = [one.ready_share for one in layers_of(found.tensors)]
+    assert without == [fc / total, (fc + conv2) / total, 1.0]
 
 
 @pytest.mark.parametrize(

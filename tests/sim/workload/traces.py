@@ -25,10 +25,8 @@ class Given(NamedTuple):
 
 def reduce(number: int, name: str, size: int, *after: int, group: str = "") -> Given:
     """An all-reduce of so many bytes."""
-    attributes: tuple[tuple[str, Any], ...] = (("comm_type", 0), ("comm_size", size))
-    if group:
-        attributes += (("pg_name", group),)
-    return Given(number, name, COLLECTIVE, after, (), 0, attributes)
+    named = (("pg_name", group),) if group else ()
+    return Given(number, name, COLLECTIVE, after, (), 0, (("comm_type", 0), ("comm_size", size), *named))
 
 
 def compute(number: int, duration_us: int, *after: int, on_cpu: bool | None = None) -> Given:
@@ -56,11 +54,8 @@ def field(number: int, value: int | bytes) -> bytes:
 
 def attribute_bytes(name: str, value: Any) -> bytes:
     """AttributeProto: bool_val 27, int64_val 9, string_val 29."""
-    if isinstance(value, bool):
-        return field(1, name.encode()) + field(27, int(value))
-    if isinstance(value, int):
-        return field(1, name.encode()) + field(9, value)
-    return field(1, name.encode()) + field(29, value.encode())
+    number = {bool: 27, int: 9, str: 29}[type(value)]
+    return field(1, name.encode()) + field(number, value.encode() if number == 29 else int(value))
 
 
 def node_bytes(node: Given, packed: bool = True) -> bytes:
@@ -90,26 +85,21 @@ def jsonizer_text(nodes: list[Given]) -> str:
     """As protobuf's MessageToJson writes messages, one after the other: 64 bits as texts, zeros left out."""
     objects: list[dict[str, Any]] = [{"version": "0.0.4"}]
     for node in nodes:
-        one: dict[str, Any] = {"name": node.name, "type": NAMES[node.kind]}
-        if node.number:
-            one["id"] = str(node.number)
-        if node.ctrl_deps:
-            one["ctrlDeps"] = [str(dep) for dep in node.ctrl_deps]
-        if node.data_deps:
-            one["dataDeps"] = [str(dep) for dep in node.data_deps]
-        if node.duration_us:
-            one["durationMicros"] = str(node.duration_us)
-        one["attr"] = [_json_attribute(*own) for own in node.attributes]
-        objects.append(one)
-    return "".join(json.dumps(one, indent=2) for one in objects)
+        numbers = {
+            "id": node.number and str(node.number),
+            "ctrlDeps": [str(dep) for dep in node.ctrl_deps],
+            "dataDeps": [str(dep) for dep in node.data_deps],
+            "durationMicros": node.duration_us and str(node.duration_us),
+        }
+        objects.append({"name": node.name, "type": NAMES[node.kind]})
+        objects[-1] |= {key: value for key, value in numbers.items() if value}
+        objects[-1]["attr"] = [_json_attribute(*attribute) for attribute in node.attributes]
+    return "".join(json.dumps(each, indent=2) for each in objects)
 
 
 def _json_attribute(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"name": name, "boolVal": value}
-    if isinstance(value, int):
-        return {"name": name, "int64Val": str(value)}
-    return {"name": name, "stringVal": value}
+    key = {bool: "boolVal", int: "int64Val", str: "stringVal"}[type(value)]
+    return {"name": name, key: str(value) if key == "int64Val" else value}
 
 
 def feeder_text(nodes: list[Given]) -> str:

@@ -53,7 +53,6 @@ class Scheduled:
     begins_ps: list[int | None]  # None: never
 
     def fresh(self) -> Operation:
-        """The operation with a result of its own."""
         result = self.operation.result
         return self.operation if result is None else replace(self.operation, result=np.zeros_like(result))
 
@@ -134,7 +133,6 @@ def schedule_of(random: np.random.Generator, workers: int, chunks: int, sent: li
 
 @st.composite
 def scheduled(draw: st.DrawFn, network: Network) -> Scheduled:
-    """An operation on some hosts of a network."""
     random = np.random.default_rng(draw(SEEDS))
     hosts = [int(host) for host in random.permutation(nodes(network, is_host=True))]
     workers = draw(st.integers(1, len(hosts)))
@@ -260,7 +258,6 @@ class Plan:
 
 
 def nodes(network: Network, *, is_host: bool) -> list[int]:
-    """Hosts or switches of a network."""
     return [node for node in range(len(network.nodes)) if network.is_host[node] == is_host]
 
 
@@ -352,7 +349,6 @@ def integers(random: np.random.Generator, size: int) -> NDArray[np.int32]:
 
 
 def words(random: np.random.Generator, size: int, merge: Merge) -> NDArray[Any]:
-    """Words of one worker's segment."""
     if merge is Merge.FLOAT_ADD:
         scale = random.choice([1e-3, 1.0, 1e38])
         return (random.standard_normal(size) * scale).clip(-3e38, 3e38).astype(np.float32)
@@ -498,7 +494,6 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
 
 @st.composite
 def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
-    """When a flow starts, and the flow."""
     source, target = draw(st.permutations(nodes(network, is_host=True)))[:2]
     window = draw(st.integers(1, 12))
     sent = np.arange(draw(st.integers(0, 120)), dtype=np.int32) * 7919

@@ -199,7 +199,6 @@ def floats_of(words: NDArray[np.int32]) -> NDArray[np.float32]:
 
 
 def same_words(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Equal bit for bit."""
     return a.dtype == b.dtype and np.array_equal(a.view(np.int32), b.view(np.int32))
 
 
@@ -289,7 +288,6 @@ def check_whatever_goes_wrong(play: Play) -> None:
 
 
 def check_everything_arrived(play: Play) -> None:
-    """All streams and flows are done, and right."""
     plan = play.plan
     streams = sum(len(job.hosts) * len(exchanges) for job, exchanges in plan.jobs)
     assert len(play.completions) == streams + len(plan.flows)

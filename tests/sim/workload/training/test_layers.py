@@ -38,7 +38,7 @@ from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.timing import timed_passes
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
-from tests.sim.workload.training.given import totals, train
+from tests.sim.workload.training.given import Told, totals, train, weights_of
 
 
 class Residual(nn.Module):
@@ -118,56 +118,40 @@ def nested() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("build", "inputs", "table"),
-    [
-        (
-            nested,
-            torch.ones(2, 3, 6, 6),
-            {
-                "0.0": ["0.0.weight", "0.1.weight", "0.1.bias", "1.0.weight", "1.0.bias"],
-                "2": ["2.weight", "2.bias"],
-            },
-        ),
+    ("build", "inputs", "layers"),
+    [  # the layer of each module's parameters; "" is the model itself
+        (nested, torch.ones(2, 3, 6, 6), {"0.0": "0.0", "0.1": "0.0", "1.0": "0.0", "2": "2"}),
         (
             Residual,
             torch.ones(2, 4, 5, 5),
-            {
-                "conv1": ["norm1.weight", "norm1.bias", "conv1.weight", "conv1.bias"],
-                "conv2": ["norm2.weight", "norm2.bias", "conv2.weight"],
-            },
+            {"conv1": "conv1", "norm1": "conv1", "conv2": "conv2", "norm2": "conv2"},
         ),
         (
             Tied,
             torch.arange(8),
-            {
-                "words": ["words.weight", "decoder.bias"],
-                "middle": ["middle.weight", "middle.bias", "norm.weight", "norm.bias"],
-            },
+            {"words": "words", "decoder": "words", "middle": "middle", "norm": "middle"},
         ),
         (
             Again,
             torch.ones(2, 5),
-            {
-                "first": ["first.weight", "first.bias"],
-                "shared": ["shared.weight", "norm.weight", "norm.bias"],
-                "last": ["last.weight", "last.bias"],
-            },
+            {"first": "first", "shared": "shared", "norm": "shared", "last": "last"},
         ),
         (
             OwnParameters,
             torch.ones(3, 2, 4).transpose(0, 1),
             {
-                "OwnParameters": ["places"],
-                "attention": ["attention.in_proj_weight", "attention.in_proj_bias", "scale.weight"],
-                "attention.out_proj": ["attention.out_proj.weight", "attention.out_proj.bias"],
+                "": "OwnParameters",
+                "attention": "attention",
+                "scale": "attention",
+                "attention.out_proj": "attention.out_proj",
             },
         ),
-        (Attention, torch.ones(2, 4, 8, 16), {"rows": ["rows.weight", "rows.bias"]}),
-        (lambda: nn.Linear(3, 2), torch.ones(1, 3), {"Linear": ["weight", "bias"]}),
+        (Attention, torch.ones(2, 4, 8, 16), {"rows": "rows"}),
+        (lambda: nn.Linear(3, 2), torch.ones(1, 3), {"": "Linear"}),
     ],
 )
 def test_layers_are_those_of_the_table_and_flops_those_that_pytorch_counts(
-    build: Callable[[], nn.Module], inputs: Tensor, table: dict[str, list[str]]
+    build: Callable[[], nn.Module], inputs: Tensor, layers: dict[str, str]
 ) -> None:
     model = build()
 
@@ -181,7 +165,7 @@ def test_layers_are_those_of_the_table_and_flops_those_that_pytorch_counts(
     with FlopCounterMode(display=False) as backward:
         value.backward()  # type: ignore[no-untyped-call]
 
-    assert found.layers == {name: layer for layer, names in table.items() for name in names}
+    assert found.layers == {name: layers[name.rpartition(".")[0]] for name, _ in model.named_parameters()}
     assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())  # none is left
     assert found.cost.forward_flops == forward.get_total_flops() > 0
     assert found.cost.backward_flops == backward.get_total_flops() > 0
@@ -197,26 +181,6 @@ def test_a_tied_layer_is_ready_with_its_last_use() -> None:
     assert found.order[0] == "decoder.bias"
     assert found.order[-1] == "words.weight"
     assert [layer.name for layer in layers_of(placed(tensors))] == ["middle", "words"]
-
-
-def test_layers_of_the_models_by_hand() -> None:
-    ncf = {tensor.name: tensor.layer for tensor in TrainingSpec("ncf").tensors}
-
-    assert [layer.name for layer in layers_of(TrainingSpec("mlp").tensors)] == ["2", "0"]
-    assert ncf == {
-        "output.bias": "output",
-        "output.weight": "output",
-        "mlp.2.0.bias": "mlp.2.0",
-        "mlp.2.0.weight": "mlp.2.0",
-        "mlp.1.0.bias": "mlp.1.0",
-        "mlp.1.0.weight": "mlp.1.0",
-        "mlp.0.0.bias": "mlp.0.0",
-        "mlp.0.0.weight": "mlp.0.0",
-        "mlp_item.weight": "mlp_item",
-        "mlp_user.weight": "mlp_user",
-        "factors_item.weight": "factors_item",
-        "factors_user.weight": "factors_user",
-    }
 
 
 FLOAT = 4
@@ -290,24 +254,29 @@ def test_a_fused_lstm_has_the_operations_of_its_matrices() -> None:
     steps, batch, inputs, hidden = 7, 3, 16, 32
     model, sequence = nn.LSTM(inputs, hidden, 2), torch.ones(steps, batch, inputs)
 
-    def loss() -> Tensor:
-        found: Tensor = model(sequence)[0]
-        return found.square().sum()
-
-    cost = probe(model, loss).cost
+    cost = probe(model, lambda: model(sequence)[0].square().sum()).cost
     forward = 2 * steps * batch * 4 * hidden * (inputs + 3 * hidden)
 
     assert cost.forward_flops == forward
     assert cost.backward_flops == 2 * forward
 
 
-def test_data_are_drawn_before_the_passes_are_counted() -> None:
-    """Of the perceptron on digits: two products and biases, a ReLU, the loss."""
+def test_cost_of_the_perceptron() -> None:
+    """Data are drawn before the passes are counted: two products and biases, a ReLU, the loss."""
     cost = training_workload(TrainingSpec("mlp", batch=16), workers=1, seed=1).cost
+    layers = 64 * 128, 128 * 10
+    activations = 16 * (64 + 128 + 10)  # images, hidden (saved once for two uses), log-probabilities
+    parameters = sum(layers) + 128 + 10
+    saved_bytes = 4 * (activations + layers[1]) + 8 * 16 + 4  # labels are int64; a scalar weight
 
     assert [one.kind for one in cost.forward].count(MATMUL) == 2
     assert len(cost.forward) == 5
-    assert cost.update_bytes == 3 * FLOAT * (64 * 128 + 128 + 128 * 10 + 10)
+    assert cost.update_bytes == 3 * FLOAT * parameters
+    assert cost.forward_flops == 2 * 16 * sum(layers)
+    # both weight gradients, and the hidden layer's; images need none
+    assert cost.backward_flops == 2 * 16 * (sum(layers) + layers[1])
+    assert cost.forward_bytes // 2 == saved_bytes
+    assert cost.backward_bytes == cost.forward_bytes + FLOAT * parameters
 
 
 def test_timed_passes_leave_the_model_as_it_is() -> None:
@@ -330,19 +299,6 @@ def test_timed_passes_leave_the_model_as_it_is() -> None:
 SAMPLES, WORKERS, BATCH, STEPS = 60, 3, 20, 40
 
 
-class Spy(nn.Module):
-    """A model that answers as it is told, and remembers what it was asked."""
-
-    def __init__(self, answer: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.answer = answer
-        self.asked: list[tuple[Tensor, ...]] = []
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        self.asked.append(inputs)
-        return self.answer(*inputs)
-
-
 def settings(workers: int, seed: int, holds_out: bool = True) -> TaskSettings:
     return TaskSettings("digits", BATCH, workers, seed, holds_out)
 
@@ -355,9 +311,9 @@ def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
 
 
 def held_out_digits(workers: int, seed: int) -> set[int]:
-    spy = Spy(lambda images: torch.zeros(len(images), 10))
-    ImagesTask(numbered_digits(), Mlp().module, settings(workers, seed)).score(spy)
-    return {int(number) for (images,) in spy.asked for number in images[:, 0]}
+    told = Told(lambda images: torch.zeros(len(images), 10))
+    ImagesTask(numbered_digits(), Mlp().module, settings(workers, seed)).score(told)
+    return {int(number) for (images,) in told.asked for number in images[:, 0]}
 
 
 Seen = Callable[[int, int], list[int]]  # the samples of a step and worker
@@ -406,7 +362,7 @@ def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
         expected = keyed(7, "batch", 2, worker).choice(shard, BATCH)
         assert expected.tolist() == task.samples(2, worker)[0][0][:, 0].tolist()
 
-    assert task.score(Spy(lambda images: torch.zeros(len(images), 10))) is None
+    assert task.score(Told(lambda images: torch.zeros(len(images), 10))) is None
 
 
 @pytest.mark.parametrize("data", ["digits", "mnist-5k"])
@@ -416,7 +372,7 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
     train(workload, range(20))
     score = workload.score(19, is_last=False)
     assert isinstance(workload, TrainingWorkload)
-    weights = {name: one.detach().numpy().astype(float) for name, one in workload.model.named_parameters()}
+    weights = {name: array.astype(float) for name, array in weights_of(workload).items()}
 
     images, labels = large_digits if data == "digits" else mnist
     tested = keyed(0, "held-out digits").permutation(len(labels))[: len(labels) // 5]
@@ -424,10 +380,8 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
     logits = hidden @ weights["2.weight"].T + weights["2.bias"]
     right = [max(range(10), key=row.__getitem__) for row in logits.tolist()] == labels[tested]
 
-    assert score is not None
-    assert score.metric == "accuracy"
+    assert score == ("accuracy", pytest.approx(right.mean(), abs=1.5 / len(tested)))  # float32 may tie once
     assert 0.3 < score.value < 1  # it has learned something, and not everything
-    assert score.value == pytest.approx(right.mean(), abs=1.5 / len(tested))  # float32 may tie once
     counts = np.bincount(labels[tested], minlength=10)
     assert counts.min() > 0.5 * len(tested) / 10  # sorted data would leave classes out
 
@@ -436,12 +390,10 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
 def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
     task = ImagesTask(numbered_digits(np.zeros(SAMPLES, np.int64)), Mlp().module, settings(1, 1))
 
-    def answer(logit: float) -> Callable[[Tensor], Tensor]:
-        return lambda images: torch.tensor([[logit] + [0.0] * 9]).repeat(len(images), 1)
-
-    assert task.score(Spy(answer(1.0))) == ("accuracy", 1.0)
-    assert task.score(Spy(answer(-1.0))) == ("accuracy", 0.0)
-    assert task.score(Spy(answer(value))) == ("accuracy", 0.0)
+    for logit, accuracy in ((1.0, 1.0), (-1.0, 0.0), (value, 0.0)):
+        row = torch.tensor([[logit] + [0.0] * 9])
+        told = Told(lambda images, row=row: row.repeat(len(images), 1))
+        assert task.score(told) == ("accuracy", accuracy)
 
 
 @st.composite
@@ -465,26 +417,15 @@ def last_ratings(ratings: Ratings) -> dict[int, int]:
     return last
 
 
-def hit_rate(asked: list[tuple[list[int], list[int]]], logits: dict[tuple[int, int], float]) -> float:
-    """HR@10 in plain Python: of each list of items, is the first among the ten of the largest logits?"""
-    hits = 0
-    for users, items in asked:
-        own = [logits[pair] for pair in zip(users, items, strict=True)]
-        hits += sum(rival >= own[0] for rival in own[1:]) < 10
-    return hits / len(asked)
-
-
 @examples(40)
 @given(timed_ratings(), st.integers(0, 99))
 def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
+    """Of each list of items, is the first among the ten of the largest logits? Some are equal."""
     task = RecommenderTask(ratings, (1, 1), batch=4, workers=1, seed=seed, holds_out=True)
-    table = np.random.default_rng(seed).integers(
-        0, 40, (ratings.users_count, ratings.items_count)
-    )  # with ties
-    spy = Spy(lambda users, items: torch.from_numpy(table)[users, items].float())
-    score = task.score(spy)
-    users = torch.cat([asked[0] for asked in spy.asked]).tolist()
-    items = torch.cat([asked[1] for asked in spy.asked]).tolist()
+    table = np.random.default_rng(seed).integers(0, 40, (ratings.users_count, ratings.items_count))
+    told = Told(lambda users, items: torch.from_numpy(table)[users, items].float())
+    score = task.score(told)
+    users, items = (torch.cat(parts).tolist() for parts in zip(*told.asked, strict=True))
 
     last = last_ratings(ratings)
     rated = set(zip(ratings.users.tolist(), ratings.items.tolist(), strict=True))
@@ -492,14 +433,16 @@ def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
     count = 1 + min(99, ratings.items_count - most)
     asked = [(users[at : at + count], items[at : at + count]) for at in range(0, len(users), count)]
     assert [own[0] for own, _ in asked] == sorted(last)
+    hits = 0
     for own, ranked in asked:
         user = own[0]
         assert set(own) == {user}
         assert ranked[0] == ratings.items[last[user]]
         assert len(set(ranked)) == count
         assert not rated & {(user, item) for item in ranked[1:]}
-    logits = {(user, item): float(table[user, item]) for user in last for item in range(table.shape[1])}
-    assert score == ("HR@10", hit_rate(asked, logits))
+        logits = [int(table[user, item]) for item in ranked]
+        hits += sum(rival >= logits[0] for rival in logits[1:]) < 10
+    assert score == ("HR@10", hits / len(asked))
 
 
 def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
@@ -522,18 +465,15 @@ def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
     """Within 5 sigma of 943 draws at 0.1; and a model that knows the held-out film finds it."""
     task = RecommenderTask(movielens, (1, 1), batch=4, workers=1, seed=5, holds_out=True)
     generator = torch.Generator().manual_seed(1)
-    score = task.score(Spy(lambda users, _: torch.rand(len(users), generator=generator)))
+    score = task.score(Told(lambda users, _: torch.rand(len(users), generator=generator)))
     last = {user: int(movielens.items[index]) for user, index in last_ratings(movielens).items()}
     films = torch.tensor([last[user] for user in range(943)])
-    knowing = task.score(Spy(lambda users, items: (films[users] == items).float()))
+    knowing = task.score(Told(lambda users, items: (films[users] == items).float()))
 
-    assert score is not None
-    assert score.value == pytest.approx(0.1, abs=5 * np.sqrt(0.09 / 943))
+    assert score == ("HR@10", pytest.approx(0.1, abs=5 * np.sqrt(0.09 / 943)))
     for logit in (0.0, float("nan")):  # of a model that cannot tell films apart
-        assert task.score(Spy(lambda users, _, logit=logit: torch.full((len(users),), logit))) == (
-            "HR@10",
-            0.0,
-        )
+        told = Told(lambda users, _, logit=logit: torch.full((len(users),), logit))
+        assert task.score(told) == ("HR@10", 0.0)
     assert knowing == ("HR@10", 1.0)
 
 

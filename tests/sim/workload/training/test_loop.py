@@ -7,7 +7,7 @@ import gc
 import math
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from netfold.homomorphic.round import StepFact
@@ -32,7 +31,6 @@ from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import no_rows, rows_of
 from netfold.sim.workload.training.optimizers.adam import Adam
 from netfold.sim.workload.training.optimizers.sgd import Sgd
-from netfold.sim.workload.training.schedules.constant import Constant
 from netfold.sim.workload.training.schedules.step import Step
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan
@@ -44,6 +42,7 @@ from tests.sim.workload.training.given import (
     linear,
     made,
     normed,
+    one_pass,
     totals,
     train,
     weights_of,
@@ -69,10 +68,6 @@ TABLE = Given(partial(Table, True), ids=WORDS)
 DENSE = Given(partial(Table, False), ids=WORDS)
 
 
-def rows(places: list[int], values: Tensor) -> Tensor:
-    return torch.sparse_coo_tensor([places], values, (WORDS, WIDTH), check_invariants=True)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("is_one", [False, True])
 def test_rows_are_the_gradient_that_a_dense_table_gets(is_one: bool) -> None:
     fusion = ONE_BUCKET if is_one else None
@@ -86,10 +81,9 @@ def test_rows_are_the_gradient_that_a_dense_table_gets(is_one: bool) -> None:
                 assert part.dtype == np.float32
                 np.testing.assert_allclose(part, expected, rtol=1e-6, atol=1e-8)
         for worker in range(3):
-            ids = TABLE.samples(step, worker)[0][0].numpy()
+            places = sorted(set(TABLE.samples(step, worker)[0][0].tolist()))
             found = sparse.rows(worker)["words.weight"]
-            assert found.places.tolist() == sorted(set(ids.tolist()))
-            assert found.values.shape == (len(set(ids.tolist())), WIDTH)
+            assert (found.places.tolist(), found.values.shape) == (places, (len(places), WIDTH))
         assert dense.rows(0) == {}
         sums = totals(dense, step)
         sparse.apply(step, sums)
@@ -130,13 +124,13 @@ def test_a_gradient_in_several_parts_is_their_sum() -> None:
     bucket = workload.buckets[0]
     arena = Arena(workload.buckets, 1, {"words.weight"})
     arena.begin(0)
-    shapes = {tensor.name: tensor.shape for tensor in bucket.tensors}
     for _ in range(2):
-        for name, shape in shapes.items():
-            arena.put(0, name, torch.full(shape, 1.5))
+        for tensor in bucket.tensors:
+            arena.put(0, tensor.name, torch.full(tensor.shape, 1.5))
     for places in ([3, 1, 3], [1, 7]):
-        values = torch.ones(len(places), WIDTH)
-        arena.put(0, "words.weight", rows(places, values))
+        values, size = torch.ones(len(places), WIDTH), (WORDS, WIDTH)
+        rows = torch.sparse_coo_tensor([places], values, size, check_invariants=True)  # type: ignore[arg-type]
+        arena.put(0, "words.weight", rows)
     arena.end(0)
 
     assert arena.gradients[0][0].tolist() == [3.0] * bucket.elements
@@ -196,14 +190,13 @@ def test_weights_of_another_type_are_refused_in_words() -> None:
 def test_weights_that_lie_otherwise_in_memory_are_trained_and_frozen_ones_are_not() -> None:
     workload = made(Given(Odd), 2)
     assert [tensor.name for bucket in workload.buckets for tensor in bucket.tensors] == ["weight"]
-    before = {name: one.detach().clone() for name, one in workload.model.named_parameters()}
-    found = totals(workload, 0)
-    workload.apply(0, found)
-    after = dict(workload.model.named_parameters())
+    before, sums = weights_of(workload), totals(workload, 0)
+    workload.apply(0, sums)
+    after = weights_of(workload)
 
-    assert torch.equal(after["frozen"], before["frozen"])
-    moved = before["weight"].numpy() - np.float32(0.1 / 2) * found[0].reshape(OUTPUTS, 5)
-    assert np.array_equal(after["weight"].detach().numpy(), moved)
+    assert np.array_equal(after["frozen"], before["frozen"])
+    moved = before["weight"] - np.float32(0.1 / 2) * sums[0].reshape(OUTPUTS, 5)
+    assert np.array_equal(after["weight"], moved)
 
 
 _PEAK = """
@@ -284,17 +277,14 @@ def test_a_test_uses_running_statistics_and_changes_nothing() -> None:
 
 
 def test_statistics_restart_and_resume() -> None:
+    """Those of a whole training, by the test of optimizers; here what a state has of them."""
     workload, other = made(Given(normed), 2), made(Given(normed), 2)
     start = buffers_of(workload.model)
     train(workload, range(3))
-    once, state = buffers_of(workload.model), workload.state()
+    state = workload.state()
     assert {name for name in state if name.startswith("buffers.")} == {f"buffers.{one}" for one in STATISTICS}
     workload.restart()
     assert buffers_of(workload.model) == start
-    train(workload, range(3))
-    assert buffers_of(workload.model) == once
-    other.restore(state)
-    assert buffers_of(other.model) == once
     with pytest.raises(ValueError, match=r"buffers\.1\.running_mean has shape None, must be \(7,\)"):
         other.restore({name: one for name, one in state.items() if name != "buffers.1.running_mean"})
     plain = made(Given(linear), 2)
@@ -342,15 +332,6 @@ def test_dropout_is_keyed_by_step_and_worker() -> None:
     torch.set_rng_state(state)
 
 
-Parts = Sequence[NDArray[np.float32]]
-WORKERS, SEED = 4, 5
-
-
-def true_sums(parts: Parts) -> NDArray[np.float32]:
-    """In the longest floats that there are, which hold the sum of four float32 values of like size."""
-    return np.sum([part.astype(np.longdouble) for part in parts], axis=0).astype(np.float32)
-
-
 NETWORKS = """\
 name: same-weights
 topology: {kind: star, hosts: 4, rate: 10Gbps, switch: ideal}
@@ -375,7 +356,10 @@ variants:
 
 
 def test_networks_train_the_same_model_as_a_loop(tmp_path: Path) -> None:
-    """Losses of all steps, bit for bit: of the simulated network and of a loop of true sums."""
+    """Losses of all steps, bit for bit: of the simulated network and of a loop of true sums.
+
+    Those are in the longest floats, which hold the sum of four float32 values of like size.
+    """
     found = plan(tmp_path, text=NETWORKS)
     losses = []
     for variant in found.variants:
@@ -383,12 +367,15 @@ def test_networks_train_the_same_model_as_a_loop(tmp_path: Path) -> None:
         losses.append([step.loss for step in job.journal.steps])
     spec = found.variants[0].jobs[0].workload
     assert isinstance(spec, TrainingSpec)
-    workload = training_workload(spec, WORKERS, found.scenario.seed)
+    workload = training_workload(spec, 4, found.scenario.seed)
     expected = []
     for step in range(6):
-        gradients = workload.gradients(step)
+        sums = [
+            np.sum(parts, axis=0, dtype=np.longdouble)
+            for parts in zip(*workload.gradients(step), strict=True)
+        ]
         expected.append(workload.loss)
-        workload.apply(step, [true_sums(parts) for parts in zip(*gradients, strict=True)])
+        workload.apply(step, [total.astype(np.float32) for total in sums])
 
     assert losses == [expected] * 7
     assert len(set(expected)) == 6
@@ -398,51 +385,22 @@ RATE, LOCAL = 0.2, 3
 PLAIN = Recipe(local_steps=LOCAL)
 
 
-def one_pass(model: nn.Module, task: Given, step: int, worker: int) -> float:
-    """The loss; the model then has its gradients."""
-    model.zero_grad()
-    inputs, targets = task.samples(step, worker)
-    with one_thread():
-        loss = task.loss(model(*inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-    return loss.item()
-
-
-def test_what_is_sent_is_how_far_each_workers_own_steps_go() -> None:
-    task = Given(linear)
-    workload = made(task, 3, RATE, PLAIN)
-    before = weights_of(workload)
-    sent = workload.gradients(2)
-    losses = []
-    for worker in range(3):
-        model = copy.deepcopy(workload.model)
-        for local in range(LOCAL):
-            losses.append(one_pass(model, task, 2 * LOCAL + local, worker))
-            for parameter in model.parameters():
-                assert parameter.grad is not None
-                parameter.data.add_(parameter.grad, alpha=-RATE)
-        for bucket, part in zip(workload.buckets, sent[worker], strict=True):
-            for tensor in bucket.tensors:
-                moved = before[tensor.name] - model.get_parameter(tensor.name).detach().numpy()
-                assert part[tensor.place].tobytes() == moved.tobytes()
-    assert workload.loss == pytest.approx(np.mean(losses), rel=1e-12)
-    assert bytes_of(workload) == {name: one.tobytes() for name, one in before.items()}  # until the exchange
-
-
-@pytest.mark.parametrize("name", ["plain", "momentum", "adam"])
-def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next(name: str) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "plain"),
+    [
+        (Sgd(), torch.optim.SGD),
+        (Sgd(0.9), partial(torch.optim.SGD, momentum=0.9)),
+        (Adam(), torch.optim.Adam),
+    ],
+)
+def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next(
+    optimizer: Sgd | Adam, plain: Callable[..., torch.optim.Optimizer]
+) -> None:
     """Loops of PyTorch, an optimizer for each worker, whose weights are replaced by the mean."""
     task, workers = Given(linear), 2
-    share = 0.9 if name == "momentum" else 0.0
-    optimizer = Adam() if name == "adam" else Sgd(share)
     workload = made(task, workers, RATE, Recipe(optimizer, Step(4, 0.5), 3, LOCAL))
     models = [copy.deepcopy(workload.model) for _ in range(workers)]
-    theirs = [
-        torch.optim.Adam(one.parameters(), RATE)
-        if name == "adam"
-        else torch.optim.SGD(one.parameters(), RATE, share)
-        for one in models
-    ]
+    theirs = [plain(model.parameters(), RATE) for model in models]
     for step in range(3):
         for worker, (model, own) in enumerate(zip(models, theirs, strict=True)):
             for local in range(LOCAL):
@@ -457,27 +415,6 @@ def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next
             np.testing.assert_allclose(mean, np.mean(owns, axis=0, dtype=float), rtol=1e-4, atol=1e-6)
             for one in models:
                 one.get_parameter(key).data.copy_(torch.from_numpy(mean))
-
-
-@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(0.9), Adam()])
-def test_a_stop_changes_nothing(optimizer: Sgd | Adam) -> None:
-    recipe = Recipe(optimizer, Constant(warmup=4), 6, 2)
-    whole, first, resumed = (made(Given(normed), 3, RATE, recipe) for _ in range(3))
-    train(whole, range(6))
-    train(first, range(3))
-    state = {name: one.copy() for name, one in first.state().items()}
-    train(first, range(3, 4))
-    train(resumed, range(1))
-    resumed.restore(state)
-    train(resumed, range(3, 6))
-
-    assert bytes_of(whole) == bytes_of(resumed)
-    assert {name: one.tobytes() for name, one in whole.state().items()} == {
-        name: one.tobytes() for name, one in resumed.state().items()
-    }
-    whole.restart()
-    train(whole, range(6))
-    assert bytes_of(whole) == bytes_of(resumed)
 
 
 def test_differences_from_kept_weights_are_those_of_the_steps_from_there() -> None:

@@ -7,10 +7,10 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ from netfold.sim.workload.training.tasks.questions import LONGEST, SHORTEST, Que
 from netfold.sim.workload.training.tasks.sampled import expected_counts, log_uniform, probabilities
 from netfold.sim.workload.training.tasks.windows import HELD_OUT, PAGE, Windows
 from tests.examples import examples, nightly
-from tests.sim.workload.training.given import train
+from tests.sim.workload.training.given import Told, train
 from tests.sim.workload.training.texts import BERT, GPT, ROWS, SAMPLED, backward, module_of, task_of
 
 VERSES = (  # the first, one with an added word, and the last of the Bible
@@ -207,36 +207,27 @@ def test_pieces_are_kept_and_made_again_if_damaged(
     text = "to be or not to be that is the question"
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
     monkeypatch.setattr(wordpiece, "load_text", lambda name: text)
-    asked: list[int] = []
-
-    def counting(words: dict[str, int], vocabulary: int) -> list[str]:
-        asked.append(vocabulary)
-        return learned(words, vocabulary)
-
+    counting = mock.Mock(wraps=learned)
     monkeypatch.setattr(wordpiece, "learned", counting)
 
     def loaded(vocabulary: int) -> list[int]:
         load_pieces.cache_clear()
         found: list[int] = load_pieces("some", vocabulary).numbers.tolist()
+        load_pieces.cache_clear()
         return found
 
-    try:
-        first = loaded(40)
+    first = loaded(40)
+    assert loaded(40) == first
+    loaded(30)
+    assert [call.args[1] for call in counting.call_args_list] == [40, 30]
+    (path,) = (tmp_path / "wordpiece").glob("some-40-*")
+    path.write_text(path.read_text().replace("be", "bi"))
+    with caplog.at_level(logging.WARNING):
         assert loaded(40) == first
-        assert asked == [40]
-        loaded(30)
-        assert asked == [40, 30]
-        (path,) = (tmp_path / "wordpiece").glob("some-40-*")
-        path.write_text(path.read_text().replace("be", "bi"))
-        with caplog.at_level(logging.WARNING):
-            assert loaded(40) == first
-        assert asked == [40, 30, 40]
-        assert "is damaged and is made again" in caplog.text
-        text = "another text"
-        loaded(40)
-        assert asked == [40, 30, 40, 40]
-    finally:
-        load_pieces.cache_clear()
+    assert "is damaged and is made again" in caplog.text
+    text = "another text"
+    loaded(40)
+    assert [call.args[1] for call in counting.call_args_list] == [40, 30, 40, 40]
 
 
 @nightly
@@ -252,21 +243,8 @@ def test_the_default_vocabulary_is_the_same_everywhere() -> None:
 VOCABULARY = 9
 
 
-class Told(nn.Module):
-    """Gives what a function says."""
-
-    def __init__(self, told: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.told = told
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.told(*inputs)
-
-
-def settings(
-    batch: int = 4, workers: int = 3, seed: int = 5, holds_out: bool = False, data: str = "some"
-) -> TaskSettings:
-    return TaskSettings(data, batch, workers, seed, holds_out)
+def settings(batch: int = 4, workers: int = 3, seed: int = 5, holds_out: bool = False) -> TaskSettings:
+    return TaskSettings("some", batch, workers, seed, holds_out)
 
 
 def text_of(size: int, seed: int = 0) -> NDArray[np.int64]:
@@ -294,11 +272,8 @@ def test_windows_are_neighbours_and_held_out_ones_are_not_drawn(
     tested = rows(windows.tested)
     every = {tuple(range(start, start + window)) for start in range(0, size - window + 1, window)}
 
-    for own in (*drawn, tested):
-        assert own <= every
-    for one in range(workers):
-        assert not drawn[one] & tested
-        assert all(not drawn[one] & drawn[other] for other in range(one))
+    assert set.union(*drawn, tested) <= every
+    assert sum(map(len, (*drawn, tested))) == len(set.union(*drawn, tested))  # no window is shared
     assert len({row[0] // window // PAGE for row in tested}) == held
     assert (held - 1) * PAGE < len(tested) <= held * PAGE or not held
 
@@ -365,13 +340,10 @@ def test_perplexity_is_by_the_tokens_that_are_held_out() -> None:
 
 
 def test_a_test_is_short() -> None:
-    seen: list[int] = []
+    told = Told(lambda tokens: torch.zeros(*tokens.shape, VOCABULARY))
+    language(True, size=2_000_000).score(told)
+    seen = [tokens.numel() for (tokens,) in told.asked]
 
-    def counting(tokens: Tensor) -> Tensor:
-        seen.append(tokens.numel())
-        return torch.zeros(*tokens.shape, VOCABULARY)
-
-    language(True, size=2_000_000).score(Told(counting))
     assert 8192 - 7 < sum(seen) <= 8192
     assert max(seen) <= 512
 
@@ -429,18 +401,16 @@ def by_question(tokens: Tensor, segments: Tensor) -> Tensor:
 def test_exact_match() -> None:
     task = questions(True)
 
-    def late(tokens: Tensor, segments: Tensor) -> Tensor:
-        logits = by_question(tokens, segments)
+    def late(logits: Tensor) -> Tensor:
         return torch.stack((logits[..., 0], logits[..., 1].roll(1, 1)), 2)  # every end is wrong
 
-    def broken(tokens: Tensor, segments: Tensor) -> Tensor:
-        logits = by_question(tokens, segments)
-        logits[:, 0] = -torch.inf
-        return logits
+    def broken(logits: Tensor) -> Tensor:
+        return logits.index_fill(1, torch.tensor(0), -torch.inf)
 
     assert task.score(Told(by_question)) == ("exact match", 1.0)
-    assert task.score(Told(late)) == ("exact match", 0.0)
-    assert task.score(Told(broken)) == ("exact match", 0.0)
+    for wrong in (late, broken):
+        told = Told(lambda *asked, wrong=wrong: wrong(by_question(*asked)))
+        assert task.score(told) == ("exact match", 0.0)
     assert questions(False).score(nn.Module()) is None
 
 
@@ -466,13 +436,6 @@ def test_workers_and_steps_ask_different_questions() -> None:
     assert not torch.equal(found[0, 0][1], found[1, 0][1])
 
 
-def dense(module: nn.Module) -> nn.Module:
-    for one in module.modules():
-        if isinstance(one, nn.Embedding):
-            one.sparse = False
-    return module
-
-
 @pytest.mark.usefixtures("short_text")
 @pytest.mark.parametrize("model", [*ROWS, GPT], ids=lambda model: model.kind)
 def test_gradients_are_rows_where_the_model_says_so_and_what_whole_tables_get(model: Model) -> None:
@@ -492,13 +455,16 @@ def test_gradients_are_rows_where_the_model_says_so_and_what_whole_tables_get(mo
             else:
                 held += one.numel()
         assert model.held_elements(batch) == held
-    tables = backward(task, dense(module_of(task)))
+    whole = module_of(task)
+    for layer in whole.modules():
+        if isinstance(layer, nn.Embedding):
+            layer.sparse = False
+    tables = backward(task, whole)
     assert not any(one.is_sparse for one in tables.values())
     for name, one in gradients.items():
         torch.testing.assert_close(one.to_dense(), tables[name], rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.usefixtures("short_text")
 def test_what_is_held_of_a_gradient() -> None:
     """Of lstm_1b the LSTM and its projection, 16 · 20 words, and as many classes and 8192 samples."""
     model = model_named("lstm_1b")
@@ -525,19 +491,26 @@ def test_the_same_seed_trains_the_same_bits(model: Model) -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.usefixtures("short_text")
 @examples(30)
 @given(st.integers(2, 3000), st.data())
-def test_samples_are_different_words(vocabulary: int, data: st.DataObject) -> None:
+def test_samples_are_different_words_by_draws_until_the_last_is_found(
+    vocabulary: int, data: st.DataObject
+) -> None:
+    """Another sampler, one draw after the other from the same numbers, finds the same words."""
     count = data.draw(st.integers(1, max(1, vocabulary // 2)))
-    found = log_uniform(count, vocabulary, keyed(1, "test", count))
+    sampled, generator = log_uniform(count, vocabulary, keyed(1, "test", count)), keyed(1, "test", count)
+    words: list[int] = []
+    draws = 0
+    while len(words) < count:
+        for share in generator.random(2 * count):
+            word = int((vocabulary + 1) ** share) - 1
+            draws += len(words) < count
+            words += [word] if word not in words and len(words) < count else []
 
-    assert len(set(found.words.tolist())) == count == len(found.words)
-    assert 0 <= found.words.min() <= found.words.max() < vocabulary
-    assert found.draws >= count
+    assert (sampled.words.tolist(), sampled.draws) == (words, draws)
+    assert 0 <= sampled.words.min() <= sampled.words.max() < vocabulary
 
 
-@pytest.mark.usefixtures("short_text")
 @pytest.mark.parametrize("vocabulary", [1, 2, 7, 1000, 793_471])
 def test_probabilities_are_a_distribution_by_rank(vocabulary: int) -> None:
     found = probabilities(np.arange(vocabulary), vocabulary)
@@ -547,24 +520,6 @@ def test_probabilities_are_a_distribution_by_rank(vocabulary: int) -> None:
     assert found[0] == pytest.approx(math.log(2) / math.log(vocabulary + 1))
 
 
-@pytest.mark.usefixtures("short_text")
-def test_draws_are_those_until_the_last_sample_is_found() -> None:
-    """Another sampler, one draw after the other from the same numbers, finds the same words."""
-    found = log_uniform(20, 50, keyed(1, "one by one"))
-    generator = keyed(1, "one by one")
-    words: list[int] = []
-    draws = 0
-    while len(words) < 20:
-        for share in generator.random(40):
-            word = int(51**share) - 1
-            draws += len(words) < 20
-            words += [word] if word not in words and len(words) < 20 else []
-
-    assert found.words.tolist() == words
-    assert found.draws == draws
-
-
-@pytest.mark.usefixtures("short_text")
 def test_expected_counts_are_those_of_counting() -> None:
     """How often each of 30 words is among those that 40 draws find, in 4,000 trials: within 5 sigma."""
     generator = keyed(1, "counting")

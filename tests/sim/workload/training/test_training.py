@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from netfold.homomorphic.codecs.signs.marsit import Marsit
 from netfold.homomorphic.codecs.sparse.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round, Step
-from netfold.sim.workload import TrainingSpec, Workload, training_workload
+from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion.none import NoFusion
 from netfold.sim.workload.fusion.one import ONE_BUCKET
 from netfold.sim.workload.fusion.partition import AsGiven
@@ -38,10 +38,9 @@ from netfold.sim.workload.training.optimizers.adam import Adam
 from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
-from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import nightly
-from tests.sim.workload.training.given import bytes_of, totals, train, weights_of
+from tests.sim.workload.training.given import by_name, bytes_of, one_pass, totals, train, weights_of
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
 ORDER = ["2.bias", "2.weight", "0.bias", "0.weight"]  # back to front, bias before weight
@@ -69,9 +68,7 @@ def mlp_gradient(
 def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
     task = ImagesTask(digits, Mlp().module, TaskSettings("digits", batch=16, workers=3, seed=7))
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
-    before = {
-        name: value.detach().numpy().astype(np.float64) for name, value in workload.model.named_parameters()
-    }
+    before = {name: weights.astype(np.float64) for name, weights in weights_of(workload).items()}
     assert workload.loss is None
     gradients = workload.gradients(4)
     by_hand, losses = [], []
@@ -85,34 +82,24 @@ def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
 
     assert workload.loss == pytest.approx(np.mean(losses))
     workload.apply(4, [np.sum(parts, axis=0) for parts in zip(*gradients, strict=True)])
-    for name, value in workload.model.named_parameters():
+    for name, weights in weights_of(workload).items():
         moved = before[name] - 0.5 / 3 * sum(gradient[name] for gradient in by_hand)
 
-        np.testing.assert_allclose(value.detach().numpy(), moved, rtol=1e-5, atol=1e-7)
-
-
-def by_autograd(workload: TrainingWorkload, task: Task, step: int, worker: int) -> NDArray[np.float32]:
-    """One worker's gradient from a private copy of the model."""
-    model = copy.deepcopy(workload.model)
-    inputs, targets = task.samples(step, worker)
-    names = [tensor.name for bucket in workload.buckets for tensor in bucket.tensors]
-    gradients = torch.autograd.grad(
-        task.loss(model(*inputs), targets), [model.get_parameter(name) for name in names]
-    )
-    return np.concatenate([gradient.numpy().ravel() for gradient in gradients])
+        np.testing.assert_allclose(weights, moved, rtol=1e-5, atol=1e-7)
 
 
 def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
+    """Those of a private copy of the model."""
     task = RecommenderTask(movielens, (2, 1), batch=64, workers=3, seed=1)
     workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=NoFusion(), seed=1)
     for step in (0, 1):
         gradients = workload.gradients(step)
-        expected = [by_autograd(workload, task, step, worker) for worker in range(3)]
-
-        assert [part.tobytes() for part in expected] == [
-            np.concatenate(parts).tobytes() for parts in gradients
-        ]
-        assert all(part.ndim == 1 and part.flags.c_contiguous for parts in gradients for part in parts)
+        for worker, parts in enumerate(gradients):
+            model = copy.deepcopy(workload.model)
+            one_pass(model, task, step, worker)
+            for name, part in by_name(workload, parts).items():
+                assert part.tobytes() == model.get_parameter(name).grad.numpy().tobytes()  # type: ignore[union-attr]
+            assert all(part.ndim == 1 and part.flags.c_contiguous for part in parts)
         workload.apply(step, [np.sum(parts, axis=0) for parts in zip(*gradients, strict=True)])
 
 
@@ -130,21 +117,6 @@ def test_same_seed_same_bits_and_global_generator_untouched() -> None:
     torch.manual_seed(4)
     assert first == run(seed=1)
     assert first != run(seed=2)
-
-
-def test_cost_of_the_perceptron() -> None:
-    cost = training_workload(MLP, workers=1, seed=1).cost
-    layers = 64 * 128, 128 * 10
-    activations = 16 * (64 + 128 + 10)  # images, hidden (saved once for two uses), log-probabilities
-
-    assert 2 * 16 * sum(layers) == cost.forward_flops
-    # both weight gradients, and the hidden layer's; images need none
-    assert 2 * 16 * (sum(layers) + layers[1]) == cost.backward_flops
-    parameters = sum(layers) + 128 + 10
-    saved_bytes = cost.forward_bytes // 2
-
-    assert cost.backward_bytes == cost.forward_bytes + 4 * parameters
-    assert saved_bytes == 4 * (activations + layers[1]) + 8 * 16 + 4  # labels are int64; a scalar weight
 
 
 WORKERS, LAST = 8, 10
@@ -221,33 +193,33 @@ def test_answers_to_the_same_questions_are_learned() -> None:
     assert losses[-1] < 0.3
 
 
-def last_losses(codec: Codec, seeds: Sequence[int], steps: int, workers: int = WORKERS) -> np.ndarray:
-    """Mean training loss of the last steps of the digits model, for every seed."""
-    return np.array([np.mean(_losses(codec, seed, steps, workers)[-LAST:]) for seed in seeds])
-
-
-def _losses(codec: Codec, seed: int, steps: int, workers: int) -> list[float]:
-    spec = TrainingSpec("mlp", 16, 0.2)
-    workload: Workload = training_workload(spec, workers, seed)
+def last_loss(codec: Codec, seed: int, steps: int, workers: int = WORKERS) -> float:
+    """Mean training loss of the last steps of the digits model."""
+    workload = training_workload(TrainingSpec("mlp", 16, 0.2), workers, seed)
     encoders = [codec.worker(rank, workers, seed) for rank in range(workers)]
     losses = []
     for step in range(steps):
         gradients = workload.gradients(step)
         losses.append(workload.loss or math.nan)
         for encoder in encoders:
-            encoder.begin(Step(step, spec.learning_rate))
+            encoder.begin(Step(step, 0.2))
         results = [
             fold(encoders, [own[index] for own in gradients], Round(step, index, workers, seed)).results[0]
             for index in range(len(workload.buckets))
         ]
         workload.apply(step, [one.total for one in results], [one.is_update for one in results])
-    return losses
+    return float(np.mean(losses[-LAST:]))
+
+
+def of_five_seeds(steps: int, *codecs: Codec) -> NDArray[np.float64]:
+    """The last losses of each codec."""
+    return np.array([[last_loss(codec, seed, steps) for seed in range(1, 6)] for codec in codecs])
 
 
 def test_feedback_and_compensation_make_a_difference_from_the_start() -> None:
     """Of a short training: what is sent trains less the more it loses."""
     codecs = Uncompressed(), TopK(0.01), TopK(0.01, feedback=False), CascadedSign()
-    dense, kept, lost, signs = (last_losses(codec, [2], 60, workers=4)[0] for codec in codecs)
+    dense, kept, lost, signs = (last_loss(codec, 2, 60, workers=4) for codec in codecs)
 
     assert dense < 0.9 < kept < 1.3
     assert min(lost, signs) > 1.7
@@ -256,8 +228,7 @@ def test_feedback_and_compensation_make_a_difference_from_the_start() -> None:
 @nightly
 def test_one_percent_trains_as_dense_gradients_do_with_feedback_only() -> None:
     """Means of five seeds: within 10 % of the dense loss with feedback, more than double without."""
-    codecs = Uncompressed(), TopK(0.01), TopK(0.01, feedback=False)
-    dense, kept, lost = (last_losses(codec, range(1, 6), 200) for codec in codecs)
+    dense, kept, lost = of_five_seeds(200, Uncompressed(), TopK(0.01), TopK(0.01, feedback=False))
 
     assert dense.mean() < 0.25
     assert abs(kept.mean() / dense.mean() - 1) < 0.1
@@ -267,7 +238,7 @@ def test_one_percent_trains_as_dense_gradients_do_with_feedback_only() -> None:
 @nightly
 def test_compensated_signs_train_as_floats_do_and_others_do_not() -> None:
     codecs = Uncompressed(), Marsit(), Marsit(compensation=False), CascadedSign()
-    floats, one_bit, plain, cascaded = (last_losses(codec, range(1, 6), 300).mean() for codec in codecs)
+    floats, one_bit, plain, cascaded = of_five_seeds(300, *codecs).mean(axis=1)
 
     assert floats < 0.25
     assert one_bit <= 1.1 * floats
@@ -278,14 +249,9 @@ def test_compensated_signs_train_as_floats_do_and_others_do_not() -> None:
 RATE, FACTS_WORKERS = 0.3, 3
 
 
-def made(digits: Digits, fusion: Fusion = NoFusion(), seed: int = 7) -> TrainingWorkload:
-    return TrainingWorkload(
-        ImagesTask(digits, Mlp().module, TaskSettings("digits", 16, FACTS_WORKERS, seed)),
-        FACTS_WORKERS,
-        RATE,
-        fusion,
-        seed,
-    )
+def made(digits: Digits, fusion: Fusion = NoFusion(), recipe: Recipe = Recipe()) -> TrainingWorkload:
+    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", 16, FACTS_WORKERS, 7))
+    return TrainingWorkload(task, FACTS_WORKERS, RATE, fusion, 7, recipe=recipe)
 
 
 @pytest.mark.parametrize("fusion", [NoFusion(), ONE_BUCKET])
@@ -334,8 +300,9 @@ def distance(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
     return math.sqrt(math.fsum(((before[name].astype(float) - after[name]) ** 2).sum() for name in after))
 
 
-def test_the_norm_of_an_update_is_the_distance_that_weights_move(digits: Digits) -> None:
-    workload = made(digits)
+@pytest.mark.parametrize("recipe", [Recipe(), ADAM])
+def test_the_norm_of_an_update_is_the_distance_that_weights_move(digits: Digits, recipe: Recipe) -> None:
+    workload = made(digits, recipe=recipe)
     assert (workload.update_norm, workload.learning_rate, workload.next_step) == (None, RATE, 0)
     for step in range(3):
         before = weights_of(workload)
@@ -347,24 +314,26 @@ def test_the_norm_of_an_update_is_the_distance_that_weights_move(digits: Digits)
     assert (workload.update_norm, workload.next_step) == (None, 0)
 
 
-def test_updates_are_subtracted_as_they_are_and_sums_as_ever(digits: Digits) -> None:
-    workload, plain = made(digits), made(digits)
+@pytest.mark.parametrize("recipe", [Recipe(), ADAM])
+def test_updates_are_subtracted_as_they_are_and_sums_as_ever(digits: Digits, recipe: Recipe) -> None:
+    """They pass the optimizer by, which remembers nothing of them."""
+    workload, plain = (made(digits, recipe=recipe) for _ in range(2))
     found = totals(workload, 0)
     before = weights_of(workload)
     workload.apply(0, found, [False, True])
     plain.apply(0, found)
     after, alone = weights_of(workload), weights_of(plain)
-    first, second = workload.buckets
+    names, updated = ([tensor.name for tensor in bucket.tensors] for bucket in workload.buckets)
 
-    for tensor in first.tensors:
-        assert after[tensor.name].tobytes() == alone[tensor.name].tobytes()
-    for tensor in second.tensors:
-        update = found[1][tensor.place].reshape(tensor.shape)
-        assert after[tensor.name].tobytes() == (before[tensor.name] - update).tobytes()
-    names = [tensor.name for tensor in first.tensors]
-    sums = distance({name: before[name] for name in names}, {name: after[name] for name in names})
+    assert [after[name].tobytes() for name in names] == [alone[name].tobytes() for name in names]
+    updates = by_name(workload, found)
+    for name in updated:
+        assert after[name].tobytes() == (before[name] - updates[name]).tobytes()
+    moved = distance(before, {name: after[name] for name in names})
     update = np.linalg.norm(found[1].astype(np.float64))
-    assert workload.update_norm == pytest.approx(math.hypot(sums, update), rel=1e-14)
+    assert workload.update_norm == pytest.approx(math.hypot(moved, update), rel=1e-14)
+    kept = {key.rpartition("/")[2] for key in workload.state() if key.startswith("optimizer/")}
+    assert kept == ({*names} if recipe == ADAM else set())
 
 
 @pytest.mark.parametrize("fusion", [NoFusion(), AsGiven((("2", "0"),))])
@@ -373,10 +342,9 @@ def test_five_steps_stopped_and_five_more_are_ten(digits: Digits, fusion: Fusion
 
     def kept(workload: TrainingWorkload) -> dict[tuple[int, str], bytes]:
         return {
-            (worker, tensor.name): part[tensor.place].tobytes()
+            (worker, name): part.tobytes()
             for worker in (0, 2)
-            for bucket, part in zip(workload.buckets, workload.kept_gradients(9, worker), strict=True)
-            for tensor in bucket.tensors
+            for name, part in by_name(workload, workload.kept_gradients(9, worker)).items()
         }
 
     whole, first = made(digits), made(digits)
@@ -406,23 +374,21 @@ def test_a_state_of_something_else_is_refused(digits: Digits) -> None:
     workload = made(digits)
     state = workload.state()
     fewer = {name: array for name, array in state.items() if name != "weights.0.bias"}
+    short, more = (
+        {**state, name: np.zeros(size, np.float32)}
+        for name, size in (("weights.0.bias", 127), ("weights.9.bias", 3))
+    )
     for wrong, message in (
-        ({}, "the state has no step, but nothing"),
-        ({**state, "kept": np.zeros(2, np.int64)}, "the state is not that of a training with 3 workers"),
-        (fewer, "the state is of another model: weights.0.bias has shape None, must be (128,)"),
-        (
-            {**state, "weights.0.bias": np.zeros(127, np.float32)},
-            "the state is of another model: weights.0.bias has shape (127,), must be (128,)",
-        ),
-        (
-            {**state, "weights.9.bias": np.zeros(3, np.float32)},
-            "the state is of another model: weights.9.bias has shape (3,), must be None",
-        ),
+        ({}, "has no step, but nothing"),
+        ({**state, "kept": np.zeros(2, np.int64)}, "is not that of a training with 3 workers"),
+        (fewer, "is of another model: weights.0.bias has shape None, must be (128,)"),
+        (short, "is of another model: weights.0.bias has shape (127,), must be (128,)"),
+        (more, "is of another model: weights.9.bias has shape (3,), must be None"),
     ):
         with pytest.raises(ValueError) as caught:
             workload.restore(wrong)
 
-        assert str(caught.value) == message
+        assert str(caught.value) == f"the state {message}"
 
 
 def test_workers_that_keep_the_same_share_a_copy(digits: Digits) -> None:

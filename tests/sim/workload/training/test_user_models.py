@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 from pathlib import Path
@@ -20,12 +21,12 @@ from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.training.models.registry import model_named
-from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.training.models.spec import Model, TaskSettings
 from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.imported import imported
 from netfold.sim.workload.training.user.model import UserModel
 from netfold.sim.workload.training.workload import TrainingWorkload
-from tests.sim.workload.training.given import train
+from tests.sim.workload.training.given import by_name, train
 from tests.sim.workload.training.mine import BATCH, HEADER, SEED, WORKERS, located
 
 SCENARIO = """name: mine
@@ -37,6 +38,15 @@ collective: {kind: in_network, program: switchml}
 """
 
 
+PLAIN = "def make():\n    return MODULE(), DATA, LOSS"
+
+
+def workload_of(model: Model, seed: int = SEED, test_every: int | None = None) -> TrainingWorkload:
+    workload = training_workload(TrainingSpec(model, BATCH, 0.5, test_every=test_every), WORKERS, seed)
+    assert isinstance(workload, TrainingWorkload)
+    return workload
+
+
 def test_gradients_are_those_of_pytorch(tmp_path: Path) -> None:
     """By a plain loop over the same samples, without netfold's task."""
     body = (
@@ -45,23 +55,19 @@ def test_gradients_are_those_of_pytorch(tmp_path: Path) -> None:
         "    def forward(self, inputs):\n        return self.two(torch.tanh(self.one(inputs)))\n"
         "def make():\n    return Mine(), DATA, LOSS\n"
     )
-    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
-    assert isinstance(workload, TrainingWorkload)
-    model = workload.model
+    workload = workload_of(located(tmp_path, body))
     images, targets = torch.arange(36.0).reshape(9, 4) / 36, torch.ones(9, 2)
-    weights = {name: one.detach().clone() for name, one in model.named_parameters()}
-    gradients = workload.gradients(0)
-    for worker in range(WORKERS):
+    for worker, parts in enumerate(workload.gradients(0)):
         (inputs,), wanted = workload._task.samples(0, worker)
         assert all(any(torch.equal(row, image) for image in images) for row in inputs)
         assert torch.equal(wanted, targets[:BATCH])
-        leaves = {name: one.clone().requires_grad_() for name, one in weights.items()}
+        leaves = dict(copy.deepcopy(workload.model).named_parameters())
         hidden = torch.tanh(inputs @ leaves["one.weight"].T + leaves["one.bias"])
         ((hidden @ leaves["two.weight"].T + leaves["two.bias"] - wanted) ** 2).mean().backward()
-        expected = [leaves[name].grad for name in ("two.bias", "two.weight", "one.bias", "one.weight")]
-        flat = np.concatenate([one.numpy().ravel() for one in expected if one is not None])
 
-        np.testing.assert_allclose(np.concatenate(gradients[worker]), flat, rtol=1e-5, atol=1e-7)
+        assert leaves.keys() == by_name(workload, parts).keys()
+        for name, part in by_name(workload, parts).items():
+            np.testing.assert_allclose(part, leaves[name].grad, rtol=1e-5, atol=1e-7)
 
 
 def test_it_has_the_tensors_that_a_built_in_model_of_these_layers_has(tmp_path: Path) -> None:
@@ -82,8 +88,7 @@ def test_frozen_parameters_are_neither_trained_nor_sent(tmp_path: Path) -> None:
         "    return module, DATA, LOSS\n"
     )
     model = located(tmp_path, body)
-    workload = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED)
-    assert isinstance(workload, TrainingWorkload)
+    workload = workload_of(model)
     before = workload.model.get_parameter("bias").detach().clone()
     train(workload, range(1))
 
@@ -99,7 +104,7 @@ def test_samples_with_names(tmp_path: Path) -> None:
         "    items = [{'first': torch.ones(4) * n, 'second': torch.zeros(4)} for n in range(9)]\n"
         "    return Mine(4, 2), items, lambda outputs, batch: outputs.mean() + batch['second'].sum()\n"
     )
-    workload = training_workload(TrainingSpec(located(tmp_path, body), BATCH, 0.5), WORKERS, SEED)
+    workload = workload_of(located(tmp_path, body))
     (weights,) = [one for one in workload.gradients(0)[0] if one.size == 8 + 2]
     (batch,), targets = workload._task.samples(0, 0)
 
@@ -119,51 +124,47 @@ def test_random_numbers_of_the_user_repeat_and_leave_no_trace(tmp_path: Path) ->
     )
     states = random.getstate(), str(np.random.get_state()), torch.get_rng_state()  # noqa: NPY002
     model = located(tmp_path, body)
-    first, second = (training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED) for _ in range(2))
-    other = training_workload(TrainingSpec(model, BATCH, 0.5), WORKERS, SEED + 1)
-    gradients = [
-        [np.concatenate(own) for own in workload.gradients(0)] for workload in (first, second, other)
-    ]
+    first, second, other = (
+        np.array([np.concatenate(parts) for parts in workload_of(model, seed).gradients(0)])
+        for seed in (SEED, SEED, SEED + 1)
+    )
 
-    assert all(map(np.array_equal, gradients[0], gradients[1]))
-    assert not np.array_equal(gradients[0][0], gradients[2][0])
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first[0], other[0])
     assert random.getstate() == states[0]
     assert str(np.random.get_state()) == states[1]  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), states[2])
 
 
+NO_NUMBER = (
+    "mine.py:make: the score must be a number, found {}\n  return one that is larger for better models"
+)
+
+
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "error"),
     [
-        *(("float('nan')", ""), ("float('inf')", "")),
-        *(
-            ("'good'", "a str"),
-            ("None", "nothing"),
-            ("torch.ones(3, 2)", "a tensor of 3 x 2"),
-            ("[1]", "a list"),
-        ),
+        ("float('nan')", "mine.py:make: the score is nan"),
+        ("float('inf')", "mine.py:make: the score is inf"),
+        ("'good'", NO_NUMBER.format("a str")),
+        ("None", NO_NUMBER.format("nothing")),
+        ("torch.ones(3, 2)", NO_NUMBER.format("a tensor of 3 x 2")),
+        ("[1]", NO_NUMBER.format("a list")),
     ],
 )
-def test_a_score_that_is_no_number(tmp_path: Path, value: str, found: str) -> None:
-    body = f"def make():\n    return MODULE(), DATA, LOSS, lambda module: {value}\n"
-    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
-    workload = training_workload(spec, WORKERS, SEED)
+def test_a_score_that_is_no_number(tmp_path: Path, value: str, error: str) -> None:
+    workload = workload_of(
+        located(tmp_path, f"{PLAIN}, lambda module: {value}\n", holds_out=True), test_every=1
+    )
     with pytest.raises(UserModelError) as caught:
         workload.score(0, is_last=True)
 
-    if not found:
-        assert "the score is" in str(caught.value)
-        return
-    assert str(caught.value) == (
-        f"mine.py:make: the score must be a number, found {found}\n"
-        "  return one that is larger for better models"
-    )
+    assert str(caught.value).startswith(error)
 
 
 def test_scores_below_zero_are_kept(tmp_path: Path) -> None:
     """A score may be a loss with its sign turned, and so may its target."""
-    body = "def make():\n    return MODULE(), DATA, LOSS, lambda module: -1.5\n"
-    located(tmp_path, body, holds_out=True)
+    located(tmp_path, f"{PLAIN}, lambda module: -1.5\n", holds_out=True)
     scenario = SCENARIO.replace("{every: 1}", "{every: 1, target: -2}")
     (tmp_path / "mine.yaml").write_text(scenario, "utf-8")
     metrics = netfold.run(tmp_path / "mine.yaml", out=tmp_path / "runs").summary["variants"][0]["metrics"]
@@ -180,20 +181,13 @@ def test_what_a_model_prints_is_no_output(tmp_path: Path, capsys: pytest.Capture
         "    return LOSS(outputs, targets)\ndef score(module):\n    print('score')\n    return 0.5\n"
         "def make():\n    print('make')\n    return Loud(4, 2), DATA, loss, score\n"
     )
-    spec = TrainingSpec(located(tmp_path, body, holds_out=True), BATCH, 0.5, test_every=1)
-    workload = training_workload(spec, WORKERS, SEED)
+    workload = workload_of(located(tmp_path, body, holds_out=True), test_every=1)
     workload.gradients(0)
     workload.score(0, is_last=True)
     written = capsys.readouterr()
 
     assert written.out == ""
     assert set(written.err.split()) == {"file", "make", "forward", "loss", "score"}
-
-
-BODY = """from parts import sizes
-def make():
-    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0.25
-"""
 
 
 @pytest.mark.parametrize(
@@ -235,10 +229,10 @@ def test_import_statements_are_followed(tmp_path: Path, text: str, expected: set
 
 def written(folder: Path) -> Path:
     """A scenario whose model imports a package."""
-    located_parts = folder / "parts"
-    located_parts.mkdir()
-    (located_parts / "sizes.py").write_text("WIDTH = 2\n", "utf-8")
-    located(folder, BODY)
+    (folder / "parts").mkdir()
+    (folder / "parts" / "sizes.py").write_text("WIDTH = 2\n", "utf-8")
+    make = "def make():\n    return nn.Linear(4, sizes.WIDTH), DATA, LOSS, lambda module: 0.25\n"
+    located(folder, f"from parts import sizes\n{make}")
     (folder / "mine.yaml").write_text(SCENARIO, "utf-8")
     return folder / "mine.yaml"
 
@@ -246,9 +240,9 @@ def written(folder: Path) -> Path:
 def test_a_run_folder_has_them_so_that_it_can_be_run_again(tmp_path: Path) -> None:
     run = netfold.run(written(tmp_path), out=tmp_path / "runs")
     inputs = [one["path"] for one in run.summary["inputs"]]
-    copy = tmp_path / "copy"
-    shutil.copytree(run.path, copy)
-    again = netfold.run(copy / "scenario.yaml", out=tmp_path / "runs")
+    again_in = tmp_path / "copy"
+    shutil.copytree(run.path, again_in)
+    again = netfold.run(again_in / "scenario.yaml", out=tmp_path / "runs")
     columns = ("loss", "test_score", "test_metric")
 
     assert inputs == ["mine.py", "parts/sizes.py"]
@@ -285,8 +279,9 @@ def test_mistakes_are_told_before_training(tmp_path: Path, case: dict[str, Any])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    model, settings = UserModel(make="./other.py:make"), TaskSettings("", 4, 2, 1)
     with pytest.raises(UserModelError) as caught:
-        UserModel(make="./other.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+        model.located(tmp_path, settings)
 
     assert str(caught.value) == (
         "cannot read ./other.py: there is no such file\n"
@@ -294,7 +289,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     )
     (tmp_path / "other.py").write_text("WIDTH = 3\n", "utf-8")
     with pytest.raises(UserModelError) as caught:
-        UserModel(make="./other.py:make").located(tmp_path, TaskSettings("", 4, 2, 1))
+        model.located(tmp_path, settings)
     assert str(caught.value) == "./other.py has no function 'make'\n  it has no functions at all"
 
 
@@ -319,53 +314,51 @@ class Later(nn.Linear):
 """
 
 
+CHANGED = "it is 1\n  create all parameters when the module is made, and do not replace them"
+
+
 @pytest.mark.parametrize(
     ("happens", "error"),
     [
         (
             "self.bias = nn.Parameter(torch.ones(1))",
-            "step 2, worker 0: mine.py: the shape of the parameter 'bias' has changed: it was 2, it is 1\n"
-            "  create all parameters when the module is made, and do not replace them",
+            f": the shape of the parameter 'bias' has changed: it was 2, {CHANGED}",
         ),
         (
             "self.more = nn.Parameter(torch.ones(1))",
-            "step 2, worker 0: mine.py: the shape of the parameter 'more' has changed: it was missing, "
-            "it is 1\n  create all parameters when the module is made, and do not replace them",
+            f": the shape of the parameter 'more' has changed: it was missing, {CHANGED}",
         ),
         (
             "self.extra = lambda: torch.full((1,), float('inf')) * self.bias",
-            "step 2, worker 0: mine.py: 8 of 8 elements of the gradient of 'weight' are not finite: the ",
+            ": 8 of 8 elements of the gradient of 'weight' are not finite: the ",
         ),
         (
             "self.extra = lambda: (self.weight.register_hook(lambda _: {}['late']), 0)[1]",
-            "step 2, worker 0: mine.py, line 17, in <lambda>: KeyError: 'late'\n  the line is: self.extra",
+            ", line 17, in <lambda>: KeyError: 'late'\n  the line is: self.extra",
         ),
         (
             "raise KeyError('lost')",
-            "step 2, worker 0: mine.py, line 17, in happen: KeyError: 'lost'\n"
-            "  the line is: raise KeyError('lost')",
+            ", line 17, in happen: KeyError: 'lost'\n  the line is: raise KeyError('lost')",
         ),
     ],
 )
 def test_mistakes_are_told_with_step_and_worker(tmp_path: Path, happens: str, error: str) -> None:
     make = "def make():\n    return Later(4, 2), DATA, LOSS\n"
-    body = f"{LATER}    def happen(self):\n        {happens}\n\n{make}"
-    workload = training_workload(TrainingSpec(located(tmp_path, body), 4, 0.1), 2, 1)
+    workload = workload_of(located(tmp_path, f"{LATER}    def happen(self):\n        {happens}\n\n{make}"))
     train(workload, range(2))
     with pytest.raises(UserModelError) as caught:
         workload.gradients(2)
 
-    assert str(caught.value).startswith(error)
+    assert str(caught.value).startswith(f"step 2, worker 0: mine.py{error}")
 
 
 def test_a_file_that_changes_between_check_and_run(tmp_path: Path) -> None:
-    body = "def make():\n    return MODULE(), DATA, LOSS\n"
-    model = located(tmp_path, body)
-    (tmp_path / "mine.py").write_text(f"{HEADER}{body}# another\n", "utf-8")
+    model = located(tmp_path, PLAIN)
+    (tmp_path / "mine.py").write_text(f"{HEADER}{PLAIN}# another\n", "utf-8")
     with pytest.raises(UserModelError, match="was changed after it had been checked"):
-        training_workload(TrainingSpec(model, 4, 0.1), 2, 1)
+        workload_of(model)
 
 
 def test_tests_need_a_score(tmp_path: Path) -> None:
     with pytest.raises(UserModelError, match="returned no score, which evaluate needs"):
-        located(tmp_path, "def make():\n    return MODULE(), DATA, LOSS\n", holds_out=True)
+        located(tmp_path, PLAIN, holds_out=True)
