@@ -98,16 +98,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "state = state ^ splitmix64(np.uint64(value))",
         ),
     ],
-    "homomorphic/merge.py": [
-        ("the probability of a bit is rounded down", " + total // 2) // total", ") // total"),
-    ],
     "homomorphic/numbers/digits.py": [
-        ("a value's lowest bit is one too high", "+ zeros - np.int32(150)", "+ zeros - np.int32(149)"),
-        (
-            "sums are rounded twice",
-            "np.int64(0) if error == 0 or is_odd else step",
-            "np.int64(0) if error == 0 or not is_odd else step",
-        ),
         (
             "carries of three digits go one plane too low",
             "top = np.int32(high[i] + (above >> bits))",
@@ -201,13 +192,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "Finding(len(journal.rounds) >= expected - 1, detail)",
         ),
     ],
-    "sim/checks/leaks.py": [
-        (
-            "one late packet explains any number of slots",
-            "    if most < len(ending.leaks):\n",
-            "    if most < 1:\n",
-        ),
-    ],
     "sim/checks/network.py": [
         (
             "links out of switches need not conserve bytes",
@@ -237,13 +221,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "each division may raise a false alarm",
             "count = len(divisions) * stretches * statistics * 2",
             "count = stretches * statistics * 2",
-        ),
-    ],
-    "sim/checks/rounds/merges/hosts.py": [
-        (
-            "words that are missing pass",
-            "        if found.size != right.size:\n",
-            "        if found.size > right.size:\n",
         ),
     ],
     "sim/checks/rounds/merges/integers.py": [
@@ -323,7 +300,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "sent = min(into[node], 1) if node in able else into[node]",
             "sent = min(into[node], 1)",
         ),
-        ("results come back in no time", "ways_ps = 2 * sum(", "ways_ps = sum("),
     ],
     "sim/collectives/in_network/shares.py": [
         (
@@ -383,11 +359,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "sim/engine/links/transmitter.py": [
         (
-            "a packet on the wire begins anew at another rate",
-            "link.wire_work -= (now_ps - link.changed_ps) * link.rate_bps",
-            "link.wire_work -= 0",
-        ),
-        (
             "what is left of a packet is rounded down",
             "end_ps += -(-link.wire_work // link.rate_bps)",
             "end_ps += link.wire_work // link.rate_bps",
@@ -415,20 +386,12 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "first + int(job.window) * int(job.unit_packets)",
         ),
     ],
-    "sim/engine/setup/jobs.py": [
-        (
-            "a job's second switch has the slots of the first",
-            "        bases[switch] = total\n        total += size\n",
-            "        bases[switch] = total\n        total += 0\n",
-        ),
-    ],
     "sim/engine/switches/aggregate.py": [
         (
             "an inner switch answers before the root has",
             "if point.parent < 0 or world.registers.slots[row].is_answered:",
             "if point.parent < 0 or world.registers.slots[row].is_answered >= 0:",
         ),
-        ("late packets count as answers", "        point.late += 1\n", "        point.answers += 1\n"),
         (
             "parts of a unit share a slot",
             "packet.slot * job.unit_packets + packet.part",
@@ -459,11 +422,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
         ),
     ],
     "sim/engine/transports/atp_worker.py": [
-        (
-            "the window ends one unit late",
-            "stream.window_end = window_packets(world, row) - 1",
-            "stream.window_end = window_packets(world, row)",
-        ),
         (
             "the same gap is resent by every result",
             "if first >= 0 and stream.base >= stream.resent:",
@@ -556,22 +514,8 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
     "sim/sweep/store.py": [
         ("the file of another point is taken", 'or found["digest"] != digest', ""),
     ],
-    "sim/units.py": [
-        (
-            "time on the wire is rounded down",
-            "return -(-size_bytes * 8 * PS_PER_S // rate_bps)",
-            "return size_bytes * 8 * PS_PER_S // rate_bps",
-        ),
-    ],
     "sim/workload/draws.py": [
         ("shards overlap", "[order[worker::workers] for worker", "[order[worker:] for worker"),
-    ],
-    "sim/workload/fusion/mg_wfbp.py": [
-        (
-            "the network is free before each bucket",
-            "start_ps = max(free_ps, ready_ps)",
-            "start_ps = ready_ps",
-        ),
     ],
     "sim/workload/training/loop/local.py": [
         (
@@ -602,24 +546,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "    if entries.rows[row].identity != FREE:\n",
         ),
     ],
-    "switch/programs/switchml.py": [
-        (
-            "a duplicate completes a slot",
-            "return ANSWER if count == 0 else DROPPED",
-            "return ANSWER if count <= 1 else DROPPED",
-        ),
-        (
-            "the first packet counts from n",
-            "children - 1 if count == 0 else count - 1",
-            "children if count == 0 else count - 1",
-        ),
-    ],
     "switch/programs/timed.py": [
-        (
-            "a packet of an older turn starts the row anew",
-            "    if turn < slot.turn:\n",
-            "    if turn < slot.turn - 2:\n",
-        ),
         (
             "a late packet is answered as a lost one",
             "(ANSWER if is_seen else LATE)",
@@ -638,27 +565,6 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "ports that are left lead to the nearest groups on one side only, twice",
             "last = sorted([*half, *near, *(self.groups - one for one in near)])",
             "last = sorted([*half, *near, *near])",
-        ),
-    ],
-    "topologies/measures/bandwidth.py": [
-        (
-            "the worst traffic is never more than hosts send",
-            "return fabric.hosts_count // 2 * slowest / worst",
-            "return fabric.hosts_count // 2 * slowest",
-        ),
-    ],
-    "topologies/measures/figures.py": [
-        (
-            "links are counted once",
-            "links_count=2 * graph.number_of_edges()",
-            "links_count=graph.number_of_edges()",
-        ),
-    ],
-    "topologies/placement.py": [
-        (
-            "a rack's workers count once in hops",
-            "hops_total[name] += workers * (hops[name] + 1)",
-            "hops_total[name] += hops[name] + 1",
         ),
     ],
     "topologies/routing/dimension_order.py": [
