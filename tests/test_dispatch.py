@@ -40,37 +40,37 @@ DRAWN = {
     *("normal", "standard_normal", "lognormal", "gamma", "standard_gamma"),
     *("exponential", "beta", "chisquare"),
 }
-TRAFFIC = "sim/collectives/in_network/placement/traffic.py"
-NETWORKS = "sim/workload/training/networks/"  # of PyTorch, which is pinned
+TRAFFIC = "netfold/sim/collectives/in_network/placement/traffic.py"
+NETWORKS = "netfold/sim/workload/training/networks/"  # of PyTorch, which is pinned
 
 SCALAR = "a C library's function of one number, which has one version for all processors with AVX2"
 NUMPYS_BITS = f"draws NumPy's own numbers; {SCALAR}"
 WHOLE = "whole numbers, exact in any order"
 DIFFERENT = "the numbers differ, and the chosen ones are sorted or marked: a set"
 ALLOWED = {
-    ("homomorphic/codecs/auto/experience.py", "in_block @ each"): WHOLE,
-    ("homomorphic/codecs/auto/experience.py", "members @ each"): WHOLE,
-    ("homomorphic/codecs/auto/experience.py", "live @ each"): WHOLE,
-    ("homomorphic/codecs/bird/lanes.py", "self.base ** np.arange(self.count, dtype=np.int64)"): WHOLE,
-    ("homomorphic/codecs/bird/lanes.py", "base ** count"): WHOLE,
-    ("homomorphic/codecs/bird/lanes.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
-    ("homomorphic/codecs/bird/sampling.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
-    ("homomorphic/codecs/sparse/random_k.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
-    ("sim/checks/rounds/merges/fairness.py", "workers ** 3"): WHOLE,
+    ("netfold/homomorphic/codecs/auto/experience.py", "in_block @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/auto/experience.py", "members @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/auto/experience.py", "live @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/bird/lanes.py", "self.base ** np.arange(self.count, dtype=np.int64)"): WHOLE,
+    ("netfold/homomorphic/codecs/bird/lanes.py", "base ** count"): WHOLE,
+    ("netfold/homomorphic/codecs/bird/lanes.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
+    ("netfold/homomorphic/codecs/bird/sampling.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
+    ("netfold/homomorphic/codecs/sparse/random_k.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
+    ("netfold/sim/checks/rounds/merges/fairness.py", "workers ** 3"): WHOLE,
     (TRAFFIC, "np.maximum(nearest - self._to_racks[others], 0) @ self._workers"): WHOLE,
     (TRAFFIC, "nearest @ self._workers"): WHOLE,
     (TRAFFIC, "self._to_racks @ self._workers"): WHOLE,
-    ("sim/processor.py", "left @ right.repeat(1, _PROBE_SIZE)"): "asks PyTorch how it multiplies",
-    ("sim/workload/devices/variation.py", "generator.gamma(1 / variance, variance)"): SCALAR,
-    ("sim/workload/devices/variation.py", "generator.standard_normal()"): SCALAR,
-    ("sim/workload/normals.py", "math.exp"): NUMPYS_BITS,
-    ("sim/workload/normals.py", "np.log1p"): NUMPYS_BITS,
-    ("sim/workload/training/data/images.py", "weights @ small"): WHOLE,
-    ("sim/workload/training/data/images.py", "weights @ small @ weights.T"): WHOLE,
-    ("sim/workload/training/schedules/step.py", "self.by ** (step // self.every)"): SCALAR,
-    ("topologies/kinds/bcube.py", "self.n ** (self.k + 1)"): WHOLE,
-    ("topologies/kinds/bcube.py", "self.n ** level"): WHOLE,
-    ("topologies/kinds/bcube.py", "self.n ** self.k"): WHOLE,
+    ("netfold/sim/processor.py", "left @ right.repeat(1, _PROBE_SIZE)"): "asks PyTorch how it multiplies",
+    ("netfold/sim/workload/devices/variation.py", "generator.gamma(1 / variance, variance)"): SCALAR,
+    ("netfold/sim/workload/devices/variation.py", "generator.standard_normal()"): SCALAR,
+    ("netfold/sim/workload/normals.py", "math.exp"): NUMPYS_BITS,
+    ("netfold/sim/workload/normals.py", "np.log1p"): NUMPYS_BITS,
+    ("netfold/sim/workload/training/data/images.py", "weights @ small"): WHOLE,
+    ("netfold/sim/workload/training/data/images.py", "weights @ small @ weights.T"): WHOLE,
+    ("netfold/sim/workload/training/schedules/step.py", "self.by ** (step // self.every)"): SCALAR,
+    ("netfold/topologies/kinds/bcube.py", "self.n ** (self.k + 1)"): WHOLE,
+    ("netfold/topologies/kinds/bcube.py", "self.n ** level"): WHOLE,
+    ("netfold/topologies/kinds/bcube.py", "self.n ** self.k"): WHOLE,
 }
 
 

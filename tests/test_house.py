@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections import Counter
+import venv
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
@@ -20,7 +21,8 @@ from netfold.spelling import did_you_mean, names_hint
 from tests import ROOT
 from tests.examples import nightly
 
-PACKAGES = ("homomorphic", "switch", "topologies", "sim", "netfold/torch")
+FOLDERS = ("homomorphic", "sim", "switch", "topologies")
+PACKAGES = (*(f"netfold/{name}" for name in FOLDERS), "netfold/torch")
 TEXTS = {".py", ".md", ".yaml", ".toml", ".html", ".json", ".txt"}
 LINES_MAX = 800
 UNDONE = ("NotImplemented" + "Error", "TO" + "DO", "FIX" + "ME")  # not to find themselves here
@@ -75,43 +77,90 @@ def test_nothing_is_left_undone() -> None:
     assert found == []
 
 
-FOLDERS = ("homomorphic", "sim", "switch", "topologies")
-TESTING = tuple(f"testing/{name}.py" for name in ("__init__", "cases", "law", "many", "steps", "team"))
-OF_PACKAGE = ("__init__.py", "__main__.py", "py.typed", "spelling.py", *TESTING)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_names_at_the_top_are_folders(name: str) -> None:
+    link = ROOT / name
+    if link.is_file():
+        pytest.skip("a checkout without symbolic links")
+    assert sorted(path.name for path in link.iterdir()) == sorted(
+        path.name for path in (ROOT / "netfold" / name).iterdir()
+    )
+    assert (link / "__init__.py").read_text("utf-8").startswith('"""')
 
 
-def wheel_of(project: Path, folder: Path) -> ZipFile:
-    builder = pytest.importorskip("hatchling.builders.wheel", reason="comes with the extra `test`")
-    (path,) = builder.WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])
-    return ZipFile(path)
+def git(*arguments: str) -> str:
+    """What git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
-def test_the_wheel_has_every_file_once_below_netfold(tmp_path: Path) -> None:
-    names = Counter(wheel_of(ROOT, tmp_path).namelist())
-    folders = [*(ROOT / folder for folder in FOLDERS), ROOT / "netfold" / "torch"]
-    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    expected = [path.relative_to(ROOT).as_posix() for path in found if path.parent.name != "__pycache__"]
-
-    assert "sim/report/template.html" in expected
-    assert max(names.values()) == 1
-    assert {name for name in names if ".dist-info/" not in name} == {
-        *(f"netfold/{name}" for name in OF_PACKAGE),
-        *(f"netfold/{path.removeprefix('netfold/')}" for path in expected),
-    }
+def without_links(folder: Path) -> None:
+    """A checkout where links are files that hold their targets, as on Windows."""
+    git("-c", "core.symlinks=false", "checkout-index", "--all", f"--prefix={folder}/")
+    assert (folder / "sim").read_text("utf-8") == "netfold/sim"
 
 
-@nightly
-def test_the_source_distribution_gives_the_same_wheel(tmp_path: Path) -> None:
-    builder = pytest.importorskip("hatchling.builders.sdist", reason="comes with the extra `test`")
-    (path,) = builder.SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (project,) = (one for one in tmp_path.iterdir() if one.is_dir())
+def archive(folder: Path) -> None:
+    """What people download."""
+    git("archive", f"--output={folder}.tar", git("write-tree").strip())
+    with tarfile.open(f"{folder}.tar") as packed:
+        packed.extractall(folder, filter="data")
 
-    direct, indirect = wheel_of(ROOT, tmp_path / "direct"), wheel_of(project, tmp_path / "indirect")
 
-    assert direct.namelist() == indirect.namelist()
-    assert [name for name in direct.namelist() if direct.read(name) != indirect.read(name)] == []
+def installed(folder: Path) -> Path:
+    """The Python of an environment in which the project of a folder is installed in place."""
+    home = folder.with_name("environment")
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    libraries = next(home.glob("lib/python*/site-packages"))
+    (libraries / "others.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")  # no index is needed
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--editable", str(folder))
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", *options], check=True)
+    return python
+
+
+IMPORT_ALL = """
+import pkgutil, sys, netfold
+names = [module.name for module in pkgutil.walk_packages(netfold.__path__, "netfold.")]
+for name in names:
+    if not name.endswith("__main__") and ".site." not in name:
+        __import__(name)
+print(len(names), netfold.__file__)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no repository of git")
+@pytest.mark.parametrize("made", [without_links, pytest.param(archive, marks=nightly), installed])
+def test_nothing_needs_the_links_at_the_top(tmp_path: Path, made: Callable[[Path], Path | None]) -> None:
+    """Every module is imported; wheel and source distribution have every file of the package once."""
+    sources, wheels = (
+        pytest.importorskip(f"hatchling.builders.{kind}", reason="comes with the extra `test`")
+        for kind in ("sdist", "wheel")
+    )
+    folder = tmp_path / "project"
+    (archive if made is installed else made)(folder)
+    python = installed(folder) if made is installed else sys.executable
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    there = tmp_path if made is installed else folder
+    done = subprocess.run(
+        [python, "-c", IMPORT_ALL], cwd=there, env=environment, check=True, capture_output=True, text=True
+    )
+    count, file = done.stdout.split()
+    files = git("ls-files", "netfold").splitlines()
+    assert Path(file).parent == folder / "netfold"
+    # Every file of Python is a module, but for the package itself, and for one that no package holds.
+    assert int(count) == sum(name.endswith(".py") for name in files) - 2
+
+    (wheel,) = wheels.WheelBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(wheel) as packed:
+        assert sorted(name for name in packed.namelist() if ".dist-info/" not in name) == sorted(files)
+    (source,) = sources.SdistBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(source) as unpacked:
+        names = [name.partition("/")[2] for name in unpacked.getnames()]
+    about = {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    scenarios = git("ls-files", "scenarios").splitlines()
+    assert sorted(set(names) - about) == sorted([*files, *scenarios, "CHANGELOG.md"])
 
 
 def test_nothing_is_imported_by_the_bare_name_of_a_folder() -> None:

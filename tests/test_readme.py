@@ -193,7 +193,7 @@ def test_quickstart_is_told_the_same_twice() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    text = (ROOT / "sim" / "README.md").read_text("utf-8")
+    text = (ROOT / "netfold" / "sim" / "README.md").read_text("utf-8")
     columns = {field.name for record in TABLES.values() for field in fields(record)}
 
     assert {name for name in columns if f"`{name}`" not in text} == set()

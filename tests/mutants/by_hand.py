@@ -9,21 +9,21 @@ from __future__ import annotations
 from tests.mutants.fault import BY_HAND, Fault
 
 CHANGES: dict[str, list[tuple[str, str, str]]] = {
-    "homomorphic/codecs/bird/gathered.py": [
+    "netfold/homomorphic/codecs/bird/gathered.py": [
         (
             "workers draw the same",
             "place = round.seed, round.step, round.bucket, self.rank\n",
             "place = round.seed, round.step, round.bucket, 0\n",
         ),
     ],
-    "homomorphic/codecs/bird/plus.py": [
+    "netfold/homomorphic/codecs/bird/plus.py": [
         (
             "the layer is not rescaled",
             "float(norms.sum()) / (group.row_elements * float(chances.sum())) * factor",
             "float(norms.max()) / group.row_elements * factor",
         ),
     ],
-    "homomorphic/codecs/bird/sampling.py": [
+    "netfold/homomorphic/codecs/bird/sampling.py": [
         ("the factor of the second sampling is missing", "rows.size / count\n", "1.0\n"),
         (
             "the second sampling keeps the first rows",
@@ -31,24 +31,24 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "rows[:count]",
         ),
     ],
-    "homomorphic/codecs/sasg/rule.py": [
+    "netfold/homomorphic/codecs/sasg/rule.py": [
         ("D differences are summed", "deque(maxlen=staleness - 1)", "deque(maxlen=staleness)"),
         ("the threshold is divided by M", "alpha / self._workers**2 *", "alpha / self._workers *"),
     ],
-    "homomorphic/codecs/sasg/server.py": [
+    "netfold/homomorphic/codecs/sasg/server.py": [
         ("a running sum begins anew", "total[: held.size] = held\n", "total[: held.size] = 0\n"),
     ],
-    "homomorphic/codecs/sasg/uploads.py": [
+    "netfold/homomorphic/codecs/sasg/uploads.py": [
         ("what is sent is held back too", "owed[place] -= values if", "owed[place] -= 0 * values if"),
     ],
-    "homomorphic/codecs/signs/cascaded_sign.py": [
+    "netfold/homomorphic/codecs/signs/cascaded_sign.py": [
         (
             "the smaller scale decides",
             "self.bits if self.scale > other.scale else other.bits",
             "other.bits if self.scale > other.scale else self.bits",
         ),
     ],
-    "homomorphic/codecs/signs/marsit.py": [
+    "netfold/homomorphic/codecs/signs/marsit.py": [
         ("compensation is against the worker's own signs", "keep_rest(merged.words, ", "keep_rest(words, "),
         (
             "an update is a sum",
@@ -56,59 +56,59 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "Decoded(total, contribution)",
         ),
     ],
-    "homomorphic/codecs/sketched/count_sketch/encoder.py": [
+    "netfold/homomorphic/codecs/sketched/count_sketch/encoder.py": [
         (
             "rounded values are contributed whole",
             "_at(elements, added.own[own], gradient)",
             "_at(elements, values[own], gradient)",
         ),
     ],
-    "homomorphic/codecs/sketched/count_sketch/momentum.py": [
+    "netfold/homomorphic/codecs/sketched/count_sketch/momentum.py": [
         ("momentum does not grow", "        velocity += gradient\n", "        velocity = gradient.copy()\n"),
     ],
-    "homomorphic/codecs/sparse/random_k.py": [
+    "netfold/homomorphic/codecs/sparse/random_k.py": [
         ("every round has the same elements", "purposes.RANDOM_K, round.step,", "purposes.RANDOM_K, 0,"),
         ("unbiased sums are not scaled", "np.float32(gradient.size / count)", "np.float32(1)"),
     ],
-    "homomorphic/feedback.py": [
+    "netfold/homomorphic/feedback.py": [
         ("a residual is the gradient", "owed - decoded.contribution", "gradient - decoded.contribution"),
         ("a residual is not sent", "owed = gradient + held", "owed = gradient"),
     ],
-    "homomorphic/host_merge.py": [
+    "netfold/homomorphic/host_merge.py": [
         (
             "a replay takes in the wrong way round",
             "combine(merge, held[hop.into], held.pop(hop.taken), hop.key)",
             "combine(merge, held.pop(hop.taken), held[hop.into], hop.key)",
         ),
     ],
-    "homomorphic/index/bloom.py": [
+    "netfold/homomorphic/index/bloom.py": [
         ("a turn of 0 loses a word", "(word >> (-turn & np.uint64(63)))", "(word >> (np.uint64(63) - turn))"),
     ],
-    "homomorphic/index/membership.py": [
+    "netfold/homomorphic/index/membership.py": [
         (
             "the last word's bits beyond the end are one too few",
             "2 ** ((count - 1) % WORD_ELEMENTS + 1)",
             "2 ** (count % WORD_ELEMENTS + 1)",
         ),
     ],
-    "homomorphic/kernels/keyed.py": [
+    "netfold/homomorphic/kernels/keyed.py": [
         (
             "values count without their order",
             "state = splitmix64(state ^ np.uint64(value))",
             "state = state ^ splitmix64(np.uint64(value))",
         ),
     ],
-    "homomorphic/numbers/digits.py": [
+    "netfold/homomorphic/numbers/digits.py": [
         (
             "carries of three digits go one plane too low",
             "top = np.int32(high[i] + (above >> bits))",
             "top = np.int32(high[i] + (digit >> bits))",
         ),
     ],
-    "homomorphic/numbers/exact.py": [
+    "netfold/homomorphic/numbers/exact.py": [
         ("NaN is announced", ">= _INFINITY_BITS:", "> _INFINITY_BITS + (1 << 22):"),
     ],
-    "homomorphic/sketch/counts.py": [
+    "netfold/homomorphic/sketch/counts.py": [
         ("rows share their hashes", "mix_plain(key, row) for row", "mix_plain(key, 0) for row"),
         (
             "lanes share a sign",
@@ -121,14 +121,14 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "median = own[max(0, own.shape[0] // 2 - 1)]",
         ),
     ],
-    "homomorphic/sketch/hashing.py": [
+    "netfold/homomorphic/sketch/hashing.py": [
         (
             "signs come from the second bit",
             "(murmur3(block, j) >> np.uint32(31))",
             "((murmur3(block, j) >> np.uint32(30)) & np.uint32(1))",
         ),
     ],
-    "homomorphic/sketch/tables.py": [
+    "netfold/homomorphic/sketch/tables.py": [
         (
             "a tile passes with something left",
             "    return bool(left == 0)",
@@ -152,35 +152,35 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
     "netfold/torch/rounds.py": [
         ("a codec does not know the tensors", "notes.append, part.tensors\n", "notes.append, ()\n"),
     ],
-    "sim/bounds/network_time.py": [
+    "netfold/sim/bounds/network_time.py": [
         (
             "of equally busy links the first counts",
             "rank = np.where(is_candidate, total[links], -1.0)",
             "rank = np.where(is_candidate, 0.0 * total[links], -1.0)",
         ),
     ],
-    "sim/bounds/path.py": [
+    "netfold/sim/bounds/path.py": [
         (
             "a worker is waited for that begins after the end",
             "for one in begun if one[0] < at_ps or one[1])",
             "for one in begun)",
         ),
     ],
-    "sim/capture/recorder.py": [
+    "netfold/sim/capture/recorder.py": [
         (
             "gradients are kept as DDP's buckets change them",
             'return found.to("cpu", self._reduced[place].parameter.dtype, copy=True)',
             'return found.to("cpu", self._reduced[place].parameter.dtype)',
         ),
     ],
-    "sim/checkpoint/store.py": [
+    "netfold/sim/checkpoint/store.py": [
         (
             "flipped bits are not found",
             'if head["__metadata__"]["sha256"] != _digest(tensors):',
             'if not head["__metadata__"]["sha256"]:',
         ),
     ],
-    "sim/checks/job.py": [
+    "netfold/sim/checks/job.py": [
         (
             "sums may be ten times off the bound",
             "if record.max_error_over_bound <= 1.0:",
@@ -192,7 +192,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "Finding(len(journal.rounds) >= expected - 1, detail)",
         ),
     ],
-    "sim/checks/network.py": [
+    "netfold/sim/checks/network.py": [
         (
             "links out of switches need not conserve bytes",
             "if link.bytes != accounted:",
@@ -204,7 +204,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "link.lost_bytes + max(link.in_flight_bytes, link.bytes - link.delivered_bytes - link.lost_bytes)\n",
         ),
     ],
-    "sim/checks/rounds/kernels.py": [
+    "netfold/sim/checks/rounds/kernels.py": [
         (
             "a lost NaN is right",
             "                is_right = np.isnan(found[i])\n",
@@ -216,14 +216,14 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "(bound[i] + 5e-324) if bound[i] < np.inf else 0.0",
         ),
     ],
-    "sim/checks/rounds/merges/fairness.py": [
+    "netfold/sim/checks/rounds/merges/fairness.py": [
         (
             "each division may raise a false alarm",
             "count = len(divisions) * stretches * statistics * 2",
             "count = stretches * statistics * 2",
         ),
     ],
-    "sim/checks/rounds/merges/integers.py": [
+    "netfold/sim/checks/rounds/merges/integers.py": [
         (
             "wrong exponents are not counted",
             "        result.wrong.add(count, result.wrong_word(place, word, (None, None)))\n\n\nclass",
@@ -240,7 +240,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "2**31 - 1, -(2**31)",
         ),
     ],
-    "sim/checks/rounds/merges/members.py": [
+    "netfold/sim/checks/rounds/merges/members.py": [
         (
             "claims are not held to the words sent",
             "claim := _wrong_claim(result.merged, has_words)",
@@ -248,81 +248,81 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("absent workers may be holders", "if (right & ~has_words).any():", "if False:"),
     ],
-    "sim/checks/rounds/merges/signs.py": [
+    "netfold/sim/checks/rounds/merges/signs.py": [
         (
             "bits are fair if they are over the whole message",
             "    stretches = max(_fewest_stretches(workers), min(1 << (wanted - 1).bit_length(), STRETCHES_MAX))\n",
             "    stretches = min(wanted, 1)\n",
         ),
     ],
-    "sim/checks/rounds/merges/words.py": [
+    "netfold/sim/checks/rounds/merges/words.py": [
         (
             "absent workers have words",
             "for rank, message in enumerate(sent) if not message.is_absent}",
             "for rank, message in enumerate(sent)}",
         ),
     ],
-    "sim/checks/rounds/sums.py": [
+    "netfold/sim/checks/rounds/sums.py": [
         (
             "partial results are held to the sum of all workers",
             "sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words)",
             "sums_of_parts(totals.contributions)",
         ),
     ],
-    "sim/collectives/all_gather/run.py": [
+    "netfold/sim/collectives/all_gather/run.py": [
         ("a message returns to its owner", "if owner != following:", "if owner != worker:"),
         ("absent workers are merged", "present, strict=True) if is_there]", "present, strict=True)]"),
     ],
-    "sim/collectives/hierarchical/switched/halves.py": [
+    "netfold/sim/collectives/hierarchical/switched/halves.py": [
         (
             "what goes round is a share too far on",
             "chunk = (every - step + 1) % workers",
             "chunk = (every - step) % workers",
         ),
     ],
-    "sim/collectives/hierarchical/switched/run.py": [
+    "netfold/sim/collectives/hierarchical/switched/run.py": [
         (
             "the group's own sum is taken for the total",
             "total[at] = one.words[first : first + size]",
             "total[at] = total[at]",
         ),
     ],
-    "sim/collectives/host_messages.py": [
+    "netfold/sim/collectives/host_messages.py": [
         (
             "operations are told apart by bucket alone",
             "key, is_first = (operation, part), (operation, part) not in self._open",
             "operation = operation._replace(step=0, operation=0, bucket=0)\n        key, is_first = (operation, part), (operation, part) not in self._open",
         ),
     ],
-    "sim/collectives/in_network/estimate.py": [
+    "netfold/sim/collectives/in_network/estimate.py": [
         (
             "every switch adds up",
             "sent = min(into[node], 1) if node in able else into[node]",
             "sent = min(into[node], 1)",
         ),
     ],
-    "sim/collectives/in_network/shares.py": [
+    "netfold/sim/collectives/in_network/shares.py": [
         (
             "short messages all take tree 0",
             "runs[(tree - number) % trees]",
             "runs[(tree + 0 * number) % trees]",
         ),
     ],
-    "sim/collectives/parameter_server/run.py": [
+    "netfold/sim/collectives/parameter_server/run.py": [
         (
             "ranges overlap",
             "words[size * server // count : size * (server + 1) // count]",
             "words[size * server // count : size * (server + 1) // count + 1]",
         ),
     ],
-    "sim/collectives/parameter_server/serve.py": [
+    "netfold/sim/collectives/parameter_server/serve.py": [
         (
             "a server adds nothing of an absent worker to its count",
             "for index in range(chunks) if is_absent else [parcel.number]:",
             "for index in [] if is_absent else [parcel.number]:",
         ),
     ],
-    "sim/collectives/scheduled.py": [
+    "netfold/sim/collectives/scheduled.py": [
         (
             "hops name the workers the other way round",
             "HostHop(arriving.first, own.first, key)",
@@ -330,14 +330,14 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("an absent worker counts", "present[worker] = not message.is_absent", "present[worker] = True"),
     ],
-    "sim/engine/engine.py": [
+    "netfold/sim/engine/engine.py": [
         (
             "all engines have seed 1",
             "self.world = allocate.new_world(network, rules, seed)",
             "self.world = allocate.new_world(network, rules, 1)",
         ),
     ],
-    "sim/engine/links/faults.py": [
+    "netfold/sim/engine/links/faults.py": [
         (
             "what answers a copy shares the fate of what answers the packet",
             "packet.copy = np.uint32(packet.key) | np.uint32(1)",
@@ -350,28 +350,28 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "chain = world.chains[rule.chain, 0]",
         ),
     ],
-    "sim/engine/links/link.py": [
+    "netfold/sim/engine/links/link.py": [
         (
             "acknowledgements interrupt the packet on the wire",
             "start_ps = max(clock.now_ps, lane.free_at_ps, link.begun_leaves_ps)",
             "start_ps = max(clock.now_ps, lane.free_at_ps)",
         ),
     ],
-    "sim/engine/links/transmitter.py": [
+    "netfold/sim/engine/links/transmitter.py": [
         (
             "what is left of a packet is rounded down",
             "end_ps += -(-link.wire_work // link.rate_bps)",
             "end_ps += link.wire_work // link.rate_bps",
         ),
     ],
-    "sim/engine/schedules/cells.py": [
+    "netfold/sim/engine/schedules/cells.py": [
         (
             "a merge writes into the target's buffer whatever the order",
             "elif cells[own].state == SCRATCH and schedule.merge != SIGN:",
             "elif cells[own].state == SCRATCH:",
         ),
     ],
-    "sim/engine/schedules/progress.py": [
+    "netfold/sim/engine/schedules/progress.py": [
         (
             "a transfer is sent when the first is processed that it waits for",
             "if transfers[waiter].waits == 0:",
@@ -379,14 +379,14 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("a merge ends before the packets of its instant", "clock.order + LATE", "clock.order"),
     ],
-    "sim/engine/setup/control.py": [
+    "netfold/sim/engine/setup/control.py": [
         (
             "a reboot clears half of a job's slots",
             "first + 2 * int(job.window) * int(job.unit_packets)",
             "first + int(job.window) * int(job.unit_packets)",
         ),
     ],
-    "sim/engine/switches/aggregate.py": [
+    "netfold/sim/engine/switches/aggregate.py": [
         (
             "an inner switch answers before the root has",
             "if point.parent < 0 or world.registers.slots[row].is_answered:",
@@ -408,7 +408,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "    point.installed",
         ),
     ],
-    "sim/engine/switches/egress.py": [
+    "netfold/sim/engine/switches/egress.py": [
         ("a result lacks its exponent", "    result.exponent = slot.exponent\n", "    result.exponent = 0\n"),
         (
             "a result's key forgets what caused it",
@@ -421,7 +421,7 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "    result.route = packet.route",
         ),
     ],
-    "sim/engine/transports/atp_worker.py": [
+    "netfold/sim/engine/transports/atp_worker.py": [
         (
             "the same gap is resent by every result",
             "if first >= 0 and stream.base >= stream.resent:",
@@ -433,56 +433,56 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "max(1, stream.window_bytes // 2)",
         ),
     ],
-    "sim/report/answer/ranking.py": [
+    "netfold/sim/report/answer/ranking.py": [
         (
             "wrong results rank",
             "return kind(verdict) not in GOOD, value is None, signed",
             "return False, value is None, signed",
         ),
     ],
-    "sim/results/verdicts.py": [
+    "netfold/sim/results/verdicts.py": [
         (
             "stuck is worse than wrong",
             '    if not kinds or not kinds <= {*GOOD, "stuck"}:',
             '    if not kinds or "stuck" not in kinds and not kinds <= {*GOOD, "stuck"}:',
         ),
     ],
-    "sim/run/coming/arrivals.py": [
+    "netfold/sim/run/coming/arrivals.py": [
         (
             "slots are free at once although copies are on their way",
             "if not rules and not running.collective.retransmitted_packets():",
             "if True:",
         ),
     ],
-    "sim/run/costs/measure.py": [
+    "netfold/sim/run/costs/measure.py": [
         (
             "any overlap is as predicted",
             "if not is_as_assumed or overlap.buckets_in_flight < buckets:",
             "if False:",
         ),
     ],
-    "sim/run/step/activities.py": [
+    "netfold/sim/run/step/activities.py": [
         (
             "passes hide the buckets in flight",
             "if not self._buckets[worker]:\n            self._report",
             "self._tell(worker, what, end_ps)\n        if False:\n            self._report",
         ),
     ],
-    "sim/run/step/computing.py": [
+    "netfold/sim/run/step/computing.py": [
         (
             "a pass that was interrupted begins again",
             "began_ps, began_work_ps, reached_ps = now_ps, done_ps, now_ps",
             "began_ps, began_work_ps, reached_ps = now_ps, 0, now_ps",
         ),
     ],
-    "sim/run/step/lock_step.py": [
+    "netfold/sim/run/step/lock_step.py": [
         (
             "a worker that ends its round sends what the others send",
             "if _kinds(sent) != _kinds(first.sent):",
             "if _kinds(sent) and _kinds(first.sent) and _kinds(sent) != _kinds(first.sent):",
         ),
     ],
-    "sim/run/step/turns.py": [
+    "netfold/sim/run/step/turns.py": [
         (
             "the first bucket goes first, whatever its rank",
             "key=lambda place: (waiting[place][0], place)",
@@ -494,44 +494,44 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "self._environment.timeout(0)",
         ),
     ],
-    "sim/run/step/unit.py": [
+    "netfold/sim/run/step/unit.py": [
         (
             "a device takes what asked first",
             "heapq.heappush(self._waiting, (rank, ",
             "heapq.heappush(self._waiting, (0, ",
         ),
     ],
-    "sim/run/step/wire.py": [
+    "netfold/sim/run/step/wire.py": [
         (
             "operations share bytes equally",
             "self._open[worker].append((log, max(1, payload_bytes)))",
             "self._open[worker].append((log, 1))",
         ),
     ],
-    "sim/sweep/points.py": [
+    "netfold/sim/sweep/points.py": [
         ("the repeats forget the scenario's seed", "dict.fromkeys([scenario.seed])", "dict.fromkeys([1])"),
     ],
-    "sim/sweep/store.py": [
+    "netfold/sim/sweep/store.py": [
         ("the file of another point is taken", 'or found["digest"] != digest', ""),
     ],
-    "sim/workload/draws.py": [
+    "netfold/sim/workload/draws.py": [
         ("shards overlap", "[order[worker::workers] for worker", "[order[worker:] for worker"),
     ],
-    "sim/workload/training/loop/local.py": [
+    "netfold/sim/workload/training/loop/local.py": [
         (
             "differences are after less before",
             "before[name], after, out=after",
             "after, before[name], out=after",
         ),
     ],
-    "sim/workload/training/workload.py": [
+    "netfold/sim/workload/training/workload.py": [
         (
             "weights move by the sum and not its mean",
             "0 if is_update else self._workers,",
             "0 if is_update else 1,",
         ),
     ],
-    "switch/arithmetic.py": [
+    "netfold/switch/arithmetic.py": [
         ("a narrow lane sticks only at the top", "(old >= most or old <= -most)", "old >= most"),
         (
             "all carries of a word are one",
@@ -539,38 +539,38 @@ CHANGES: dict[str, list[tuple[str, str, str]]] = {
             "carried += int(tops != 0)",
         ),
     ],
-    "switch/programs/atp.py": [
+    "netfold/switch/programs/atp.py": [
         (
             "an acknowledgement frees any entry",
             "    if entries.rows[row].identity == identity:\n",
             "    if entries.rows[row].identity != FREE:\n",
         ),
     ],
-    "switch/programs/timed.py": [
+    "netfold/switch/programs/timed.py": [
         (
             "a late packet is answered as a lost one",
             "(ANSWER if is_seen else LATE)",
             "(ANSWER if is_seen else ANSWER)",
         ),
     ],
-    "topologies/direct.py": [
+    "netfold/topologies/direct.py": [
         (
             "a dimension of two has two links",
             "sum(switches if size > 2 else switches // 2 for size in dimensions)",
             "sum(switches for size in dimensions)",
         ),
     ],
-    "topologies/kinds/dragonfly.py": [
+    "netfold/topologies/kinds/dragonfly.py": [
         (
             "ports that are left lead to the nearest groups on one side only, twice",
             "last = sorted([*half, *near, *(self.groups - one for one in near)])",
             "last = sorted([*half, *near, *near])",
         ),
     ],
-    "topologies/routing/dimension_order.py": [
+    "netfold/topologies/routing/dimension_order.py": [
         ("ties on a ring always go up", "((2 * hops == size) & is_even)", "(2 * hops == size)"),
     ],
-    "topologies/routing/shortest.py": [
+    "netfold/topologies/routing/shortest.py": [
         (
             "targets that were reached before are reached again",
             "        new &= unseen\n",

@@ -12,17 +12,19 @@ from tests.mutants.fault import Fault
 COUNT = 500
 ELSEWHERE = "elsewhere"
 STRATA: dict[str, tuple[tuple[str, ...], int]] = {
-    "engine and switch": (("sim/engine/", "switch/"), 150),
-    "homomorphic": (("homomorphic/",), 150),
-    "run, collectives, checks": (("sim/run/", "sim/collectives/", "sim/checks/"), 150),
+    "engine and switch": (("netfold/sim/engine/", "netfold/switch/"), 150),
+    "homomorphic": (("netfold/homomorphic/",), 150),
+    "run, collectives, checks": (
+        ("netfold/sim/run/", "netfold/sim/collectives/", "netfold/sim/checks/"),
+        150,
+    ),
     ELSEWHERE: ((), 50),
 }
 
 
 def stratum_of(file: str) -> str:
     """The stratum of a source file."""
-    path = file.removeprefix("netfold/")
-    return next((name for name, (folders, _) in STRATA.items() if path.startswith(folders)), ELSEWHERE)
+    return next((name for name, (folders, _) in STRATA.items() if file.startswith(folders)), ELSEWHERE)
 
 
 def drawn(faults: Sequence[Fault], count: int, seed: str) -> list[Fault]:

@@ -19,7 +19,7 @@ from tests.mutants.fault import BY_HAND, Fault
 from tests.mutants.operators import generated
 
 PACKAGES = ("homomorphic", "switch", "topologies", "sim", "torch")
-FOLDERS = ("netfold", *PACKAGES, "tests", "scenarios", "docs")
+FOLDERS = ("netfold", "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
 HOW_TO_COMPILE = ("kernels/compiled.py", "kernels/cache.py")
 ALL_SWITCHES = re.compile(r"_is_on(?:_compiled)?\((\d+)\)")
@@ -38,7 +38,7 @@ class Sources:
     @cached_property
     def files(self) -> list[str]:
         """Paths in the repository, in order."""
-        folders = sorted({(self.root / "netfold" / name).resolve() for name in PACKAGES})
+        folders = [self.root / "netfold" / name for name in sorted(PACKAGES)]
         paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
         return [str(path.relative_to(self.root)) for path in paths]
 
@@ -117,10 +117,8 @@ class Copy:
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "runs")
         for name in FOLDERS:
             source = self._sources.root / name
-            if source.is_symlink():
-                (self.folder / name).symlink_to(source.readlink())
-            elif source.is_dir():
-                shutil.copytree(source, self.folder / name, symlinks=True, ignore=ignored)
+            if source.is_dir():
+                shutil.copytree(source, self.folder / name, ignore=ignored)
         for name in FILES:
             if (self._sources.root / name).is_file():
                 shutil.copy(self._sources.root / name, self.folder / name)

@@ -459,7 +459,7 @@ def test_every_flow_completes_under_every_policy(engine: Make, plan: Plan) -> No
     check_everything_arrived(Play(engine(plan.network, seed=plan.seed, rules=plan.rules), plan, LONG_END_PS))
 
 
-PAGE = (ROOT / "sim/engine/README.md").read_text("utf-8")
+PAGE = (ROOT / "netfold/sim/engine/README.md").read_text("utf-8")
 DRAWS = re.findall(r"mix\(([^)…]*)", PAGE)
 
 
@@ -481,7 +481,7 @@ def test_packets_are_of_these_kinds_alone() -> None:
     """What some code gives a packet as its kind is in a group: a new kind has to be put into one."""
     given = {
         ast.unparse(node.value)
-        for path in (ROOT / "sim/engine").rglob("*.py")
+        for path in (ROOT / "netfold/sim/engine").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(".kind")
     }
