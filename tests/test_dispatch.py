@@ -18,7 +18,7 @@ from tests.test_house import sources
 
 OF_NUMPY = {
     *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "power", "float_power", "cbrt"),
-    *(
+    *[
         "sin",
         "cos",
         "tan",
@@ -31,7 +31,7 @@ OF_NUMPY = {
         "tanh",
         "arcsinh",
         "hypot",
-    ),
+    ],
     *("dot", "matmul", "einsum", "inner", "vdot", "vecdot", "tensordot", "linalg", "convolve", "correlate"),
     *("cov", "corrcoef", "polyfit", "polyval", "fft"),
 }

@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from netfold.homomorphic.message import Merge
-from tests.bench import codecs, loads, nspy, rings, sweeps
+from tests.bench import codecs, loads, nspy, sweeps
+from tests.bench import loads as rings
 from tests.bench.loads import Measured
 
 REPEATS = 5

@@ -18,7 +18,7 @@ from ns.switch.switch import SimplePacketSwitch
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.routing import compile_network, path, planned_key
 from tests.bench.loads import HOSTS, Measured, permutation
-from tests.topologies.fabrics import fat_tree
+from tests.topologies.graphs import fat_tree
 
 RATE_BPS, DELAY_S, PACKET_BYTES = 100e9, 1e-6, 1000
 

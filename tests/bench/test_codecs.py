@@ -9,7 +9,8 @@ import torch
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.sketch.counts import estimate
-from tests.bench import beside, codecs, loads, nspy, rates, rings
+from tests.bench import beside, codecs, loads, nspy, rates
+from tests.bench import loads as rings
 from tests.reference.systems.count_sketch import Hashes
 
 ELEMENTS = 3 * rates.BLOCK_ELEMENTS + 100

@@ -1,20 +1,22 @@
-"""Gradients of several workers: supports and values that have broken encodings before."""
+"""Gradients of several workers that have broken encodings before, their indexes, and rounds in lock-step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import whole_bound
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, advance
+from netfold.homomorphic.fold import Folded, check_lock_step, fold
+from netfold.homomorphic.index.membership import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing import PATTERNS, VALUES, support, values
 from netfold.testing.steps import Steps
 
@@ -119,3 +121,124 @@ def agreed(form: NumberFormat, gradients: list[Gradient]) -> Agreed:
 
 def starts_of(elements: int, block_elements: int) -> np.ndarray:
     return np.append(np.arange(0, elements, block_elements), elements).astype(np.int64)
+
+
+Damage = Callable[[int, Message, np.ndarray], None]  # number of the operation, a message, its merged words
+
+
+class Played(NamedTuple):
+    decoded: Gradient  # the same at every worker
+    operations: list[list[tuple[Message, ...]]]  # by operation and worker
+    notes: list[Note]  # the same at every worker
+
+    @property
+    def labels(self) -> list[list[str]]:
+        return [[message.label for message in messages[0]] for messages in self.operations]
+
+    @property
+    def announced_bytes(self) -> int:
+        return sum(message.size_bytes for messages in self.operations for message in messages[0])
+
+    def notes_of(self, kind: NoteKind) -> list[Note]:
+        return [note for note in self.notes if note.kind is kind]
+
+
+def encoders_of(codec: Codec, workers: int) -> list[Encoder]:
+    return [codec.worker(rank, workers, 0) for rank in range(workers)]
+
+
+def play(
+    encoders: Sequence[Encoder],
+    gradients: Sequence[Gradient],
+    step: int = 0,
+    bucket: int = 0,
+    damage: Damage = lambda number, message, words: None,
+) -> Played:
+    """One round; `damage` changes merged words on their way back."""
+    workers = len(gradients)
+    notes: list[list[Note]] = [[] for _ in gradients]
+    exchanges = [
+        encoder.exchange(gradient, Round(step, bucket, workers, 7, report=own.append))
+        for encoder, gradient, own in zip(encoders, gradients, notes, strict=True)
+    ]
+    operations: list[list[tuple[Message, ...]]] = []
+    decoded: list[Gradient] = []
+    answers: tuple[Merged, ...] | None = None
+    while not decoded:
+        found = [advance(exchange, answers) for exchange in exchanges]
+        check_lock_step(found)
+        sent = [one for one in found if isinstance(one, tuple)]
+        decoded = [one.total for one in found if isinstance(one, Decoded)]
+        if sent:
+            merged = []
+            for part in zip(*sent, strict=True):
+                words = merge_all(part[0].merge, [message.words for message in part])
+                damage(len(operations), part[0], words)
+                merged.append(Merged(words, workers))
+            operations.append(sent)
+            answers = tuple(merged)
+    for other, own in zip(decoded, notes, strict=True):
+        assert decoded[0].tobytes() == other.tobytes()
+        assert list(map(_content, notes[0])) == list(map(_content, own))
+    return Played(decoded[0], operations, notes[0])
+
+
+def _content(note: Note) -> tuple[object, ...]:
+    elements = None if note.elements is None else note.elements.tolist()
+    return note.kind, note.text, note.count, note.total, elements
+
+
+def index_of(wanted: np.ndarray) -> np.ndarray:
+    """64-bit words of an index, by NumPy's own packing."""
+    padded = np.zeros(-(-wanted.size // 64) * 64, np.bool_)
+    padded[: wanted.size] = wanted
+    return np.packbits(padded, bitorder="little").view(np.uint64)
+
+
+def is_named(index: np.ndarray, elements: int) -> np.ndarray:
+    """Which elements an index names."""
+    return np.unpackbits(index.view(np.uint8), bitorder="little")[:elements] != 0
+
+
+class Exchanged(NamedTuple):
+    memberships: list[Membership]
+    operations: list[list[tuple[Message, ...]]]  # by operation and worker
+    labels: list[list[str]]
+
+    @property
+    def index_messages(self) -> list[Message]:
+        return [messages[0][0] for messages in self.operations]
+
+    @property
+    def index_bytes(self) -> int:
+        return sum(message.size_bytes for message in self.index_messages)
+
+
+class IndexAlone(Encoder):
+    """Agrees on an index, and does nothing with it."""
+
+    membership: Membership
+
+    def __init__(self, kind: IndexKind, memory: IndexMemory, beside: tuple[Message, ...]) -> None:
+        self.kind, self.memory, self.beside = kind, memory, beside
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        self.membership = yield from exchange_index(
+            own_index(gradient), gradient.size, round, self.kind, self.beside, self.memory
+        )
+        return Decoded(np.zeros(gradient.size, np.float32), gradient)
+
+
+def exchange(
+    kind: IndexKind,
+    gradients: Sequence[Gradient],
+    memories: Sequence[IndexMemory] | None = None,
+    step: int = 0,
+    beside: Callable[[int], tuple[Message, ...]] = lambda rank: (),
+    damage: Callable[[Message, np.ndarray], None] = lambda message, words: None,
+) -> Exchanged:
+    """All workers in lock-step; `damage` changes merged words on their way back."""
+    own = memories or [IndexMemory() for _ in gradients]
+    encoders = [IndexAlone(kind, memory, beside(rank)) for rank, memory in enumerate(own)]
+    done = play(encoders, gradients, step, damage=lambda number, message, words: damage(message, words))
+    return Exchanged([one.membership for one in encoders], done.operations, done.labels)

@@ -21,7 +21,7 @@ from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Mess
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.homomorphic.round import Round
 from tests.homomorphic.gradients import folded
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 
 THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
 

@@ -44,12 +44,11 @@ from netfold.homomorphic.numbers.formats import Agreed, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing import support, values
 from tests.examples import examples
-from tests.homomorphic.gradients import agreed, bound_of, sparse
-from tests.homomorphic.indexes import exchange, index_of, is_named
+from tests.homomorphic.gradients import agreed, bound_of, exchange, index_of, is_named, sparse
 from tests.reference.codecs import codecs as plain
 from tests.reference.codecs import digits
 from tests.reference.codecs import index as reference
-from tests.reference.codecs.quantise import quantise
+from tests.reference.codecs.codecs import quantise
 
 keys = st.integers(0, 2**64 - 1)
 

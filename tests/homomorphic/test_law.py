@@ -23,7 +23,7 @@ from netfold.homomorphic.message import ORDER_FREE, Merge
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 
 NARROW = {"fp16", "sasg_summed"}  # kinds that refuse values which others carry
 VARIANTS = [

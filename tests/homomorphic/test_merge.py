@@ -32,9 +32,9 @@ from netfold.homomorphic.round import Round
 from netfold.testing import check_codec
 from tests.examples import examples
 from tests.homomorphic.test_fold import THC_TABLE
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 from tests.reference.switch.merging import words_per_word
-from tests.sim.lane_codecs import Codes, Votes
+from tests.sim.host_codecs import Codes, Votes
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 

@@ -32,8 +32,7 @@ from netfold.homomorphic.round import Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs import digits as reference
-from tests.reference.codecs.codecs import quantise_exactly
-from tests.reference.codecs.quantise import quantise, scale_of
+from tests.reference.codecs.codecs import quantise, quantise_exactly, scale_of
 
 NAMES = ["block_exponent", "float32", "exact"]
 INTEGERS = ["block_exponent", "exact"]

@@ -14,7 +14,7 @@ import pytest
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words
 from netfold.homomorphic.message import Merge, Merged
-from tests.reference.systems import marsit as twin
+from tests.reference.systems import signs as twin
 
 
 def test_equal_bits_survive_and_differing_bits_follow_the_lanes() -> None:

@@ -42,7 +42,7 @@ from netfold.homomorphic.sketch.tables import (
     scratch_for,
 )
 from tests.examples import examples, nightly
-from tests.homomorphic.indexes import index_of
+from tests.homomorphic.gradients import index_of
 from tests.reference.codecs import codecs
 from tests.reference.codecs import sketch as plain
 from tests.reference.systems.count_sketch import Hashes, estimates_of, sketch_of

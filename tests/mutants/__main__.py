@@ -13,11 +13,9 @@ from pathlib import Path
 
 from tests import ROOT
 from tests.mutants.by_hand import faults_by_hand
-from tests.mutants.changed import NoEarlierCommitError, changed_lines
-from tests.mutants.draw import COUNT, drawn
-from tests.mutants.fault import Fault
+from tests.mutants.draw import COUNT, NoEarlierCommitError, changed_lines, drawn
+from tests.mutants.fault import Fault, found_again, read_records
 from tests.mutants.play import LIBRARIES_FOR_CHANGES, play
-from tests.mutants.records import found_again, read_records
 from tests.mutants.report import report, report_of_changes
 from tests.mutants.tree import Sources
 

@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.fault import Fault, Verdict
+from tests.mutants.fault import Fault, Record, Verdict, read_records
 from tests.mutants.nearby import near_tests
-from tests.mutants.records import Record, read_records
 from tests.mutants.tree import Copy, Sources
 
 KILLED, SURVIVED, ERROR = "killed", "survived", "error"

@@ -7,9 +7,8 @@ from math import sqrt
 from pathlib import Path
 
 from tests.mutants.draw import STRATA, stratum_of
-from tests.mutants.fault import BY_HAND
+from tests.mutants.fault import BY_HAND, Record, key_of, read_accepted
 from tests.mutants.play import DROPPED, ERROR, KILLED, SURVIVED, UNDECIDED
-from tests.mutants.records import Record, key_of, read_accepted
 
 ACCEPTED = Path(__file__).with_name("accepted.jsonl")
 BAR, BAR_BY_HAND, ACCEPTED_MAX = 0.85, 0.97, 0.05

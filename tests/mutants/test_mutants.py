@@ -13,17 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.mutants.anchors import AnchorError, edit_by_hand
 from tests.mutants.by_hand import faults_by_hand
-from tests.mutants.changed import NoEarlierCommitError, changed_lines
 from tests.mutants.compiled import Package
-from tests.mutants.draw import STRATA, drawn, stratum_of
-from tests.mutants.edits import SwitchError, switched
-from tests.mutants.fault import BY_HAND, Fault, Verdict
+from tests.mutants.draw import STRATA, NoEarlierCommitError, changed_lines, drawn, stratum_of
+from tests.mutants.edits import AnchorError, SwitchError, edit_by_hand, switched
+from tests.mutants.fault import BY_HAND, Fault, Record, Verdict, found_again, read_accepted, read_records
 from tests.mutants.nearby import near_tests
 from tests.mutants.operators import generated
 from tests.mutants.play import DROPPED, ERROR, KILLED, SURVIVED, UNDECIDED, Nests, Player
-from tests.mutants.records import Record, found_again, read_accepted, read_records
 from tests.mutants.report import ACCEPTED, report, report_of_changes, wilson
 from tests.mutants.tree import Copy, Sources
 

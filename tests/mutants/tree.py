@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tests import ROOT
-from tests.mutants.anchors import edit_by_hand
 from tests.mutants.compiled import MAY_BE_COMPILED, Definition, Package
-from tests.mutants.edits import Edit, switched
+from tests.mutants.edits import Edit, edit_by_hand, switched
 from tests.mutants.fault import BY_HAND, Fault
 from tests.mutants.operators import generated
 

@@ -19,9 +19,8 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.switch.programs import runnable
 from tests.pairs.array import Combination, Row
-from tests.pairs.factors import Refusal
+from tests.pairs.factors import Refusal, written
 from tests.pairs.scenario import scenario_of
-from tests.pairs.sections import written
 from tests.soak.draw import Drawn
 from tests.soak.play import (
     APPROXIMATE,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from netfold.homomorphic.codec import Codec
@@ -13,13 +16,88 @@ from netfold.sim.matrix.make import rows_of
 from netfold.switch.fit import suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.files.node_link import to_json
-from netfold.topologies.kind import topology_kinds
-from tests.pairs.array import Row
-from tests.pairs.factors import LOSSES, NONE, is_of_switches, overlaps
-from tests.pairs.networks import small_network
-from tests.pairs.sections import Usual, arrivals, scene_of, workload
+from netfold.topologies.graph import TopologyError
+from netfold.topologies.kind import topology_kinds, type_of
+from tests.pairs.array import Combination, Row, row_with
+from tests.pairs.factors import (
+    LOSSES,
+    NONE,
+    Refusal,
+    Space,
+    Usual,
+    arrivals,
+    is_of_switches,
+    overlaps,
+    scene_of,
+    workload,
+)
 from tests.soak.language import language
 from tests.soak.values import Section
+
+TEXTS = {"topohub": {"name": "topozoo/Abilene"}}  # keys that no counting finds
+SIDES_MAX = 4  # of a count in a list
+
+
+@cache
+def small_network(kind: str, hosts: int) -> Mapping[str, Any]:
+    """The keys of the network; where it can, it has two or more of everything."""
+    topology: Any = topology_kinds()[kind]
+    texts = TEXTS.get(kind, {})
+    counts = [one for one in fields(topology) if _is_needed(one) and one.name not in texts]
+    best: tuple[bool, int] | None = None
+    found: Mapping[str, Any] = {}
+    for values in itertools.product(*(_values(one, hosts) for one in counts)):
+        keys = {**texts, **{one.name: value for one, value in zip(counts, values, strict=True)}}
+        try:
+            network = topology(**keys)
+            nodes = network.size().nodes
+        except TopologyError:
+            continue
+        rank = 1 in values, nodes
+        if (best is None or rank < best) and network.facts().hosts >= hosts:
+            best, found = rank, keys
+    assert best is not None, f"topology {kind}: no small network has {hosts} hosts; name its keys in TEXTS"
+    return found
+
+
+def _is_needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and "like" not in field.metadata
+
+
+def _values(field: Field[Any], hosts: int) -> Iterator[Any]:
+    """What a count, or a list of counts, may be."""
+    if not type_of(field).startswith("tuple"):
+        yield from range(1, hosts + 1)
+        return
+    for length in (1, 2):
+        yield from itertools.product(range(2, SIDES_MAX + 1), repeat=length)
+
+
+TRIES = 20
+
+
+class RefusedRow(NamedTuple):
+    """A row, and the reasons for which it may be refused: more than one where no row has only the one."""
+
+    row: Row
+    reasons: tuple[Refusal, ...]
+
+
+def refused_row(space: Space, combination: Combination) -> RefusedRow:
+    """The row with the fewest other reasons."""
+    row = row_with(space.factors, combination, space.excluded, seed=0)
+    if row is None:
+        # What shares a choice with it is allowed, too: gathering goes with in_network as little as with each
+        # program that this has to have.
+        others = space.meaningless | {other for other in space.refusals if not other & combination}
+        rows = [row_with(space.factors, combination, others, seed) for seed in range(TRIES)]
+        row = min((made for made in rows if made is not None), key=lambda made: len(_reasons(space, made)))
+    return RefusedRow(row, _reasons(space, row))
+
+
+def _reasons(space: Space, row: Row) -> tuple[Refusal, ...]:
+    return tuple(refusal for choices, refusal in space.refusals.items() if choices <= row.items())
+
 
 DEVICE = {"kind": "fixed", "forward": "5us", "backward": "20us", "memory_rate": "10Gbps"}
 HOSTS = 10  # of two jobs of four workers with a server each

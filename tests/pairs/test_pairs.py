@@ -26,7 +26,7 @@ from tests.examples import PROFILE
 from tests.pairs.array import CoveringArray, Row, combinations_in, combinations_of, covering_array, row_with
 from tests.pairs.factors import Space, has_switches
 from tests.pairs.judge import faults_of_refusal, run_row
-from tests.pairs.refused import refused_row
+from tests.pairs.scenario import refused_row
 from tests.sim.matrix.toys import HasSetting, ScaledEncoder
 from tests.sim.scenes import refused
 from tests.sim.toys import registered

@@ -31,7 +31,7 @@ from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Condition
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.workload.devices.kinds.fixed import NoDevice
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star
 
 TABLE = np.array([3 * code - 20 for code in range(16)], np.int32)

@@ -19,8 +19,7 @@ from netfold.sim.report.compare import compare
 from netfold.sim.results import write_run
 from netfold.sim.sweep.points import points_of
 from netfold.sim.sweep.task import work
-from tests.sim.checkpoint.stops import Stop, run, stopped_after, write
-from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT
+from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write
 from tests.sim.results.builders import RING, STARTED_AT, run_data
 from tests.sim.sweep.scene import VERSIONS, scenario
 

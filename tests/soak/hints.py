@@ -399,7 +399,7 @@ def in_network(scene: Scene, found: Section) -> None:
         found["slot_timer"] = scene.one("5us", "50us", "1ms")
     if program in PROGRAM_KEYS and (scene.kinds.get("collective") != "hierarchical" or scene.maybe(0.5)):
         # Keys that a program does not have are refused; few of them remain.
-        for key in set().union(*PROGRAM_KEYS.values()) - PROGRAM_KEYS[program]:
+        for key in sorted(set().union(*PROGRAM_KEYS.values()) - PROGRAM_KEYS[program]):
             if key in found and scene.maybe(0.85):
                 found.pop(key)
     if found.get("overflow") not in (None, "auto") and scene.maybe(0.6):
@@ -412,15 +412,17 @@ def in_network(scene: Scene, found: Section) -> None:
 
 PROGRAM_KEYS = {
     "switchml": {
-        "timeout",
-        "first_timeout",
-        "timeout_max",
-        "aggregators",
-        "tree",
-        "multicast",
-        "overflow",
-        "message_packets",
-        "trees",
+        *[
+            "timeout",
+            "first_timeout",
+            "timeout_max",
+            "aggregators",
+            "tree",
+            "multicast",
+            "overflow",
+            "message_packets",
+            "trees",
+        ]
     },
     "tree": {"aggregators", "tree", "trees", "multicast"},
     "timed": {"timeout", "first_timeout", "timeout_max", "slot_timer"},

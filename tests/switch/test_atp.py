@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.examples import examples
 from tests.reference.atp.switch import FREE, AtpReference, Entry, Outcome, Verdict
-from tests.switch.lockstep import CHILD_DRAWS, CHILDREN, INT32
-from tests.switch.pipeline import ATP_VERDICTS, ELEMENTS, AtpPipeline
+from tests.switch.pipeline import ATP_VERDICTS, CHILD_DRAWS, CHILDREN, ELEMENTS, INT32, AtpPipeline
 
 OWN, OTHER = 7, 8
 KEPT = [100, -5]  # what the entry held before

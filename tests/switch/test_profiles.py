@@ -26,8 +26,7 @@ from netfold.switch.programs.tree import TREE
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.switch.merging import added, added_lanes, keep_threshold, merged_signs, merged_word
-from tests.switch.lockstep import INT32
-from tests.switch.pipeline import int32
+from tests.switch.pipeline import INT32, int32
 
 FACTS = [field.name for field in fields(Profile) if field.name not in ("name", "summary", "kind", "sources")]
 EVERY_PROFILE = pytest.mark.parametrize("found", PROFILES.values(), ids=lambda found: found.name)

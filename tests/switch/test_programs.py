@@ -32,8 +32,20 @@ from tests.reference.switch.switchml import Slot
 from tests.reference.switch.timed import Row as TimedRow
 from tests.reference.switch.tree import Row
 from tests.sim.scenes import TINY, job_of, only, refused, simulate
-from tests.switch.lockstep import CHILD_DRAWS, INT32, SLOT_INDICES, TURNS, LockStep
-from tests.switch.pipeline import ELEMENTS, SLOTS, Make, Packet, Pipeline, both_engines, int32
+from tests.switch.pipeline import (
+    CHILD_DRAWS,
+    ELEMENTS,
+    INT32,
+    SLOT_INDICES,
+    SLOTS,
+    TURNS,
+    LockStep,
+    Make,
+    Packet,
+    Pipeline,
+    both_engines,
+    int32,
+)
 
 INT32_MAX = 2**31 - 1
 INT32_MIN = -(2**31)

@@ -50,9 +50,8 @@ from netfold.topologies.overrides import (
     change_profiles,
 )
 from tests.examples import examples
-from tests.topologies.fabrics import fat_tree_of_pods as fat_tree
-from tests.topologies.fabrics import on_switches, torus
-from tests.topologies.graphs import GBPS, LINK, UPLINK, pair, topologies
+from tests.topologies.graphs import GBPS, LINK, UPLINK, on_switches, pair, topologies, torus
+from tests.topologies.graphs import fat_tree_of_pods as fat_tree
 
 Change = Callable[[nx.Graph], object]  # in place, or the graph that it returns
 

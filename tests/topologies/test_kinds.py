@@ -29,8 +29,7 @@ from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures.divisions import DIVISIONS_MAX, by_divisions
 from netfold.topologies.routing import compile_network, next_links
 from tests.examples import examples, nightly
-from tests.topologies.graphs import GBPS, LINK, UPLINK
-from tests.topologies.oracles import bisection_by_splits, diameter_and_paths, flow_bps
+from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, diameter_and_paths, flow_bps
 
 rates = st.sampled_from([10, 25, 30, 50, 100, 170, 400]).map(lambda number: number * GBPS)
 delays = st.none() | st.integers(0, 10**6)

@@ -46,10 +46,8 @@ from netfold.topologies.measures.cuts import cheapest_cut_bps
 from netfold.topologies.measures.fabric import distances, fabric_of
 from netfold.topologies.placement import POLICIES, place_aggregators, place_workers
 from tests.examples import examples, nightly
-from tests.topologies.fabrics import fat_tree_of_pods as fat_tree
-from tests.topologies.fabrics import on_switches, torus
-from tests.topologies.graphs import GBPS, LINK, UPLINK, topologies
-from tests.topologies.oracles import bisection_by_splits
+from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, on_switches, topologies, torus
+from tests.topologies.graphs import fat_tree_of_pods as fat_tree
 
 
 @examples(30)

@@ -41,8 +41,17 @@ from netfold.topologies.routing import (
 from netfold.topologies.routing.flows import flow_key, way_of_plain
 from netfold.topologies.routing.tables import room_needed
 from tests.examples import examples
-from tests.topologies.fabrics import KINDS, cost, dragonfly, fat_tree, on_switches, torus
-from tests.topologies.graphs import LINK, UPLINK, topologies
+from tests.topologies.graphs import (
+    KINDS,
+    LINK,
+    UPLINK,
+    cost,
+    dragonfly,
+    fat_tree,
+    on_switches,
+    topologies,
+    torus,
+)
 
 
 @examples(30)

@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 import netfold.torch
-from tests.torch.toys import FAULTS, Faulty
-from tests.torch.trainings import hooked, loss_of, small_model, train, with_codec
+from tests.torch.trainings import FAULTS, Faulty, hooked, loss_of, small_model, train, with_codec
 
 
 def _error_of(action: Callable[[], object]) -> str:

@@ -16,8 +16,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netfold.torch
 from netfold.torch import State
-from tests.torch.toys import Counting
-from tests.torch.trainings import Weights, hooked, loss_of, small_model, train, weights_of, with_codec
+from tests.torch.trainings import (
+    Counting,
+    Weights,
+    hooked,
+    loss_of,
+    small_model,
+    train,
+    weights_of,
+    with_codec,
+)
 
 STEPS = 4
 EXACT = ("packed", {"values": "exact"}), ("exact", {})

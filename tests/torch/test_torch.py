@@ -41,8 +41,7 @@ from tests.torch import failures
 from tests.torch.merges import every_merge
 from tests.torch.modes import EXACT, MODES, every_training
 from tests.torch.processes import free_port, returned, run, run_script
-from tests.torch.toys import Counting
-from tests.torch.trainings import hooked, train_as_simulated, weights_of, with_codec
+from tests.torch.trainings import Counting, hooked, train_as_simulated, weights_of, with_codec
 
 README = ROOT / "netfold" / "torch" / "README.md"
 BEGIN, END = "<!-- codecs -->", "<!-- end of codecs -->"

@@ -28,8 +28,8 @@ from netfold.homomorphic.sketch import sketch
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples, sparse
 from tests.reference.codecs import digits
+from tests.reference.codecs.codecs import scale_of
 from tests.reference.codecs.digits import exact_sum
-from tests.reference.codecs.quantise import scale_of
 
 BLOCK_ELEMENTS = 4096  # that share an exponent, by default
 SPARE_BITS = 3  # by which a forecast exponent may be too large

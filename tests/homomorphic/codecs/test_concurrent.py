@@ -14,8 +14,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
 from tests.examples import examples
-from tests.homomorphic.gradients import Kind, bound_of, drawn, folded
-from tests.homomorphic.played import Played, encoders_of, play
+from tests.homomorphic.gradients import Kind, Played, bound_of, drawn, encoders_of, folded, play
 from tests.reference.codecs import forecast as plain
 
 BLOCK_ELEMENTS = 64

@@ -22,8 +22,7 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Merge, Merged
 from netfold.homomorphic.round import Note, NoteKind, Round
 from tests.examples import examples
-from tests.homomorphic.gradients import bound_of, labels
-from tests.homomorphic.played import encoders_of
+from tests.homomorphic.gradients import bound_of, encoders_of, labels
 from tests.reference.systems.count_sketch import Hashes, Workers, mixed
 
 SEED, BUCKET = 7, 3

@@ -16,8 +16,7 @@ from netfold.homomorphic.message import Gradient, Message
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
 from netfold.testing import support, values
-from tests.homomorphic.gradients import bound_of
-from tests.homomorphic.played import Damage, Played, encoders_of, play
+from tests.homomorphic.gradients import Damage, Played, bound_of, encoders_of, play
 
 WORKERS = 3
 ELEMENTS = 5000

@@ -19,12 +19,10 @@ from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch, tables, tiled
 from netfold.homomorphic.sketch.forecast import Seen
 from tests.examples import examples
-from tests.homomorphic.gradients import bound_of, folded, labels, sparse
-from tests.homomorphic.played import Played, encoders_of, play
+from tests.homomorphic.gradients import Played, bound_of, encoders_of, folded, labels, play, sparse
 from tests.reference.codecs import released as plain
 from tests.reference.codecs import sketch as integers
-from tests.reference.codecs.codecs import index_words, wrapping_sum
-from tests.reference.codecs.quantise import quantise, scale_of
+from tests.reference.codecs.codecs import index_words, quantise, scale_of, wrapping_sum
 
 
 @pytest.mark.parametrize(("density", "pattern"), [(0.001, "iid"), (0.1, "rows"), (0.5, "columns")])

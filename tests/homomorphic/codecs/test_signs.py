@@ -18,7 +18,7 @@ from netfold.homomorphic.round import Round
 from netfold.testing import check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import rows_of
-from tests.reference.systems import cascaded_sign as twin
+from tests.reference.systems import signs as twin
 
 VALUES = st.sampled_from([-1e30, -1.0, -1e-45, -0.0, 0.0, 1e-45, 2.5, math.inf, -math.inf])
 

@@ -23,9 +23,8 @@ from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round, Tensor
 from tests.examples import examples, nightly
-from tests.homomorphic.gradients import folded, rows_of
+from tests.homomorphic.gradients import encoders_of, folded, play, rows_of
 from tests.homomorphic.gradients import sparse as gradients_of
-from tests.homomorphic.played import encoders_of, play
 from tests.reference.engine import lookahead as plain
 from tests.reference.systems.count_sketch import MASK, mixed, splitmix
 

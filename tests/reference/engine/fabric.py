@@ -14,9 +14,18 @@ from typing import NamedTuple
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.topologies.routing import Network
-from tests.reference.engine.faults import Faults, copy_key, flipped
-from tests.reference.engine.link import Label, Link, Packet, Queued, Sending, make_link
-from tests.reference.engine.steering import choice
+from tests.reference.engine.link import (
+    Faults,
+    Label,
+    Link,
+    Packet,
+    Queued,
+    Sending,
+    choice,
+    copy_key,
+    flipped,
+    make_link,
+)
 
 ARRIVAL, STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER = range(5)  # the log's `what`
 LEAVES = 5  # a packet leaves the transmitter: not in the log

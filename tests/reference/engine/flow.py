@@ -8,8 +8,7 @@ import numpy as np
 
 from netfold.sim.engine.interface import Flow
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
-from tests.reference.engine.link import Label, Packet
-from tests.reference.engine.steering import ACK, DATA, entropy, via
+from tests.reference.engine.link import ACK, DATA, Label, Packet, entropy, via
 
 KEY_DATA, KEY_ACK = 3, 4
 BACKOFF_MAX = 6  # a timeout grows at most 64-fold

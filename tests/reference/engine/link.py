@@ -1,13 +1,15 @@
-"""Packets, and one direction of a wire with the queue in front of it, in plain Python."""
+"""Links in plain Python: packets, a wire and its queue, the way that a packet takes, and what strikes it."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netfold.topologies.routing import Network
+from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.sim.engine.interface import Fate, Rule
+from netfold.topologies.routing import Network, next_links
 
 BIT_PS_PER_BYTE = 8 * 10**12  # times a size in bytes, over a rate in bit/s: picoseconds
 
@@ -196,3 +198,122 @@ def make_link(network: Network, index: int) -> Link:
         packet_ps=network.work_ps(index),
         message_ps=network.work_ps(index, starts_message=True) - network.work_ps(index),
     )
+
+
+KEY_SPRAY, KEY_VALIANT = 50, 51
+DATA, ACK = 2, 3  # kinds of packets, as spraying draws for them
+
+
+def entropy(network: Network, seed: int, flow_key: int, kind: int, packet: int, number: int) -> int | None:
+    """What a sprayed packet is told apart by; None where packets are not sprayed."""
+    if not network.policy.is_sprayed:
+        return None
+    return mix_plain(seed, KEY_SPRAY, flow_key, kind, packet, number) >> 33
+
+
+def choice(network: Network, node: int, target: int, key: int, *, is_sent_here: bool) -> int:
+    """The link on which a node sends on a packet with this route or entropy.
+
+    `is_sent_here`: the node is the ports of a server, and the packet comes from the server's host.
+    """
+    links = next_links(network, node, target)
+    number = -1 - key if key < 0 else key if is_sent_here else splitmix64_plain(key * 2**32 + node)
+    return links[number % len(links)]
+
+
+def via(network: Network, source: int, target: int, route: int) -> int | None:
+    """The switch through which a flow between hosts goes; None: straight on."""
+    if network.detours is None:
+        return None
+    first_switch = int(network.is_host.sum())
+    groups = {first_switch + index: group for index, group in enumerate(network.detours.group.tolist())}
+    homes = [int(network.link_target[host]) for host in (source, target)]
+    taken = {groups[home] for home in homes}
+    others = sorted(set(groups.values()) - taken)
+    if len(taken) == 1 or not others:
+        return None
+    draw = mix_plain(KEY_VALIANT, source, target, route)
+    group = others[draw % len(others)]
+    members = sorted(node for node in groups if groups[node] == group)
+    hops = {node: _hops(network, homes[0], node) for node in members}
+    ends = [node for node in members if hops[node] == min(hops.values())]
+    return ends[(draw >> 32) % len(ends)]
+
+
+def _hops(network: Network, node: int, target: int) -> int:
+    """Hops of the ways from a switch to another; all have the same number."""
+    count = 0
+    while node != target:
+        node = int(network.link_target[next_links(network, node, target)[0]])
+        count += 1
+    return count
+
+
+DRAW_OF_FATE = 32  # plus the fate: what a packet's key is mixed with
+DRAW_WORD, DRAW_BIT, DRAW_COPY = 40, 41, 42
+KEY_CHAIN = 19
+
+
+class Faults:
+    """The rules of one network, and how many packets each struck."""
+
+    def __init__(self, rules: Sequence[Rule], seed: int) -> None:
+        self.rules = rules
+        self.seed = seed
+        self.struck_packets = [0] * len(rules)
+        self.states: dict[tuple[int, int], list[bool]] = {}  # by rule and link: what packets found, "bad"
+
+    def strike(self, link: int, key: int, hop: int, now_ps: int) -> Rule | None:
+        """The rule that strikes a packet on its hop number `hop`, None if it gets through unharmed."""
+        for number, rule in self._counting(link, now_ps):
+            probability = rule.probability
+            if rule.burst and not self._is_bad(number, link):
+                probability = rule.burst.loss_good
+            if draw(rule.fate, key, hop) < int(probability * 2.0**64):  # exact: times a power of two
+                self.struck_packets[number] += 1
+                return rule
+        return None
+
+    def _is_bad(self, number: int, link: int) -> bool:
+        """Whether the next packet finds a link's chain in its bad state."""
+        burst = self.rules[number].burst
+        assert burst is not None
+        states = self.states.setdefault((number, link), [])
+        chance = mix_plain(self.seed, KEY_CHAIN, number, link, len(states))
+        if not states:
+            is_bad = chance < int(burst.bad_share * 2.0**64)
+        elif states[-1]:
+            is_bad = chance < 2**64 - 1 - min(2**64 - 1, int(burst.bad_to_good * 2.0**64))
+        else:
+            is_bad = chance < int(burst.good_to_bad * 2.0**64)
+        states.append(is_bad)
+        return is_bad
+
+    def _counting(self, link: int, now_ps: int) -> Iterator[tuple[int, Rule]]:
+        """Rules that count on a link now: of each fate the first, in the order of all rules."""
+        seen: set[Fate] = set()
+        for number, rule in enumerate(self.rules):
+            if link in rule.links and rule.from_ps <= now_ps < rule.until_ps and rule.fate not in seen:
+                seen.add(rule.fate)
+                yield number, rule
+
+
+def draw(fate: Fate, key: int, hop: int) -> int:
+    """64 bits that decide whether a fate strikes."""
+    if fate is Fate.LOSS:
+        return mix_plain(key, hop)
+    return mix_plain(key, hop, DRAW_OF_FATE + fate)
+
+
+def flipped(words: Sequence[int], key: int, hop: int) -> list[int]:
+    """int32 words, one or more, with one bit of one of them inverted."""
+    struck = list(words)
+    index = mix_plain(key, hop, DRAW_WORD) % len(words)
+    pattern = (struck[index] % 2**32) ^ (1 << mix_plain(key, hop, DRAW_BIT) % 32)
+    struck[index] = pattern - 2**32 * (pattern >= 2**31)
+    return struck
+
+
+def copy_key(key: int, hop: int) -> int:
+    """Key of the copy that DUPLICATE makes of a packet."""
+    return mix_plain(key, DRAW_COPY, hop)

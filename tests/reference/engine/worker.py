@@ -15,7 +15,7 @@ import numpy as np
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import MEMBERS_MAX, Job, Scaled, Segment
 from netfold.switch.programs.tree import TREE
-from tests.reference.codecs.quantise import quantise
+from tests.reference.codecs.codecs import quantise
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
 from tests.reference.switch.merging import NO_EXPONENT, lifted, unchanged_by, words_per_word

@@ -129,11 +129,6 @@ def by_counts(merge: Merge) -> tuple[int, int]:
     return held_by(merge.arriving), held_by(merge.own)
 
 
-def by_hops(merge: Merge) -> tuple[int, int]:
-    """Wrong where rows differ: the number of the hop in its ring against 1."""
-    return merge.hop, 1
-
-
 def survival(merged: Any, workers: int, weigh: Weigh = by_counts) -> list[Fraction]:
     """The probability that the bit of each worker is the one that survives all of SIGN's merges.
 

@@ -27,11 +27,19 @@ from netfold.sim.engine.tables.schedule_rows import OWN
 from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from tests.examples import nightly
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 from tests.sim.checks.test_hosts_merge import chosen, correlated, examine, words_of
-from tests.sim.sabotage import Due, before_merges, ignore_weights
 from tests.sim.scenes import simulate
-from tests.sim.toys import FloatCodec, SignCodec, failures, registered, scenario
+from tests.sim.toys import (
+    Due,
+    FloatCodec,
+    SignCodec,
+    before_merges,
+    failures,
+    ignore_weights,
+    registered,
+    scenario,
+)
 
 RING = {"kind": "ring", "frame": "roce-1024"}
 SWITCHML = {"kind": "in_network", "program": "switchml", "frame": "udp-256", "slots": 16}

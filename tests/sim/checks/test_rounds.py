@@ -26,7 +26,7 @@ from netfold.sim.checks.rounds import Findings, Operation
 from netfold.sim.engine.interface import Overflow
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 from tests.sim.checks.wholes import examine
 from tests.sim.exchanges import INTEGER_MERGES, messages_of, scaled_messages
 

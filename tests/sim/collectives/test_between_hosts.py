@@ -28,7 +28,7 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.units import TIME
 from tests import ROOT
 from tests.examples import examples
-from tests.reference.codecs.sums import right_merge
+from tests.reference.codecs.digits import right_merge
 from tests.reference.switch.merging import words_per_word
 from tests.sim.collectives.gather import gather_schedule
 from tests.sim.engine.checked_schedule import check_schedule

@@ -48,9 +48,8 @@ from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, n
 from netfold.topologies.routing import Network, compile_network, path
 from tests.examples import examples
 from tests.reference.collectives import programs
-from tests.reference.collectives.hosts import Hosts, Wire, leaves
+from tests.reference.collectives.hosts import Hosts, Wire, in_any_order, leaves
 from tests.reference.collectives.links import Links
-from tests.reference.collectives.played import in_any_order
 from tests.reference.collectives.programs import Kind, tree_of
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import FRAME, INTEGER_MERGES, assert_fair_signs, context_of, messages_of, options_of

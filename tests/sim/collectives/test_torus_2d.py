@@ -313,15 +313,6 @@ def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
     assert [twin.survival(tree, sum(lengths)) for tree in expected] == found
 
 
-@pytest.mark.parametrize("lengths", GRIDS)
-def test_the_numbers_of_hops_are_weights_only_if_all_rows_are_equally_long(lengths: tuple[int, ...]) -> None:
-    """The control: h / (h + 1) at the h-th hop of a ring."""
-    trees = [twin.tree(part, lengths) for part in twin.parts_of(lengths)]
-    fair = [is_fair(twin.survival(one, sum(lengths), twin.by_hops)) for one in trees]
-
-    assert fair == [len(set(lengths)) == 1] * len(trees)
-
-
 # HOST: merges of the codec
 
 

@@ -46,7 +46,7 @@ from tests.sim.engine.small import (
     start,
     transmit_ps,
 )
-from tests.topologies.fabrics import fat_tree, torus
+from tests.topologies.graphs import fat_tree, torus
 
 ROCE = frame_of("roce-1024")
 ROUND_TRIP_PS = 2 * X + 2 * D

@@ -34,7 +34,7 @@ from netfold.topologies.routing import Network, compile_network
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.atp import atp_job as reference_atp
-from tests.reference.codecs.quantise import scale_of
+from tests.reference.codecs.codecs import scale_of
 from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric
 from tests.reference.engine.worker import JobNumber

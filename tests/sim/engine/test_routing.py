@@ -40,7 +40,7 @@ from tests.sim.engine.small import (
     run_dry,
 )
 from tests.sim.engine.test_schedules import operation
-from tests.topologies.fabrics import KINDS, fat_tree, torus
+from tests.topologies.graphs import KINDS, fat_tree, torus
 
 BIG = Frame("big", elements=250, overhead_bytes=0, ack_bytes=20)
 

@@ -25,8 +25,7 @@ from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.routing import compile_network
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, links, reported, run_data, svg_text
-from tests.topologies.fabrics import torus
-from tests.topologies.graphs import LINK, UPLINK
+from tests.topologies.graphs import LINK, UPLINK, torus
 
 US = 1_000_000
 

@@ -23,7 +23,7 @@ from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch,
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.routing import path
 from tests.examples import nightly
-from tests.pairs.networks import small_network
+from tests.pairs.scenario import small_network
 from tests.sim.bounds.test_bounds import bounds_of, helps
 from tests.sim.scenes import RING, TINY, job_plan, measure, only, refused, simulate, write
 

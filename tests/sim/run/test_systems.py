@@ -27,11 +27,10 @@ from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion.size import BySize
 from tests.examples import nightly
-from tests.sim.local_training import LocalTraining, train
-from tests.sim.mnist_sasg import WORKERS as WORKERS_ON_MNIST
-from tests.sim.mnist_sasg import trained
-from tests.sim.sabotage import Due, before_merges
+from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
+from tests.sim.local_training import LocalTraining, train, trained
 from tests.sim.scenes import measure, metrics_of, refused, simulate
+from tests.sim.toys import Due, before_merges
 
 WORKERS, ELEMENTS, STEPS = 8, 1000, 4
 SCENARIO: dict[str, Any] = {

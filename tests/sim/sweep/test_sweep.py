@@ -43,8 +43,7 @@ from netfold.sim.sweep.points import points_of, resolved_text, seeds_of
 from netfold.sim.sweep.store import Store
 from netfold.sim.sweep.task import RANKING, Outcome, is_source, own_versions, work
 from tests import ROOT
-from tests.sim.sweep.inline import Inline, use_inline
-from tests.sim.sweep.scene import BASE, GRID, VERSIONS, points, scenario, write
+from tests.sim.sweep.scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
 SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
 

@@ -33,8 +33,7 @@ from tests import ROOT
 from tests.examples import examples, nightly
 from tests.sim.sweep import fakes
 from tests.sim.sweep.fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
-from tests.sim.sweep.inline import Inline, use_inline, wait_inline
-from tests.sim.sweep.scene import BASE, points, scenario
+from tests.sim.sweep.scene import BASE, Inline, points, scenario, use_inline, wait_inline
 from tests.sim.toys import registered
 
 UNLIMITED = Limits(1000, float("inf"))

@@ -19,8 +19,7 @@ from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
-from tests.topologies.fabrics import torus
-from tests.topologies.graphs import topologies
+from tests.topologies.graphs import topologies, torus
 
 
 def test_kinds_have_their_keys() -> None:

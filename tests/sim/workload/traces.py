@@ -123,7 +123,7 @@ def write_all(folder: Path, nodes: list[Given]) -> list[Path]:
     contents = {
         "packed.et": et_bytes(nodes),
         "single.et": et_bytes(nodes, packed=False),
-        "zipped.et.gz": gzip.compress(et_bytes(nodes)),
+        "zipped.et.gz": gzip.compress(et_bytes(nodes), mtime=0),
         "messages.json": jsonizer_text(nodes).encode(),
         "feeder.json": feeder_text(nodes).encode(),
     }

@@ -29,7 +29,7 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import FREE
-from tests.reference.codecs.quantise import quantise
+from tests.reference.codecs.codecs import quantise
 from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.point import PointTree
 from tests.reference.switch.merging import Register, lanes_of, lifted, unchanged_by, words_per_word

@@ -44,7 +44,7 @@ from tests.sim.engine.plans.plans import (
     with_loopbacks,
 )
 from tests.sim.engine.small import star_of
-from tests.topologies.fabrics import dragonfly, fat_tree, on_switches, torus
+from tests.topologies.graphs import dragonfly, fat_tree, on_switches, torus
 
 RUN_SEEDS = st.integers(0, 2**63)
 IN_LINE = tuple(fate for fate in Fate if fate not in LATE_FATES)

@@ -36,7 +36,7 @@ from netfold.sim.workload.training.networks.lstm import LstmLanguageModel, Sampl
 from netfold.sim.workload.training.networks.neumf import NeuMF
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from tests.examples import examples, nightly
-from tests.sim.workload.training.texts import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
+from tests.sim.workload.training.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,

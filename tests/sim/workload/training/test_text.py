@@ -48,8 +48,17 @@ from netfold.sim.workload.training.tasks.questions import LONGEST, SHORTEST, Que
 from netfold.sim.workload.training.tasks.sampled import expected_counts, log_uniform, probabilities
 from netfold.sim.workload.training.tasks.windows import HELD_OUT, PAGE, Windows
 from tests.examples import examples, nightly
-from tests.sim.workload.training.given import Told, train
-from tests.sim.workload.training.texts import BERT, GPT, ROWS, SAMPLED, backward, module_of, task_of
+from tests.sim.workload.training.given import (
+    BERT,
+    GPT,
+    ROWS,
+    SAMPLED,
+    Told,
+    backward,
+    module_of,
+    task_of,
+    train,
+)
 
 VERSES = (  # the first, one with an added word, and the last of the Bible
     "In the beginning God created the heaven and the earth.",
