@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from math import inf, nan
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from netfold.homomorphic.codecs import codec_kinds
 
@@ -124,3 +126,14 @@ CASES: list[Case] = [
 def test_options_that_cannot_work(kind: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         codec_kinds()[kind](**options)
+
+
+@pytest.mark.parametrize("kind", sorted(codec_kinds()))
+def test_a_number_is_no_text_and_a_key_is_a_field(kind: str) -> None:
+    codec = codec_kinds()[kind]
+    options: TypeAdapter[object] = TypeAdapter(codec)
+    numbers = [field.name for field in fields(codec) if re.search("int|float", str(field.type))]
+
+    for given in ({"no_such_key": 1}, *({name: "8"} for name in numbers)):
+        with pytest.raises(ValidationError):
+            options.validate_python(given)
