@@ -40,8 +40,8 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.workload import Bucket
-from tests.homomorphic.test_toy_codec import Steps
-from tests.sim.checks.wholes import examine
+from tests.homomorphic.test_law import Steps
+from tests.sim.checks.test_rounds import examine
 from tests.sim.scenes import measure, simulate, write
 from tests.sim.toys import Wide
 

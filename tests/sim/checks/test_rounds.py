@@ -17,18 +17,33 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
-from netfold.homomorphic.codec import Codec, Encoder
+from netfold.homomorphic.codec import Codec, Decoded, Encoder
 from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
 from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.engine.interface import Overflow
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of
 from tests.reference.codecs.digits import right_merge
-from tests.sim.checks.wholes import examine
 from tests.sim.exchanges import INTEGER_MERGES, messages_of, scaled_messages
+
+
+def examine(
+    codec: Codec,
+    gradients: Sequence[Gradient],
+    totals: Sequence[Gradient],
+    operations: Sequence[Operation],
+    *rest: Any,
+    **more: Any,
+) -> Findings:
+    """The findings on these totals."""
+    decoded = [Decoded(total, own) for total, own in zip(totals, gradients, strict=False)]
+    decoded += [Decoded(total, gradients[0]) for total in totals[len(gradients) :]]
+    return examine_decoded(codec, gradients, decoded[: len(totals)], operations, *rest, **more)
+
 
 FLOATS = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-10), 2.0**-10, width=32))
 
