@@ -127,7 +127,7 @@ def test_a_run_is_loaded_and_compared(run: netfold.Run, tmp_path: Path) -> None:
     assert (
         0.1 < comparison.frame["aggregation_elements_per_s_ratio"][0] < 1
     )  # a tenth of the rate, and latency
-    assert "(baseline)" in str(comparison)
+    assert str(comparison).count("  (baseline)") == 1
     assert comparison._repr_html_().startswith("<pre")
 
 

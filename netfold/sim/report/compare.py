@@ -6,6 +6,7 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -272,11 +273,10 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
     loaded = list({run.path: run for run in map(load, runs)}.values())
     base = baseline_of(baseline, loaded)
-    known = next((run for run in loaded if run.path == base.run.path), None)
-    if known is None:
+    if all(run.path != base.run.path for run in loaded):
         loaded.insert(0, base.run)
-    else:
-        base = replace(base, run=known)  # not the same read twice
+    loaded = _told_apart(loaded)
+    base = replace(base, run=next(run for run in loaded if run.path == base.run.path))
     require_comparable(loaded, base.run)
     groups = tuple(groups_of([variant for run in loaded for variant in run.summary["variants"]]))
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
@@ -286,6 +286,12 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     against = {row.against for row in rows if row.against}
     name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
     return Comparison(name, tuple(_ranked(rows, sort, groups)), notes, names, sort, groups, jobs)
+
+
+def _told_apart(runs: Sequence[Run]) -> list[Run]:
+    """Runs whose folders have the same name are named by their paths."""
+    counts = Counter(map(name_of, runs))
+    return [replace(run, label=str(run.path)) if counts[name_of(run)] > 1 else run for run in runs]
 
 
 def _row(run: Run, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> Row:

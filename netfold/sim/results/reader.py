@@ -52,6 +52,7 @@ class Run:
     links: pl.DataFrame
     faults: pl.DataFrame
     nodes: pl.DataFrame
+    label: str = ""  # its name in a comparison, if that of its folder is another's, too
 
 
 def load(path: Path) -> Run:

@@ -410,6 +410,16 @@ def test_another_run_can_be_the_baseline(write: Callable[..., Path]) -> None:
     assert compare([first, second], Path("2")) == compare([first, second], second)
 
 
+def test_folders_of_one_name_are_named_by_their_paths(tmp_path: Path) -> None:
+    """Of runs that began within a second, or of one that was copied."""
+    first, second = (write_run(tmp_path / name, run_data(RING)) for name in ("here", "there"))
+    assert first.name == second.name
+
+    comparison = compare([first, second], second)
+    assert [row.run for row in comparison.rows] == [str(first), str(second)]
+    assert (comparison.baseline, comparison.rows[0].against) == (str(second), f"{second} ring")
+
+
 def test_what_makes_runs_less_comparable_is_said(write: Callable[..., Path]) -> None:
     first = write(RING)
     second = write(

@@ -86,8 +86,8 @@ def _numbered(text: str, loaded: Sequence[Run]) -> Run:
 
 
 def name_of(run: Run) -> str:
-    """A run in tables and notes: "<scenario>/<folder>"."""
-    return f"{run.summary['scenario']}/{run.path.name}"
+    """A run in tables and notes: "<scenario>/<folder>", or its label."""
+    return run.label or f"{run.summary['scenario']}/{run.path.name}"
 
 
 def require_comparable(runs: Sequence[Run], base: Run) -> None:
