@@ -83,6 +83,9 @@ def _named(text: str) -> str:
 
 PAGE = ROOT / "docs" / "matrix.md"
 ROWS = [row.name for row in rows_of()]
+some_rows = pytest.mark.parametrize(
+    "codec", [pytest.param(row, marks=() if index % 4 == 0 else nightly) for index, row in enumerate(ROWS)]
+)
 ELEMENTS = 64 * 128 + 128 + 128 * 10 + 10  # of the classifier: two layers, each with a bias
 
 
@@ -144,9 +147,7 @@ def test_what_runs_keeps_its_promise(row: Matrix) -> None:
     assert any(cell.packets_lost for cell in row.cells)
 
 
-@pytest.mark.parametrize(
-    "codec", [pytest.param(row, marks=() if index % 4 == 0 else nightly) for index, row in enumerate(ROWS)]
-)
+@some_rows
 def test_what_is_refused_is_advised_well(codec: str) -> None:
     """Each row runs somewhere, and what a refusal names can be planned."""
     found = planned(codec).cells
@@ -169,7 +170,7 @@ def assert_was_checked(cell: Cell) -> None:
         assert (cell.packets_lost, cell.packets_retransmitted) == (0, 0), cell
 
 
-@pytest.mark.parametrize("codec", ROWS)
+@some_rows
 def test_the_page_says_what_runs(codec: str) -> None:
     """Which cells run and which are refused, and why: the page without its numbers."""
     shown, found = (told(page)[codec] for page in (PAGE.read_text("utf-8"), matrix_page(planned(codec))))

@@ -67,17 +67,20 @@ OPTIONS: dict[Model, int] = {
     GPT2: 124_439_808,  # GPT-2 of Hugging Face
 }
 SMALL: list[Model] = [
-    *map(model_named, ("ncf", "mlp", "mlp_784", "cnn", "resnet20", "vgg19_32")),
+    *map(model_named, ("ncf", "mlp", "mlp_784", "cnn")),
     Ncf(expand=(2, 3)),
     Mlp784(hidden=(256, 128)),
-    Vgg19Small(batch_norm=True),
     Ncf(expand=(2, 3), sparse=True),
     *(LSTM, SAMPLED, BERT, GPT),
     Gpt(unit="words", vocabulary=500, context=24, layers=2, heads=2, width=16, bias=True),
 ]
 LARGE: list[Model] = [
-    pytest.param(model_named(kind), marks=nightly)
-    for kind in ("resnet18", "resnet50", "vgg19", "lstm", "lstm_1b", "bert_qa", "gpt")
+    pytest.param(model, marks=nightly)
+    for model in (
+        Vgg19Small(batch_norm=True),
+        *map(model_named, ("resnet20", "resnet18", "resnet50", "vgg19_32", "vgg19")),
+        *map(model_named, ("lstm", "lstm_1b", "bert_qa", "gpt")),
+    )
 ]
 
 
