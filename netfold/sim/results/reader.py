@@ -83,16 +83,17 @@ def _read(folder: Path) -> Run:
     summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
     for variant in summary["variants"]:
         variant["metrics"] = Metrics(variant["metrics"])
+    tables: dict[str, Any] = {
+        name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+        for name, record in TABLES.items()
+    }
     run = Run(
         path=folder,
         scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),
         summary=summary,
         checks=_json(folder / "checks.json"),
         circumstances=_json(folder / "run.json"),
-        **{
-            name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
-            for name, record in TABLES.items()
-        },
+        **tables,
     )
     _require_known_phases(folder / "phases.parquet", run.phases)
     _require_known_nodes(folder / "nodes.parquet", run.nodes)
