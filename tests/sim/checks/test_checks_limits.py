@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
 from netfold.homomorphic.codecs.sparse.packed import Packed
+from netfold.homomorphic.message import Merge, Merged, Message, Work
 from netfold.sim.checks import Ending, Finding, check_job, check_network, leak_causes, leak_warnings
+from netfold.sim.checks.codec_notes import count_notes
 from netfold.sim.checks.finding import LeakCause
 from netfold.sim.checks.job import (
     merges_are_exact,
@@ -22,15 +25,16 @@ from netfold.sim.checks.job import (
     replicas_agree,
     sum_is_right,
 )
-from netfold.sim.checks.journal import Journal
+from netfold.sim.checks.journal import Journal, RoundLog
 from netfold.sim.checks.leaks import nothing_leaked
 from netfold.sim.checks.network import conservation, switches_add_up
-from netfold.sim.checks.rounds import Findings, WrongWord
+from netfold.sim.checks.rounds import Findings, Operation, WrongWord
 from netfold.sim.checks.rounds.losses import Loss
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.observe.inspect import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
+from netfold.sim.workload import Bucket
 from tests.sim.results.builders import RING
 from tests.sim.results.builders import rounds as fake_rounds
 from tests.sim.scenes import job_plan, only, simulate
@@ -446,3 +450,30 @@ def test_network_checks_are_made_of_every_link(tmp_path: Path, links: list[LinkR
     for by, verdict in ((0, "pass"), (1, "fail")):
         checks = check_network(only(tmp_path), changed(links, down, lost_bytes=by), [], counters, "v")
         assert {check.name: check.verdict for check in checks}["conservation"] == verdict
+
+
+def test_the_record_of_a_round_by_hand() -> None:
+    """Two operations of two workers: one is summed, of the other each gets what its fellow sent."""
+
+    def message(words: int, label: str = "values", merge: Merge = Merge.ADD, **costs: Work) -> Message:
+        return Message(np.ones(words, np.int32), merge, label, **costs)
+
+    total = Merged(np.ones(3, np.int32), 2)
+    lists = {worker: (message(words, "redo", Merge.GATHER),) for worker, words in ((0, 1), (1, 5))}
+    both = Merged(np.zeros(0, np.int32), 2, parts=tuple(lists[worker][0].words for worker in (0, 1)))
+    sums = Operation({0: (message(3),), 1: (message(3),)}, {0: (total,), 1: (total,)})
+    log = RoundLog([np.ones(3, np.float32)] * 2, [sums, Operation(lists, {0: (both,), 1: (both,)})])
+    log.start_ps, log.end_ps, log.wire_bytes[:] = 7, 9, (100, 200)
+    for worker in (0, 1):
+        log.store(worker, Decoded(np.full(3, 2, np.float32), log.gradients[worker]))
+    record = log.record("v", 4, Bucket(2, "a", 3, 1.0, 0), FINE, count_notes([[], []], 3))
+
+    assert (record.step, record.bucket, record.elements, record.start_ps, record.end_ps) == (4, 2, 3, 7, 9)
+    assert (record.wire_bytes_up, record.wire_bytes_down) == (100, 200)
+    assert (record.payload_bytes_up, record.payload_bytes_down) == (4 * 12, 4 * (3 + 3) + 4 * (5 + 1))
+    assert (record.messages, record.redo_messages, record.uploads) == (2, 1, 2)
+    assert log.decoded[0].total is log.decoded[1].total
+    free, costly = Work(launches=0), Work(1)
+    for work, decode_work, has_work in ((free, free, False), (costly, free, True), (free, costly, True)):
+        log.operations[:] = [Operation({0: (message(3, work=work, decode_work=decode_work),)})]
+        assert log.has_work == has_work
