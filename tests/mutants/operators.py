@@ -252,7 +252,7 @@ def _defined(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {target.id for target in targets if isinstance(target, ast.Name)}
+        return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
     return set()
 
 

@@ -211,10 +211,12 @@ def test_constants_that_kernels_freeze_have_no_faults() -> None:
 
 
 def test_what_a_frozen_constant_is_made_with_is_frozen() -> None:
-    rows = "SIZE = 3\nOTHER = 4\n\n\ndef made():\n    return 2 * SIZE\n\n\nROWS = made()\n"
+    rows = "SIZE, HALF = 3, 1.5\nOTHER = 4\n\n\ndef made():\n    return 2 * SIZE\n\n\nROWS = made()\n"
     uses = "from netfold.switch.rows import ROWS\n\n\n@kernel\ndef count():\n    return ROWS\n"
     package = Package({"switch/rows.py": rows, "switch/uses.py": uses})
-    assert package.frozen() == {("switch/rows.py", name) for name in ("ROWS", "made", "SIZE")}
+    frozen = package.frozen()
+    assert frozen == {("switch/rows.py", name) for name in ("ROWS", "made", "SIZE")}
+    assert {fault.before for fault, _ in generated("switch/rows.py", rows, ast.parse(rows), frozen)} == {"4"}
 
 
 @pytest.mark.parametrize(
