@@ -215,7 +215,7 @@ def test_what_a_frozen_constant_is_made_with_is_frozen() -> None:
     uses = "from netfold.switch.rows import ROWS\n\n\n@kernel\ndef count():\n    return ROWS\n"
     package = Package({"switch/rows.py": rows, "switch/uses.py": uses})
     frozen = package.frozen()
-    assert frozen == {("switch/rows.py", name) for name in ("ROWS", "made", "SIZE")}
+    assert frozen == {("switch/rows.py", name) for name in ("ROWS", "made", "SIZE", "HALF")}
     assert {fault.before for fault, _ in generated("switch/rows.py", rows, ast.parse(rows), frozen)} == {"4"}
 
 
