@@ -18,6 +18,7 @@ from netfold.homomorphic.numbers.formats import AgreedNothing
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch, tables, tiled
 from netfold.homomorphic.sketch.forecast import Seen
+from netfold.homomorphic.sketch.released import cells_refusal
 from tests.examples import examples
 from tests.homomorphic.gradients import Played, bound_of, encoders_of, folded, labels, play, sparse
 from tests.reference.codecs import released as plain
@@ -303,6 +304,15 @@ def test_sixteen_workers_would_overflow_them() -> None:
         played(published(), gradients)
 
     assert played(published(index_bits=1, ratio=1), gradients).decoded.size == LANES
+
+
+@pytest.mark.parametrize(("overflow", "most"), [("wrap", 15), ("saturate", 7), ("sticky", 7)])
+def test_so_many_workers_as_cells_of_four_bits_can_count(overflow: str, most: int) -> None:
+    """8 · 2^28 leaves int32, which only sums that wrap may do."""
+    assert cells_refusal(most, overflow) is None
+    refusal = cells_refusal(most + 1, overflow)
+    assert refusal is not None
+    assert str(most) in refusal.reason
 
 
 @pytest.mark.parametrize("elements", [1, 1023, 1024, 12_000])

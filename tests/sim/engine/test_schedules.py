@@ -182,7 +182,11 @@ def test_what_does_not_fit_is_refused() -> None:
         (replace(given, hosts=(0, 1)), "2 hosts for 3 workers"),
         (replace(given, hosts=(0, 1, 3)), "must be a host"),
         (replace(given, ack_every=65), "ack_every must be from 1 to the window"),
+        (replace(given, ack_every=0), "ack_every must be from 1 to the window"),
         (replace(given, ends=given.ends[:-1]), "ends is a contiguous array"),
+        (replace(given, ends=np.repeat(given.ends, 2)[::2]), "ends is a contiguous array"),
+        (replace(given, merge_ps=np.zeros((3, 2), np.int64)), "merge_ps is a contiguous array"),
+        (replace(given, table=np.zeros(16, np.int64)), "table is a contiguous array of int32"),
         (replace(given, result=None), "there is a result where"),
         (replace(given, result=np.zeros(29, np.int32)), "expected 30 words"),
     ):
