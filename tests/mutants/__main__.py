@@ -76,7 +76,8 @@ def _chosen(options: argparse.Namespace, sources: Sources, seed: str) -> list[Fa
     if options.replay:
         kept = [record.fault for record in read_records(options.replay)]
         return _again([fault for fault in kept if any(text in fault.file for text in options.only)], sources)
-    by_hand = [] if options.drawn else [fault for fault in faults_by_hand() if fault.file in files]
+    every = {file: sources.text(file) for file in sources.files}
+    by_hand = [] if options.drawn else [fault for fault in faults_by_hand(every) if fault.file in files]
     return [*([] if options.by_hand else drawn(sources.faults(files), options.count, seed)), *by_hand]
 
 

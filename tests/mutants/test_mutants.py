@@ -164,7 +164,7 @@ def test_tests_that_cannot_run_are_errors_and_endless_ones_are_ended(player: Pla
 @pytest.mark.slow
 def test_every_fault_by_hand_is_found_once_and_can_be_switched() -> None:
     sources = Sources()
-    faults = faults_by_hand()
+    faults = faults_by_hand({file: sources.text(file) for file in sources.files})
     assert len({(fault.file, fault.text) for fault in faults}) == len(faults)
     for file in {fault.file for fault in faults}:
         numbered = [(number, fault) for number, fault in enumerate(faults, start=1) if fault.file == file]
