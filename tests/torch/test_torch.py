@@ -242,10 +242,6 @@ def main() -> None:
     README.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}", "utf-8")
 
 
-if __name__ == "__main__":
-    main()
-
-
 def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2), nn.Linear(2, 2))
 
@@ -519,3 +515,7 @@ def test_a_lost_worker_ends_the_others(tmp_path: Path) -> None:
     for one in (first, third):
         assert one.status == 1
         assert one.error.startswith("RunError: netfold's messages did not get through")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,14 @@
-"""Times that follow from formulas, and those of ns.py, an independent simulator."""
+"""Times in both engines against closed forms, to the picosecond, and against ns.py, an independent simulator.
+
+D is a link's delay, X the time of a full packet on it, T the number of packets of a stream, W its window.
+
+ns.py (TL-System/ns.py, on SimPy): a link here is a `Port` (FIFO, store and forward) and a `Wire` (delay)
+there. Both get the same packets at the same time; arrivals at the end of every path must be the same
+picosecond. Acknowledgements travel on links that carry no data and are left out. Where the two differ by
+definition: ns.py counts time in float seconds, netfold rounds a packet's time on the wire up to a picosecond;
+and in a full buffer ns.py counts the packet that is being sent in full until its last bit has left, netfold
+only what is left of it. With packets of one size and a buffer of whole packets the last makes no difference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Links: when packets leave and arrive, which are lost or damaged, and what faults do to them."""
+"""Links: when packets leave and arrive, which are lost or damaged, and what faults do to them.
+
+Two hosts and a switch as physics has it hold both engines to it: a transmitter is a rate over time and two
+queues; what it has sent is the integral of the rate. Nothing there knows when a packet will leave before it
+has, and nothing is shared with the engines or their rules. Times are whole picoseconds: a packet has left at
+the first of them by which all of its bits are sent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Virtual workers against backward passes written out by hand."""
+"""Virtual workers against backward passes written out by hand; models learn.
+
+To scores that other implementations reached, or that beat a closed form; lossy codecs, too: means over five
+seeds of the loss in the last steps, relative to float32's, are in docs/systems/marsit.md: 1.02, 1.71 and 5.5.
+CI has one short training of each sort, all others run at night.
+"""
 
 from __future__ import annotations
 
