@@ -1,7 +1,7 @@
-"""Both engines under stress: exact under loss, drops, reuse of slots, lost registers; and alike, event for event.
+"""Both engines under stress: exact under loss, drops, reuse of slots, lost registers; alike, event for event.
 
-The compiled engine does what its plain-Python reference does on random small plans, and what they do is right:
-the laws are in `plans/play.py`, plans that have failed once in `plans/rare_plans.py`.
+The compiled engine does what its plain-Python reference does on random small plans, and what they do is
+right: the laws are in `plans/play.py`, plans that have failed once in `plans/rare_plans.py`.
 """
 
 from __future__ import annotations

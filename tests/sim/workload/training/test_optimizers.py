@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules have the bits of PyTorch's, and whole trainings those of its users' loop.
+"""Optimizers and learning-rate schedules have the bits of PyTorch's; trainings have those of a user's loop.
 
 The loop takes nothing from netfold but the batches and the weights at the start. With gradients it does what
 DDP does with `find_unused_parameters`: a worker that does not use a parameter adds zero to its sum, and one
