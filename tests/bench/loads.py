@@ -31,8 +31,8 @@ from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, Policy, compile_network, path, planned_key
-from netfold.topologies.routing.policies import ECMP
+from netfold.topologies.network import Network, compile_network, path, planned_key
+from netfold.topologies.routing import ECMP, Policy
 from tests.topologies.graphs import fat_tree
 
 HOSTS = 8

@@ -16,7 +16,7 @@ from ns.port.wire import Wire
 from ns.switch.switch import SimplePacketSwitch
 
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.routing import compile_network, path, planned_key
+from netfold.topologies.network import compile_network, path, planned_key
 from tests.bench.loads import HOSTS, Measured, permutation
 from tests.topologies.graphs import fat_tree
 

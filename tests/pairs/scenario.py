@@ -15,7 +15,7 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.matrix.make import rows_of
 from netfold.switch.fit import suits
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.graph import TopologyError
 from netfold.topologies.kind import topology_kinds, type_of
 from tests.pairs.array import Combination, Row, row_with

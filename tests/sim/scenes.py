@@ -24,7 +24,7 @@ from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.network import Network, compile_network
 
 TINY = """\
 name: tiny

@@ -9,7 +9,7 @@ from typing import Any
 
 import networkx as nx
 
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from tests.soak import files
 from tests.soak.language import language

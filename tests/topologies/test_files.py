@@ -17,12 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies.files import Defaults, read_graph
-from netfold.topologies.files import topohub as ours
-from netfold.topologies.files.gml import from_gml
-from netfold.topologies.files.graphml import from_graphml, to_graphml
-from netfold.topologies.files.node_link import from_json, to_json
-from netfold.topologies.files.topohub import TopoHub
+from netfold.topologies import files as ours
+from netfold.topologies.files import (
+    Defaults,
+    TopoHub,
+    from_gml,
+    from_graphml,
+    from_json,
+    read_graph,
+    to_graphml,
+    to_json,
+)
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
@@ -38,7 +43,7 @@ from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.hypercube import Hypercube
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.torus import Torus
-from netfold.topologies.routing import compile_network
+from netfold.topologies.network import compile_network
 from tests.examples import examples
 from tests.topologies.graphs import pair, topologies
 

@@ -19,7 +19,7 @@ from hypothesis import given
 import netfold
 from netfold.sim.scenario import schema
 from netfold.topologies import kind as registry
-from netfold.topologies.files.node_link import from_json, to_json
+from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import (
     HOST,
     NODES_MAX,

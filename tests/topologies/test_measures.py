@@ -31,19 +31,22 @@ from netfold.topologies.graph import (
 )
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.measures import bisection, measure
-from netfold.topologies.measures.bandwidth import uniform_bound_bps, worst_bound_bps
-from netfold.topologies.measures.cost import (
+from netfold.topologies.measures import (
     ACROSS_HALL,
     BY_DELAY,
     BY_TIER,
     WITHIN_RACK,
     WITHIN_ROW,
+    bisection,
+    cheapest_cut_bps,
     cost,
+    distances,
+    fabric_of,
+    measure,
     oversubscription,
+    uniform_bound_bps,
+    worst_bound_bps,
 )
-from netfold.topologies.measures.cuts import cheapest_cut_bps
-from netfold.topologies.measures.fabric import distances, fabric_of
 from netfold.topologies.placement import POLICIES, place_aggregators, place_workers
 from tests.examples import examples, nightly
 from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, on_switches, topologies, torus
@@ -176,7 +179,7 @@ def test_bounds_alone_hold_the_least_flow(seed: int) -> None:
         return
     graph = on_switches(fabric, hosts_per_switch=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.topologies.measures.bandwidth.by_divisions", lambda graph: None)
+        patch.setattr("netfold.topologies.measures.by_divisions", lambda graph: None)
         found = bisection(graph)
 
     assert found.low <= bisection_by_splits(graph) <= found.high
@@ -195,7 +198,7 @@ def test_bounds_alone_hold_the_least_flow(seed: int) -> None:
 def test_bounds_meet_without_all_divisions(
     graph: nx.Graph, expected_bps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netfold.topologies.measures.bandwidth.by_divisions", lambda graph: None)
+    monkeypatch.setattr("netfold.topologies.measures.by_divisions", lambda graph: None)
 
     assert bisection(graph) == (expected_bps, expected_bps)
 

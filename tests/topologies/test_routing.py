@@ -30,19 +30,19 @@ from netfold.topologies.graph import (
     switches,
 )
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import (
-    POLICIES,
+from netfold.topologies.network import (
     Network,
     compile_network,
     detour_of,
+    flow_key,
     flow_key_plain,
     next_links,
     path,
     planned_key,
     shares,
+    way_of_plain,
 )
-from netfold.topologies.routing.flows import flow_key, way_of_plain
-from netfold.topologies.routing.tables import room_needed
+from netfold.topologies.routing import POLICIES, room_needed
 from tests.examples import examples
 from tests.topologies.graphs import (
     KINDS,
@@ -184,9 +184,7 @@ def test_routes_that_exceed_the_memory_are_refused_before_they_are_made(
     needed = 2 * 36 + 6 * 6 * (8 + 2 * 3) + 6 * (2 * 18 + 4 * 6) // 8
 
     assert compile_network(graph, needed).tables.choice.shape == (6, 6)
-    monkeypatch.setattr(
-        "netfold.topologies.routing.shortest.ports_nearer", lambda fabric: pytest.fail("it was made")
-    )
+    monkeypatch.setattr("netfold.topologies.network.ports_nearer", lambda fabric: pytest.fail("it was made"))
     with pytest.raises(TopologyError, match=r"the routes between 6 switches take up to .* GiB"):
         compile_network(graph, needed - 1)
 

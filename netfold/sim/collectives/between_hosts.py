@@ -39,7 +39,7 @@ from netfold.sim.plan.idle_network import (
 )
 from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.devices.device import Device, memory_bps
-from netfold.topologies.routing import Network, flow_key_plain, path, shares
+from netfold.topologies.network import Network, flow_key_plain, path, shares
 
 
 def _holds_a_word(value: int) -> int:

@@ -15,7 +15,7 @@ from netfold.homomorphic.message import Words
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import RunContext
 from netfold.sim.engine.interface import Flow
-from netfold.topologies.routing import flow_key_plain
+from netfold.topologies.network import flow_key_plain
 
 
 class Parcel(NamedTuple):

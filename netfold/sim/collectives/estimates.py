@@ -11,7 +11,7 @@ from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, Keys
 from netfold.sim.errors import NetfoldError
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 ELEMENT_BYTES = 4
 

@@ -21,7 +21,7 @@ from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload.devices.device import Device
 from netfold.switch.profiles import Profile
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.building.composition import Composable

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from netfold.sim.diagnosis.report import Cause, listed, workers_listed
 from netfold.sim.engine.interface import Disturbance, Fate, SlotState
 from netfold.switch.programs import names_of
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
 _DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed", Fate.FLIP: "flipped bits of"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netfold.sim.diagnosis.links import why_undelivered
 from netfold.sim.diagnosis.report import CRASH_ADVICE, Cause, StuckMessage
 from netfold.sim.diagnosis.snapshot import CRASHED, Snapshot, WaitingFlow
-from netfold.topologies.routing import path
+from netfold.topologies.network import path
 
 
 def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:

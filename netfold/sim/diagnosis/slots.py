@@ -17,7 +17,7 @@ from netfold.sim.diagnosis.snapshot import CLEARED, HAS_CRASHED, Child, Inspecta
 from netfold.sim.engine.interface import Outstanding, SlotState
 from netfold.sim.plan.paths import ROOT, round_trip
 from netfold.sim.units import TIME
-from netfold.topologies.routing import path
+from netfold.topologies.network import path
 
 
 def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from netfold.sim.diagnosis.links import LinkOutcomes
 from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointView, SlotState
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 CRASHED, CLEARED = "crashed", "registers cleared"  # what happened to a node
 HAS_CRASHED = "has crashed"  # activity of a crashed worker

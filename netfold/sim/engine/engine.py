@@ -27,7 +27,7 @@ from netfold.sim.engine.tables.rows import DONE_FLOW, DONE_STREAM, DONE_WORKER
 from netfold.sim.engine.transports.atp_worker import open_atp_stream
 from netfold.sim.engine.transports.flow import open_flow
 from netfold.sim.engine.transports.stream import open_stream
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
 

@@ -276,7 +276,7 @@ class Flow:
     window: int
     timeout_ps: int
     ack_every: int
-    route: int  # picks among equal paths, see `topologies/routing/flows.py`
+    route: int  # picks among equal paths, see `topologies/network.py`
     key: int
     job: int = 0  # that its retransmissions are counted for
     waits_for_loss: bool = False  # its timer does nothing before something is lost

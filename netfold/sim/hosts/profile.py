@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LINK_RANGES
-from netfold.topologies.routing import Work
+from netfold.topologies.network import Work
 
 _RATE_MAX_BPS = LINK_RANGES["rate_bps"][1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netfold.sim.hosts.profile import HostProfile
-from netfold.topologies.routing import Network, with_host_links
+from netfold.topologies.network import Network, with_host_links
 
 
 def with_work(network: Network, profiles: Mapping[int, HostProfile]) -> Network:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from netfold.topologies.routing import Network, equal_shares, nodes_of
+from netfold.topologies.network import Network, equal_shares, nodes_of
 
 Tiers = tuple[int, int]  # of the switches at the ends of a link
 

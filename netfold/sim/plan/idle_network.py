@@ -15,7 +15,7 @@ from netfold.sim.plan.multicast import down_paths
 from netfold.sim.plan.reference import Reference
 from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.switch.profiles import Profile
-from netfold.topologies.routing import Network, path
+from netfold.topologies.network import Network, path
 
 NO_LIMIT_BYTES = 2**62
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from netfold.sim.engine.interface import Job, Split
-from netfold.topologies.routing import Network, nodes_of, path
+from netfold.topologies.network import Network, nodes_of, path
 
 
 class Down(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from netfold.sim.engine.interface import Job
 from netfold.sim.plan.multicast import down_paths
-from netfold.topologies.routing import Network, path
+from netfold.topologies.network import Network, path
 
 ROOT = 0
 

@@ -16,7 +16,7 @@ from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.devices.variation import STEADY, Variation
 from netfold.sim.workload.fusion.costs import Costs
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 @dataclass(frozen=True)

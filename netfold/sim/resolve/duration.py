@@ -24,7 +24,7 @@ from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.topologies.graph import LINK_RANGES
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
 BACKLOG_LIMIT = "6 days of simulated time"  # BACKLOG_MAX_PS

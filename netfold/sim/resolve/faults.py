@@ -27,7 +27,7 @@ from netfold.sim.plan.faults import (
 from netfold.sim.scenario import faults as sections
 from netfold.sim.units import RATE
 from netfold.spelling import NAMES_SHOWN, did_you_mean, names_hint
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 OnPackets = sections.Loss | sections.BurstLoss | sections.Corruption | sections.Duplicate | sections.Reorder
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint

@@ -43,7 +43,8 @@ from netfold.sim.scenario.topology import build_topology, check_profiles
 from netfold.sim.units import RATE
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
-from netfold.topologies.routing import POLICIES, Network, PolicyError, compile_network
+from netfold.topologies.network import Network, compile_network
+from netfold.topologies.routing import POLICIES, PolicyError
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 _SHARINGS = (1, 2, 4, 8, 16, 32, 64)  # by how many jobs a switch is divided if it is too small for all

@@ -42,7 +42,7 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
 from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 def run_variant(

@@ -16,7 +16,7 @@ from netfold.sim.plan.frames import frame_of
 from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import compile_network
+from netfold.topologies.network import compile_network
 
 COMPILING = "compiling kernels (once, about a minute)"
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code

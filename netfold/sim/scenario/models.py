@@ -23,8 +23,7 @@ from netfold.sim.workload.devices.kinds.fixed import NoDeviceSection
 from netfold.sim.workload.devices.kinds.registry import SECTIONS as DEVICES
 from netfold.sim.workload.devices.section import DeviceSection
 from netfold.sim.workload.sections import Workload
-from netfold.topologies.routing import POLICIES
-from netfold.topologies.routing.policies import ECMP
+from netfold.topologies.routing import ECMP, POLICIES
 
 JOBS_MAX = 1000  # of a template
 

@@ -10,7 +10,7 @@ import networkx as nx
 from netfold.sim.errors import NetfoldError
 from netfold.sim.units import RATE, TIME
 from netfold.spelling import names_hint
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.graph import HOST, validate
 
 

@@ -23,7 +23,7 @@ from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import hosts
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.placement import place_workers
-from netfold.topologies.routing.policies import ECMP
+from netfold.topologies.routing import ECMP
 
 GRAPH_SUFFIXES = (".json", ".graphml", ".gml")
 Given = str | Path | ScenarioText

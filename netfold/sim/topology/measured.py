@@ -17,8 +17,9 @@ from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.topology.given import NamedNetwork
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.measures import Measures, measure
+from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
-from netfold.topologies.routing import POLICIES, compile_network
+from netfold.topologies.routing import POLICIES
 
 BYTES = 10**8  # of a gradient, by default
 LARGE = 2000  # nodes: larger networks take seconds and more

@@ -16,7 +16,7 @@ from typing import Any
 from netfold.sim.engine.interface import Completion, Flow, Job, Rule, Scaled, Segment
 from netfold.sim.engine.schedules.operation import Operation
 from netfold.switch.program import Machine
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 from tests.reference.atp.atp_job import AtpJob
 from tests.reference.atp.switch import AtpReference
 from tests.reference.engine.fabric import Fabric, LogRow

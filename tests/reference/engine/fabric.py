@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Fate, Rule
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 from tests.reference.engine.link import (
     Faults,
     Label,

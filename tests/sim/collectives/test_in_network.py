@@ -35,7 +35,7 @@ from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.routing import path
+from netfold.topologies.network import path
 from tests.examples import examples
 from tests.sim.exchanges import (
     FRAME,

@@ -45,7 +45,7 @@ from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
-from netfold.topologies.routing import Network, compile_network, path
+from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples
 from tests.reference.collectives import programs
 from tests.reference.collectives.hosts import Hosts, Wire, in_any_order, leaves

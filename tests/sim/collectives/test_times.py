@@ -32,7 +32,7 @@ from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
 from tests.reference.collectives.programs import Kind
 from tests.sim.collectives.test_schedules import exchanged, flat

@@ -28,8 +28,8 @@ from netfold.sim.run.settings import setups
 from netfold.sim.units import TIME
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network as CompiledNetwork
-from netfold.topologies.routing import compile_network
+from netfold.topologies.network import Network as CompiledNetwork
+from netfold.topologies.network import compile_network
 from tests.reference.systems import torus_2d as twin
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import (

@@ -31,10 +31,10 @@ from netfold.sim.workload.training.models.registry import MODELS, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
-from netfold.topologies.files.node_link import from_json
+from netfold.topologies.files import from_json
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network, flow_key_plain, path
+from netfold.topologies.network import compile_network, flow_key_plain, path
 from tests.sim.results.builders import RING, summary
 from tests.sim.results.builders import printed as shown
 from tests.sim.scenario.files import GOOD, changed, write

@@ -35,7 +35,7 @@ from netfold.sim.engine.interface import (
 )
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.tree import TREE
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 from tests.sim.scenes import small_star
 
 NOW_PS = 3 * 10**12

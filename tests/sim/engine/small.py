@@ -20,7 +20,7 @@ from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network, next_links
+from netfold.topologies.network import Network, compile_network, next_links
 from tests.reference.engine.engine import ReferenceEngine
 
 Words = NDArray[np.int32]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
 from netfold.sim.engine.setup.jobs import first_entries
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
 from tests.reference.engine.fabric import STREAM_TIMER
 from tests.sim.engine.small import (

@@ -31,7 +31,7 @@ from netfold.sim.plan.frames import frame_of
 from netfold.topologies.graph import LinkSpec, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network, path, planned_key
+from netfold.topologies.network import Network, compile_network, path, planned_key
 from tests.examples import nightly
 from tests.sim.engine.plans.plans import with_loopbacks
 from tests.sim.engine.small import (

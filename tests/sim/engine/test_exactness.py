@@ -34,7 +34,7 @@ from netfold.sim.plan.frames import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.network import Network, compile_network
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.atp import atp_job as reference_atp

@@ -18,7 +18,7 @@ from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network
+from netfold.topologies.network import compile_network
 from tests.sim.engine.small import (
     FRAME,
     LINK,

@@ -27,7 +27,7 @@ from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 from tests.reference.engine.engine import ReferenceEngine
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER, HELD
 from tests.sim.engine.small import (

@@ -13,15 +13,8 @@ from netfold.sim.engine.interface import Fate, Frame, Rule
 from netfold.topologies.graph import add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import (
-    POLICIES,
-    Network,
-    compile_network,
-    flow_key_plain,
-    path,
-    planned_key,
-    shares,
-)
+from netfold.topologies.network import Network, compile_network, flow_key_plain, path, planned_key, shares
+from netfold.topologies.routing import POLICIES
 from tests.reference.engine.fabric import ARRIVAL
 from tests.sim.engine.small import (
     FAST,

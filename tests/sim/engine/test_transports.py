@@ -20,7 +20,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Overflow, Rule, Scaled, Segment
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.routing import Network, Work, path, with_host_links
+from netfold.topologies.network import Network, Work, path, with_host_links
 from tests.examples import examples
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
 from tests.reference.switch.merging import Operand, Register

@@ -21,7 +21,7 @@ from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network, path
+from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples
 from tests.reference.engine.fabric import SLOT_TIMER, STREAM_TIMER
 from tests.sim.engine.small import (

@@ -23,7 +23,7 @@ from netfold.sim.results.reader import Run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import compile_network
+from netfold.topologies.network import compile_network
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, links, reported, run_data, svg_text
 from tests.topologies.graphs import LINK, UPLINK, torus
 

@@ -34,9 +34,9 @@ from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.schedules.cosine import Cosine
 from netfold.sim.workload.training.schedules.linear import Linear
 from netfold.sim.workload.training.schedules.step import Step
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import Network, compile_network, next_links, planned_key
+from netfold.topologies.network import Network, compile_network, next_links, planned_key
 from tests.examples import examples
 from tests.sim.scenes import LINK, RING, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies

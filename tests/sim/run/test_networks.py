@@ -18,10 +18,10 @@ from netfold.sim.results import summarize
 from netfold.sim.run.run import VariantResult
 from netfold.sim.topology.given import networks_of
 from netfold.sim.topology.measured import measured
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
 from netfold.topologies.kind import topology_kinds
-from netfold.topologies.routing import path
+from netfold.topologies.network import path
 from tests.examples import nightly
 from tests.pairs.scenario import small_network
 from tests.sim.bounds.test_bounds import bounds_of, helps

@@ -26,7 +26,7 @@ from netfold.sim.report.html import build_report
 from netfold.sim.results import load
 from netfold.sim.run import named_files as run_files
 from netfold.sim.run.settings import setups
-from netfold.topologies.files.node_link import to_json
+from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from tests.sim.scenes import BYTE_PS, RING, TINY, measure, plan, run, simulate

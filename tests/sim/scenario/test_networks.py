@@ -18,7 +18,7 @@ from netfold.sim.errors import ScenarioError
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.topology import build_topology
-from netfold.topologies.files.node_link import from_json, to_json
+from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import NODES_MAX
 from tests import ROOT
 from tests.sim.scenario.files import GOOD, changed, write

@@ -12,9 +12,7 @@ from hypothesis import given
 import netfold
 from netfold.sim.errors import NetfoldError, ScenarioError
 from netfold.sim.topology.export import export
-from netfold.topologies.files import Defaults
-from netfold.topologies.files.gml import from_gml
-from netfold.topologies.files.graphml import from_graphml
+from netfold.topologies.files import Defaults, from_gml, from_graphml
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds
 from tests.examples import examples

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from netfold.sim.collectives.spec import JobContext
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each
 

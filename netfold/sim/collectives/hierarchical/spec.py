@@ -47,7 +47,7 @@ from netfold.sim.engine import schedule as engine_schedule
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.units import SIZE
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

@@ -22,7 +22,7 @@ from netfold.sim.errors import NetfoldError
 from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.routing import Network, path, planned_key
+from netfold.topologies.network import Network, path, planned_key
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts

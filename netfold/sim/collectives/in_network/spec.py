@@ -16,7 +16,7 @@ from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.units import TIME
 from netfold.switch.program import names_of
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

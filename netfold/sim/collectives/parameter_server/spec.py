@@ -26,7 +26,7 @@ from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.plan.placement import Placed
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

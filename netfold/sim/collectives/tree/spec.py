@@ -23,7 +23,7 @@ from netfold.sim.collectives.estimate import Estimate, estimate_of, longest_ways
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
 from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

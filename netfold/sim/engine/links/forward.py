@@ -11,7 +11,7 @@ from netfold.sim.engine.links.link import append_in_flight, queue_or_drop
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at
 from netfold.sim.engine.tables.world import APPLY_FAULTS, World
-from netfold.topologies.routing.flows import way_of
+from netfold.topologies.network import way_of
 
 
 @inlined

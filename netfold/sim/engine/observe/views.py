@@ -6,7 +6,7 @@ from netfold.sim.engine.interface import Disturbance, Job, Outstanding, PointVie
 from netfold.sim.engine.observe import inspect as inspection
 from netfold.sim.engine.tables import rows
 from netfold.sim.engine.tables.world import World
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 class EngineViews:

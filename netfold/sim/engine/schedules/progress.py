@@ -34,7 +34,7 @@ from netfold.sim.engine.tables.schedule_rows import (
 )
 from netfold.sim.engine.tables.world import LATE, MERGED, NEVER, ROW, SCHEDULE_BITS, World
 from netfold.sim.engine.transports.flow import start_flow
-from netfold.topologies.routing.flows import flow_key
+from netfold.topologies.network import flow_key
 
 QUEUE_BITS = 32  # of a transfer's number in the queue, below the row of its schedule
 

@@ -22,7 +22,7 @@ from netfold.sim.engine.tables.world import (
     empty_world,
     records,
 )
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:

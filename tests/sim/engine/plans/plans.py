@@ -35,7 +35,7 @@ from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
-from netfold.topologies.routing import Network, compile_network
+from netfold.topologies.network import Network, compile_network
 from tests.reference.switch.merging import words_per_word
 from tests.sim.engine.checked_schedule import check_schedule
 

@@ -18,7 +18,8 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.routing import POLICIES, Network, Work, compile_network, with_host_links
+from netfold.topologies.network import Network, Work, compile_network, with_host_links
+from netfold.topologies.routing import POLICIES
 from tests.sim.engine import small
 from tests.sim.engine.plans.plans import (
     FRAME,

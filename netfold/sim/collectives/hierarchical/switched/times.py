@@ -15,7 +15,7 @@ from netfold.sim.collectives.spec import CollectiveSpec, JobContext
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import Pace, job_pace
-from netfold.topologies.routing import Network, flow_key_plain
+from netfold.topologies.network import Network, flow_key_plain
 
 
 def pace_of_phases(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netfold.sim.plan.idle_network import Pace
 from netfold.sim.units import TIME
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 RING_MARGIN = 0.98  # accuracy of the closed forms
 

@@ -38,7 +38,7 @@ from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.workload.devices.device import Device
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
-from netfold.topologies.routing import SWITCHES, flow_key_plain, path, planned_key
+from netfold.topologies.network import SWITCHES, flow_key_plain, path, planned_key
 
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 _ENOUGH = 2**30  # slots, for any round trip

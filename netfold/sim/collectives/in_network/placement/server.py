@@ -7,7 +7,7 @@ from netfold.sim.engine.interface import Server
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.placement import HostAllocation
 from netfold.spelling import did_you_mean
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 def resolve_server(

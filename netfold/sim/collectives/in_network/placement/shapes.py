@@ -20,7 +20,7 @@ from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import job_pace, job_traffic
 from netfold.switch.fit import can_run
 from netfold.topologies.graph import switches as switch_names
-from netfold.topologies.routing import Network, path
+from netfold.topologies.network import Network, path
 
 SETS_MAX = 64  # sets of k switches that are all tried; of more, one switch after the other is chosen
 

@@ -24,7 +24,7 @@ from netfold.switch.limits import PIPELINE
 from netfold.switch.profiles import Profile
 from netfold.switch.program import Demand, ProgramSpec
 from netfold.switch.refusals import FOLDED_WORKERS_MAX, children_max, declare_on, loopback_streams
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 @dataclass(frozen=True)

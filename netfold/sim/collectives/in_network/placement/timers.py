@@ -10,7 +10,7 @@ from netfold.sim.engine.interface import BACKOFF_MAX, Job
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic
 from netfold.sim.units import TIME
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 
 def with_timeouts(

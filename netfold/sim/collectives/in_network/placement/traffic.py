@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.collectives.in_network.placement.tree import Tree, numbered
-from netfold.topologies.routing import Network
+from netfold.topologies.network import Network
 
 SWAPS_MAX = 4096  # pairs of a point and another switch that one round exchanges on trial
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from netfold.topologies.routing import Network, nodes_of, path
+from netfold.topologies.network import Network, nodes_of, path
 
 
 class Tree(NamedTuple):

@@ -1,0 +1,342 @@
+"""The integer view of a graph: nodes and links as rows of arrays, with its routes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.homomorphic.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.topologies.graph import hosts, server_ports, switches, validate
+from netfold.topologies.routing import ECMP, Detours, Policy, Tables, check_room, detour, fabric_of
+
+# Links inside hosts: a host's work on packets, before its wire on the way out, behind it on the way in.
+#
+# A host with work has two links of its own. A packet that it sends passes the first, then the host's wire;
+# one that it receives passes the wire, then the second. Both lead from the host to itself, come after all
+# links of the graph, and change no route: paths between hosts have them at their ends.
+
+
+NO_LINK = -1
+
+
+class Work(NamedTuple):
+    """What one direction of a host takes: a packet of B bytes occupies it `packet_ps` + 8·B / `rate_bps`."""
+
+    name: str  # of the link
+    rate_bps: int
+    packet_ps: int = 0  # for each packet
+    message_ps: int = 0  # sending: more for the first packet of a message
+    delay_ps: int = 0  # until the packet goes on; others may be worked on meanwhile
+
+
+@dataclass(frozen=True, eq=False)
+class HostLinks:
+    """The links inside the hosts of a network, with H hosts and L links, these among them."""
+
+    send: NDArray[np.int32]  # (H,) link; −1 of a host whose work takes no time
+    receive: NDArray[np.int32]  # (H,)
+    packet_ps: NDArray[np.int64]  # (L,) 0 of all other links
+    message_ps: NDArray[np.int64]  # (L,)
+
+
+def with_host_links(network: Network, work: Mapping[int, tuple[Work, Work]]) -> Network:
+    """The network with links inside some hosts, by node: what sending takes, and what receiving takes.
+
+    Raises
+    ------
+    ValueError
+        The network has links inside hosts already, one of the nodes is no host, or receiving has a time for
+        messages.
+    """
+    if network.inside is not None:
+        raise ValueError("this network has links inside hosts already")
+    if not work:
+        return network
+    nodes = sorted(work)
+    if not all(network.is_host[node] for node in nodes):
+        raise ValueError(f"nodes {nodes} must be hosts")
+    if any(receiving.message_ps for _, receiving in work.values()):
+        raise ValueError("a message takes time where it is sent, not where it is received")
+    each = [(node, one) for node in nodes for one in work[node]]
+    owners = np.array([node for node, _ in each], np.int32)
+    before, hosts = len(network.link_names), int(network.is_host.sum())
+    rows = before + np.arange(len(each), dtype=np.int32)
+    send, receive = np.full(hosts, NO_LINK, np.int32), np.full(hosts, NO_LINK, np.int32)
+    send[nodes], receive[nodes] = rows[0::2], rows[1::2]
+    nothing = np.zeros(before, np.int64)
+    return replace(
+        network,
+        link_names=(*network.link_names, *(one.name for _, one in each)),
+        link_source=np.append(network.link_source, owners),
+        link_target=np.append(network.link_target, owners),
+        rate_bps=np.append(network.rate_bps, np.array([one.rate_bps for _, one in each], np.int64)),
+        delay_ps=np.append(network.delay_ps, np.array([one.delay_ps for _, one in each], np.int64)),
+        buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(each), np.int64)),
+        inside=HostLinks(
+            send,
+            receive,
+            np.append(nothing, np.array([one.packet_ps for _, one in each], np.int64)),
+            np.append(nothing, np.array([one.message_ps for _, one in each], np.int64)),
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The integer view of a valid graph, with N nodes and L links. Holding one means that:
+
+    - nodes are the hosts, then the switches, each in the graph's order; a node's index is its row;
+    - links are one direction each, two for every edge, sorted by source, then target; so the link out of
+      host i is link i. Links from a node to itself may follow: those inside hosts, then loopback links;
+    - every node, switches too, can be a target (see `next_links` and `path`), and no path passes through a
+      host.
+    """
+
+    nodes: tuple[str, ...]
+    profiles: tuple[str, ...]  # of the switches; "" for hosts
+    is_host: NDArray[np.bool_]  # (N,)
+    island: NDArray[np.int64]  # (N,) of a GPU, the island that it is in; -1: none
+    tiers: tuple[int, ...]  # of the switches; 0 for hosts
+    server_ports: frozenset[int]  # nodes that stand for the ports of a server
+    link_names: tuple[str, ...]  # "h0->s0"
+    link_source: NDArray[np.int32]  # (L,) node
+    link_target: NDArray[np.int32]  # (L,) node
+    rate_bps: NDArray[np.int64]  # (L,)
+    delay_ps: NDArray[np.int64]  # (L,)
+    buffer_bytes: NDArray[np.int64]  # (L,) of the port at the source; no limit where the source is a host
+    policy: Policy
+    tables: Tables
+    detours: Detours | None  # of policies that have some
+    inside: HostLinks | None = None  # links inside hosts, where their work takes time
+
+    def first_link(self, host: int) -> int:
+        """The link that packets of a host leave on."""
+        return host if self.inside is None or self.inside.send[host] < 0 else int(self.inside.send[host])
+
+    def last_link(self, host: int) -> int:
+        """The link that packets to a host arrive on."""
+        if self.inside is None or self.inside.receive[host] < 0:
+            return int(self.tables.fabric.down_link[host])
+        return int(self.inside.receive[host])
+
+    def work_ps(self, link: int, *, starts_message: bool = False) -> int:
+        """What a packet takes on a link besides its bytes; more than 0 only inside a host."""
+        if self.inside is None or link >= self.inside.packet_ps.size:
+            return 0
+        return int(self.inside.packet_ps[link]) + starts_message * int(self.inside.message_ps[link])
+
+    def is_inside(self, link: int) -> bool:
+        """Whether a link is inside a host."""
+        return bool(self.link_source[link] == self.link_target[link] and self.is_host[self.link_source[link]])
+
+
+def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Policy = ECMP) -> Network:
+    """Integer view of a graph, with the routes of a policy, in at most `room_bytes` of memory.
+
+    Equal cost means equal hop count. For S switches, L links between them and a diameter of D hops, the
+    tables take 2 · S² bytes and some for sets of links, and O(D · L · S / 64 + S² log S) operations in
+    NumPy.
+
+    Raises
+    ------
+    TopologyError
+        The graph breaks the contract (see `topologies.graph.validate`), its routes take more than
+        `room_bytes`, or the policy is not for such a graph.
+    """
+    validate(graph)
+    nodes = (*hosts(graph), *switches(graph))
+    index = {name: row for row, name in enumerate(nodes)}
+    links = sorted((index[a], index[b]) for edge in graph.edges for a, b in (edge, edge[::-1]))
+    edges = [graph.edges[nodes[source], nodes[target]] for source, target in links]
+    link_source, link_target = np.array(links, dtype=np.int32).T.copy()
+    fabric = fabric_of(link_source, link_target, len(hosts(graph)))
+    check_room(fabric, room_bytes)
+    tables = policy.make_tables(graph, fabric)
+    return Network(
+        nodes=nodes,
+        profiles=tuple(graph.nodes[name]["profile"] for name in nodes),
+        tiers=tuple(graph.nodes[name]["tier"] for name in nodes),
+        server_ports=frozenset(index[name] for name in server_ports(graph)),
+        is_host=np.array([graph.nodes[name]["kind"] == "host" for name in nodes]),
+        island=np.array([graph.nodes[name].get("island", -1) for name in nodes], dtype=np.int64),
+        link_names=tuple(f"{nodes[source]}->{nodes[target]}" for source, target in links),
+        link_source=link_source,
+        link_target=link_target,
+        rate_bps=np.array([edge["rate_bps"] for edge in edges], dtype=np.int64),
+        delay_ps=np.array([edge["delay_ps"] for edge in edges], dtype=np.int64),
+        buffer_bytes=np.array([edge["buffer_bytes"] for edge in edges], dtype=np.int64),
+        policy=policy,
+        tables=tables,
+        detours=None if policy.find_detours is None else policy.find_detours(graph, tables),
+    )
+
+
+# Which of several equal links a flow takes: its key, and the choice by it at every node.
+#
+# Real switches hash the addresses and ports of a packet, each switch with a seed of its own (RFC 2992
+# analyses such hashes). So do these. Compiled code calls `flow_key` and `way_of`, Python their twins, which
+# return the same.
+
+
+SWITCHES = -1  # as an end of a flow: the switches of its job
+TURNS = 840  # which all numbers up to 8 divide
+
+
+@kernel
+def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, channel: Integer) -> np.uint64:
+    """The key of a flow, of 31 bits. Its answers are the flow whose ends are exchanged.
+
+    Modulo `TURNS` it is source + target + channel, by which flows take the ports of their server in turn.
+    """
+    draw = mix(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
+    turn = np.uint64(source + target + channel + TURNS) % np.uint64(TURNS)
+    return draw - draw % np.uint64(TURNS) + turn
+
+
+def flow_key_plain(seed: int, job: int, source: int, target: int, channel: int = 0) -> int:
+    """Plain-Python twin of `flow_key`.
+
+    `source` and `target` are workers, then servers, of a job, so networks that are compared share keys.
+    `channel` counts the connections of the two, from 0.
+    """
+    draw = mix_plain(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> 34
+    return draw - draw % TURNS + (source + target + channel) % TURNS
+
+
+def planned_key(number: int) -> int:
+    """A key by which every node takes way `number mod count`, without a hash: that of a planned tree."""
+    return -1 - number
+
+
+@inlined
+def way_of(key: int, node: int, ways: int) -> np.uint32:
+    """The number of the way that a key takes at a node with so many.
+
+    They are negative at the ports of the server that sends: its flows take these in turn, as collectives
+    put one channel after the other on a server's network cards. Servers on the way hash.
+    """
+    if key < 0:
+        return np.uint32(-1 - key) % np.uint32(abs(ways))
+    if ways < 0:
+        return np.uint32(key) % np.uint32(-ways)
+    return np.uint32(splitmix64(np.uint64(key) << np.uint64(32) | np.uint64(node)) % np.uint64(ways))
+
+
+def way_of_plain(key: int, node: int, ways: int) -> int:
+    """Plain-Python twin of `way_of`."""
+    number = -1 - key if key < 0 else key if ways < 0 else splitmix64_plain(key << 32 | node)
+    return number % abs(ways)
+
+
+# Paths of flows, for all who need to know them without sending packets.
+
+
+def next_links(network: Network, node: int, target: int) -> list[int]:
+    """Links out of a node on the ways to a target, in order of index; none where they are the same."""
+    tables, fabric = network.tables, network.tables.fabric
+    if node == target:
+        return []
+    switch = node - fabric.hosts_count
+    if switch < 0:
+        return [node]  # a host's only link has its number
+    home = int(fabric.home[target])
+    if home == switch:
+        return [int(fabric.down_link[target])]
+    first, number = int(fabric.first_link[switch]), int(tables.choice[switch, home])
+    several = number - int(fabric.degrees[switch])
+    if several < 0:
+        return [first + number]
+    begin, count = tables.sets[int(tables.first_set[switch]) + several].tolist()
+    return [first + port for port in tables.ports[begin : begin + count].tolist()]
+
+
+def path(network: Network, source: int, target: int, key: int) -> list[int]:
+    """Links that a flow takes from one node to another; empty if they are the same.
+
+    Each node hashes the key anew (`flows.way_of`), so choices in a row do not depend on each other: among
+    switches that share one hash function they would, and leave most links unused ("hash polarisation").
+    The key of a sprayed packet is its entropy. See `policies.py` for the other policies. Links inside the
+    two hosts are its first and its last.
+    """
+    out, into = _ends(network, source, target)
+    return [*out, *_between(network, source, target, key), *into]
+
+
+def nodes_of(network: Network, links: Sequence[int]) -> list[int]:
+    """Nodes that the links of a path lead to, in order; links inside hosts lead nowhere."""
+    return [int(network.link_target[link]) for link in links if not network.is_inside(link)]
+
+
+def _ends(network: Network, source: int, target: int) -> tuple[list[int], list[int]]:
+    """The links of a path inside its source, and inside its target, where these are hosts with some."""
+    if source == target or network.inside is None:
+        return [], []
+    send, receive = network.inside.send, network.inside.receive
+    out = [int(send[source])] if network.is_host[source] and send[source] >= 0 else []
+    return out, [int(receive[target])] if network.is_host[target] and receive[target] >= 0 else []
+
+
+def _between(network: Network, source: int, target: int, key: int) -> list[int]:
+    """The links of a path outside hosts."""
+    between = detour_of(network, source, target, key)
+    if between < 0:
+        return _walk(network, source, target, key)
+    return [*_walk(network, source, between, key), *_walk(network, between, target, key)]
+
+
+def shares(network: Network, source: int, target: int, key: int) -> dict[int, float]:
+    """How often each link carries a packet of a flow, in the mean: 1 for each link of its path if it has one.
+
+    Sprayed packets divide evenly at every node, in expectation.
+    """
+    if not (network.policy.is_sprayed and _is_steered(network, source, target)):
+        return dict(Counter(path(network, source, target, key)))
+    return equal_shares(network, source, target)
+
+
+def equal_shares(network: Network, source: int, target: int) -> dict[int, float]:
+    """The share of packets on each link of all equal paths, if they divide evenly at every node."""
+    found: dict[int, float] = {}
+    here: dict[int, float] = {source: 1}
+    while target not in here:  # all paths are equally long
+        following: defaultdict[int, float] = defaultdict(float)
+        for node, share in here.items():
+            links = next_links(network, node, target)
+            for link in links:
+                found[link] = share / len(links)
+                following[int(network.link_target[link])] += share / len(links)
+        here = following
+    out, into = _ends(network, source, target)
+    return found | dict.fromkeys((*out, *into), 1.0)
+
+
+def detour_of(network: Network, source: int, target: int, key: int) -> int:
+    """The intermediate switch that a flow's policy sends it to; -1 if there is none."""
+    if network.detours is None or not _is_steered(network, source, target):
+        return -1
+    return detour(network.detours, network.tables.fabric, source, target, key)
+
+
+def _is_steered(network: Network, source: int, target: int) -> bool:
+    """Whether the policy applies: it is for traffic between hosts."""
+    return bool(network.is_host[source] and network.is_host[target])
+
+
+def _walk(network: Network, source: int, target: int, key: int) -> list[int]:
+    links: list[int] = []
+    node = source
+    while node != target:
+        choices = next_links(network, node, target)
+        is_sent_here = len(links) == 1 and network.is_host[source] and node in network.server_ports
+        ways = -len(choices) if is_sent_here else len(choices)
+        links.append(choices[way_of_plain(key, node, ways)])
+        node = int(network.link_target[links[-1]])
+    return links

@@ -1,0 +1,547 @@
+"""Routing policies, what each makes of a graph, and compact tables of next hops; flows choose by ECMP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.kernels import purposes
+from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.topologies.graph import TopologyError, switches, where
+
+# Tables of next hops: from every switch to every other, in two bytes a pair.
+#
+# A host has one link, so routes are needed between switches only, and a host has those of its switch
+# ("home"). A switch numbers its links to other switches: its *ports*, in order of link. What it does for a
+# target is one number: below `degrees[switch]` it is the only port on the way, from there on it is a set of
+# ports. Sets are kept once for each switch, one after the other. Numbers fit 16 bits, as a switch has fewer
+# ports than there are switches, and no more sets than targets.
+
+
+_PORT = np.dtype(np.uint16)
+_SET_BYTES = 8  # of a set, besides its ports
+_GIB = 2**30
+
+
+class PolicyError(TopologyError):
+    """A routing policy is not for such a topology."""
+
+
+class Fabric(NamedTuple):
+    """The links between S switches; hosts come first among nodes and targets of links."""
+
+    hosts_count: int
+    home: NDArray[np.int32]  # (N,) switch of a host, itself of a switch; counted from the first switch
+    down_link: NDArray[np.int32]  # (N,) from its switch to a host; -1 of a switch
+    first_link: NDArray[np.int32]  # (S,) the first link to another switch
+    degrees: NDArray[np.int32]  # (S,) ports
+    first_port: NDArray[np.int64]  # (S + 1,) rows of `far_end`
+    far_end: NDArray[np.int32]  # (ports of all switches,) switch, counted from the first switch
+
+    @property
+    def switches_count(self) -> int:
+        """S."""
+        return int(self.degrees.size)
+
+
+class Tables(NamedTuple):
+    """What every switch does for every target, as the module says."""
+
+    fabric: Fabric
+    choice: NDArray[np.uint16]  # (S, S) by switch, then target; 0 where they are the same
+    first_set: NDArray[np.int32]  # (S,) row of `sets` of a switch's first set
+    sets: NDArray[np.int32]  # (sets, 2) first entry in `ports`, and their number
+    ports: NDArray[np.uint16]  # ascending within a set
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the tables."""
+        return sum(int(array.nbytes) for array in self[1:])
+
+
+def fabric_of(link_source: NDArray[np.int32], link_target: NDArray[np.int32], hosts_count: int) -> Fabric:
+    """The fabric of links sorted by source, then target, hosts first, where every node has a link."""
+    nodes_count = int(link_source[-1]) + 1
+    switches_count = nodes_count - hosts_count
+    home = np.arange(-hosts_count, switches_count, dtype=np.int32)
+    home[:hosts_count] = link_target[:hosts_count] - hosts_count
+    down_link = np.full(nodes_count, -1, np.int32)
+    down = np.flatnonzero((link_source >= hosts_count) & (link_target < hosts_count))
+    down_link[link_target[down]] = down
+    inner = np.flatnonzero((link_source >= hosts_count) & (link_target >= hosts_count))
+    first_port = np.searchsorted(link_source[inner], np.arange(hosts_count, nodes_count + 1))
+    end_link = np.searchsorted(link_source, np.arange(hosts_count, nodes_count), side="right")
+    degrees = np.diff(first_port).astype(np.int32)
+    return Fabric(
+        hosts_count,
+        home,
+        down_link,
+        (end_link - degrees).astype(np.int32),
+        degrees,
+        first_port.astype(np.int64),
+        (link_target[inner] - hosts_count).astype(np.int32),
+    )
+
+
+def check_room(fabric: Fabric, room_bytes: int | None) -> None:
+    """Refuse tables that would not fit `room_bytes`, before they are made.
+
+    Raises
+    ------
+    TopologyError
+        With the estimate: what the tables take at most, and what it takes to make them.
+    """
+    needed = room_needed(fabric)
+    if room_bytes is not None and needed > room_bytes:
+        raise TopologyError(
+            f"the routes between {fabric.switches_count} switches take up to {needed / _GIB:.3g} GiB, "
+            f"{room_bytes / _GIB:.3g} GiB of memory are free for them; "
+            "use fewer switches, or topologies that variants have in common"
+        )
+
+
+def room_needed(fabric: Fabric) -> int:
+    """Bytes that tables take at most, with what it takes to make them.
+
+    A switch of d ports has at most 2^d - 1 sets, and at most one for each target. While shortest paths are
+    searched, there are two bits for each pair of a port and a target, and four for each pair of switches.
+    """
+    count = fabric.switches_count
+    degrees = fabric.degrees.astype(np.int64)
+    sets = np.minimum(count, 2 ** np.minimum(degrees, 32) - 1)
+    sets_bytes = int((sets * (_SET_BYTES + _PORT.itemsize * degrees)).sum())
+    search_bytes = count * (2 * fabric.far_end.size + 4 * count) // 8
+    return _PORT.itemsize * count * count + sets_bytes + search_bytes
+
+
+class TablesBuilder:
+    """Collects what every switch does, in order of the switches."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._choice = np.zeros((fabric.switches_count,) * 2, _PORT)
+        self._first_set: list[int] = []
+        self._counts: list[NDArray[np.int64]] = []
+        self._ports: list[NDArray[np.uint16]] = []
+        self._sets_count = 0
+
+    def add_single(self, port: NDArray[np.integer]) -> None:
+        """The next switch takes one port for each target."""
+        self._choice[len(self._first_set)] = port
+        self._first_set.append(self._sets_count)
+
+    def add(self, patterns: NDArray[np.bool_], which: NDArray[np.integer]) -> None:
+        """The next switch uses the ports `patterns[:, which[t]]` for target t; patterns are distinct columns.
+
+        A pattern without ports is that of the switch itself.
+        """
+        sizes = patterns.sum(axis=0)
+        numbers = np.zeros(sizes.size, _PORT)
+        numbers[sizes == 1] = patterns[:, sizes == 1].argmax(axis=0)
+        several = np.flatnonzero(sizes > 1)
+        numbers[several] = patterns.shape[0] + np.arange(several.size)
+        self._choice[len(self._first_set)] = numbers[which]
+        self._first_set.append(self._sets_count)
+        self._counts.append(sizes[several])
+        self._ports.append(np.nonzero(patterns[:, several].T)[1].astype(_PORT))
+        self._sets_count += several.size
+
+    def tables(self) -> Tables:
+        """The tables, once all switches are added."""
+        counts = np.concatenate([np.zeros(0, np.int64), *self._counts])
+        ends = np.cumsum(counts)
+        return Tables(
+            self._fabric,
+            self._choice,
+            np.array(self._first_set, np.int32),
+            np.stack([ends - counts, counts], axis=1).astype(np.int32).copy(),
+            np.concatenate([np.zeros(0, _PORT), *self._ports]),
+        )
+
+
+# Dimension-order routing on tori and hypercubes: all hops of one dimension, then all of the next.
+#
+# Also e-cube routing (Sullivan and Bashkow, ISCA 1977; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987).
+# There is one path for each pair of switches. Each dimension is a ring and is walked the shorter way round.
+# Where both ways are equally long, a packet goes to the next higher coordinate from an even one and to the
+# next lower from an odd one, so that neighbours load both ways. Deadlock is not modelled: buffers here drop,
+# or never fill.
+
+
+_HINT = "use routing: ecmp, or a torus or a hypercube"
+
+
+def dimension_order_tables(graph: nx.Graph, fabric: Fabric) -> Tables:
+    """Tables with the one port that dimension order takes.
+
+    The graph has `dimensions`, the sizes of the rings, and every switch has `coordinates`.
+
+    Raises
+    ------
+    PolicyError
+        Without those, or if a switch lacks a link to the next of a ring, or has one to elsewhere.
+    """
+    dimensions, place = _places(graph)
+    number = _numbering(graph, dimensions, place)
+    strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
+    at = np.empty(place.shape[0], np.int64)
+    at[number] = np.arange(place.shape[0])  # from a place's number to the switch there
+    ports = _port_of(graph, fabric, dimensions, place)
+    builder = TablesBuilder(fabric)
+    for switch in range(fabric.switches_count):
+        ahead = (place - place[switch]) % dimensions  # hops upwards round each ring, to every target
+        first = (ahead != 0).argmax(axis=1)
+        hops, size = ahead[np.arange(first.size), first], dimensions[first]
+        is_even = place[switch][first] % 2 == 0
+        is_up = (2 * hops < size) | ((2 * hops == size) & is_even)
+        step = np.where(is_up, 1, -1)
+        here = place[switch][first]
+        following = number[switch] + ((here + step) % size - here) * strides[first]
+        builder.add_single(ports[switch].towards(at[following]))
+    return builder.tables()
+
+
+def _places(graph: nx.Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The sizes of the rings, and (switches, dimensions) coordinates."""
+    sizes = graph.graph.get("dimensions")
+    if not _are_ints(sizes) or not sizes or min(sizes) < 1:
+        raise PolicyError(
+            f"{where(graph)}routing dimension_order needs the sizes of the dimensions, "
+            f"and this topology has none; {_HINT}"
+        )
+    found = []
+    for name in switches(graph):
+        own = graph.nodes[name].get("coordinates")
+        if not _are_ints(own) or len(own) != len(sizes):
+            raise PolicyError(
+                f"{where(graph)}routing dimension_order needs {len(sizes)} coordinates of every switch, "
+                f"switch {name!r} has {own!r}; {_HINT}"
+            )
+        if not all(0 <= one < size for one, size in zip(own, sizes, strict=True)):
+            raise PolicyError(
+                f"{where(graph)}switch {name!r} has coordinates {tuple(own)}, "
+                f"must be within dimensions {tuple(sizes)}; {_HINT}"
+            )
+        found.append(own)
+    return np.array(sizes, np.int64), np.array(found, np.int64).reshape(len(found), len(sizes))
+
+
+def _are_ints(value: object) -> bool:
+    return isinstance(value, Sequence) and all(type(one) is int for one in value)
+
+
+def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of each switch's place, in row-major order: every place is taken once."""
+    names = switches(graph)
+    expected = int(np.prod(dimensions, dtype=np.float64)) if dimensions.size else 0
+    if len(names) != expected:
+        raise PolicyError(
+            f"{where(graph)}{len(names)} switches do not fill dimensions "
+            f"{tuple(dimensions.tolist())}; {_HINT}"
+        )
+    number = np.ravel_multi_index(tuple(place.T), tuple(dimensions))
+    taken, first = np.unique(number, return_index=True)
+    if taken.size < number.size:
+        other = next(index for index in range(number.size) if index not in set(first.tolist()))
+        raise PolicyError(
+            f"{where(graph)}two switches have coordinates {tuple(place[other].tolist())}, "
+            f"one of them {names[other]!r}; {_HINT}"
+        )
+    return np.asarray(number, np.int64)
+
+
+def _port_of(
+    graph: nx.Graph, fabric: Fabric, dimensions: NDArray[np.int64], place: NDArray[np.int64]
+) -> list[_Ports]:
+    """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
+    names = switches(graph)
+    rings = int(np.minimum(dimensions - 1, 2).sum())  # neighbours of every switch
+    found = []
+    for switch, name in enumerate(names):
+        begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
+        neighbours = fabric.far_end[begin:end]
+        apart = (place[neighbours] - place[switch]) % dimensions
+        is_near = ((apart == 0) | (apart == 1) | (apart == dimensions - 1)).all(axis=1)
+        is_one = (apart != 0).sum(axis=1) == 1
+        if not (is_near & is_one).all():
+            other = names[int(neighbours[int(np.flatnonzero(~(is_near & is_one))[0])])]
+            raise PolicyError(
+                f"{where(graph)}switches {name!r} and {other!r} are linked "
+                f"and are not next to each other in one dimension; {_HINT}"
+            )
+        if neighbours.size != rings:
+            raise PolicyError(
+                f"{where(graph)}switch {name!r} has {neighbours.size} links to switches, "
+                f"dimensions {tuple(dimensions.tolist())} need {rings}; {_HINT}"
+            )
+        found.append(_Ports(neighbours))
+    return found
+
+
+class _Ports:
+    """Ports by the switch that they lead to."""
+
+    def __init__(self, neighbours: NDArray[np.int32]) -> None:
+        self._neighbours = neighbours  # ascending
+
+    def towards(self, switch: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The port to each of these neighbours; any for what is none."""
+        return np.searchsorted(self._neighbours, switch).clip(max=max(0, self._neighbours.size - 1))
+
+
+# Groups of switches, as a dragonfly has them: where every switch has a `group`, an int.
+
+
+def groups_of(graph: nx.Graph) -> NDArray[np.int32] | None:
+    """(switches,) number of each switch's group, from 0 in order of their names; None without groups."""
+    groups = [graph.nodes[name].get("group") for name in switches(graph)]
+    if not all(type(group) is int for group in groups):
+        return None
+    return np.unique(groups, return_inverse=True)[1].astype(np.int32)
+
+
+def port_costs(graph: nx.Graph, fabric: Fabric) -> NDArray[np.int64] | None:
+    """(ports,) cost of each link between switches, where links between groups cost more than others.
+
+    Minimal routing on a dragonfly takes as few links between groups as possible, and then as few hops (Kim,
+    Dally, Scott and Abts, ISCA 2008): a way over a third group may have fewer hops, and is not minimal. So
+    a link between groups costs more than all hops inside groups on any way with as few of them as possible.
+    None where all links cost the same.
+    """
+    group = groups_of(graph)
+    if group is None:
+        return None
+    owner = np.repeat(np.arange(fabric.switches_count), fabric.degrees)
+    is_between = group[owner] != group[fabric.far_end]
+    if not is_between.any() or is_between.all():
+        return None
+    inside = nx.Graph()
+    inside.add_nodes_from(range(fabric.switches_count))
+    inside.add_edges_from(zip(owner[~is_between].tolist(), fabric.far_end[~is_between].tolist(), strict=True))
+    parts = list(nx.connected_components(inside))
+    longest = max(nx.diameter(inside.subgraph(part)) for part in parts)
+    number = {switch: index for index, part in enumerate(parts) for switch in part}
+    between = nx.Graph()
+    between.add_edges_from(
+        (number[a], number[b])
+        for a, b in zip(owner[is_between].tolist(), fabric.far_end[is_between].tolist(), strict=True)
+    )
+    return np.where(is_between, (nx.diameter(between) + 1) * longest + 1, 1)
+
+
+# All cheapest paths between all switches at once; a path costs its hops, or what its links cost.
+
+
+_WORD = 64
+_LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
+
+
+def shortest_tables(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> Tables:
+    """Tables with all links that are on a cheapest path to their target; `costs` is by port.
+
+    Breadth-first search from all targets at once, one bit a target (as the frontiers of multi-source
+    search: Then et al., VLDB 8(4), 2014): O(D · L · S / 64) for S switches, L links between them and a
+    longest path of cost D.
+    """
+    nearer = ports_nearer(fabric, costs)
+    builder = TablesBuilder(fabric)
+    for switch in range(fabric.switches_count):
+        begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
+        bits = nearer[begin:end].view(np.uint8)
+        if begin == end:  # the only switch
+            builder.add_single(np.zeros(fabric.switches_count, np.int64))
+            continue
+        flags = np.unpackbits(bits, axis=1, count=fabric.switches_count, bitorder="little")
+        builder.add(*_distinct(flags))
+    return builder.tables()
+
+
+def ports_nearer(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
+    """(ports, words) whether a cheapest path takes a port, by target: bit t mod 64 of word t div 64."""
+    count, far_end = fabric.switches_count, fabric.far_end
+    words = -(-count // _WORD)
+    owner = np.repeat(np.arange(count), fabric.degrees)
+    linked = np.flatnonzero(fabric.degrees)
+    frontier = np.zeros((count, words), np.uint64)
+    every = np.arange(count)
+    frontier[every, every // _WORD] = np.uint64(1) << (every % _WORD).astype(np.uint64)
+    unseen = ~frontier
+    nearer = np.zeros((far_end.size, words), np.uint64)
+    prices = [1] if costs is None else np.unique(costs).tolist()
+    reached = [frontier]  # at the last costs, the latest first
+    while far_end.size and any(one.any() for one in reached):
+        beyond = frontier[far_end] if costs is None else _beyond(reached, far_end, costs, prices)
+        new = np.zeros_like(frontier)
+        new[linked] = np.bitwise_or.reduceat(beyond, fabric.first_port[linked], axis=0)
+        new &= unseen
+        unseen &= ~new
+        beyond &= new[owner]
+        nearer |= beyond
+        frontier = new
+        reached = [new, *reached][: prices[-1]]
+    return nearer
+
+
+def _beyond(
+    reached: list[NDArray[np.uint64]], far_end: NDArray[np.int32], costs: NDArray[np.int64], prices: list[int]
+) -> NDArray[np.uint64]:
+    """(ports, words) targets that were reached at a port's far end as long ago as the port costs."""
+    beyond = np.zeros((far_end.size, reached[0].shape[1]), np.uint64)
+    for price in prices:
+        if price <= len(reached):
+            ports = np.flatnonzero(costs == price)
+            beyond[ports] = reached[price - 1][far_end[ports]]
+    return beyond
+
+
+def _distinct(flags: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], NDArray[np.integer]]:
+    """The distinct columns of (ports, targets), and which one each column is."""
+    ports, targets = flags.shape
+    if ports <= _LISTED_PORTS:
+        keys = np.zeros(targets, np.int32)
+        for port in range(ports):
+            keys |= flags[port].astype(np.int32) << port
+        present = np.flatnonzero(np.bincount(keys, minlength=1))
+        numbers = np.zeros(int(present[-1]) + 1, np.int32)
+        numbers[present] = np.arange(present.size)
+        patterns = (present[None, :] >> np.arange(ports)[:, None]) & 1
+        return patterns.astype(np.bool_), numbers[keys]
+    packed = np.packbits(flags, axis=0)
+    padded = np.zeros((targets, -(-packed.shape[0] // 8) * 8), np.uint8)
+    padded[:, : packed.shape[0]] = packed.T
+    words = padded.view(np.uint64)
+    rows = words[:, 0] if words.shape[1] == 1 else words.view([("", np.uint64)] * words.shape[1])[:, 0]
+    _, first, which = np.unique(rows, return_index=True, return_inverse=True)
+    return flags[:, first].astype(np.bool_), which.reshape(-1)
+
+
+# Valiant routing: minimally to a random intermediate group, then minimally to the target.
+#
+# Valiant and Brebner, STOC 1981; on dragonflies by groups: Kim, Dally, Scott and Abts, ISCA 2008, section
+# 4.2. Where every switch has a `group`, those are the groups; elsewhere each switch is a group of its own.
+# Neither part of the way is a loop, but a node may be on both. Deadlock is not modelled: buffers here drop,
+# or never fill.
+
+
+class Detours(NamedTuple):
+    """Groups of switches, and where a group is entered; switches are counted from the first switch."""
+
+    group: NDArray[np.int32]  # (S,) from 0
+    groups_count: int
+    first_entry: NDArray[np.int64]  # (S * groups + 1,) rows of `entries`; (1,) where a switch is a group
+    entries: NDArray[np.int32]  # by switch, then group: the switches of the group that are nearest, ascending
+
+
+def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
+    """The groups of a graph and their entries: O(S²) for S switches if there are groups.
+
+    Raises
+    ------
+    PolicyError
+        A group is no int.
+    """
+    names, group = switches(graph), groups_of(graph)
+    if group is None:
+        for name in names:
+            found = graph.nodes[name].get("group")
+            if not (found is None or type(found) is int):
+                raise PolicyError(f"{where(graph)}switch {name!r} has group {found!r}, must be an int")
+        single = np.arange(len(names), dtype=np.int32)
+        return Detours(single, len(names), np.zeros(1, np.int64), np.zeros(0, np.int32))
+    count, hops = int(group.max()) + 1, hops_between(tables)
+    owners, members = [], []
+    for number in range(count):
+        own = np.flatnonzero(group == number)
+        distance = hops[:, own]
+        switch, member = np.nonzero(distance == distance.min(axis=1, keepdims=True))
+        owners.append(switch * count + number)
+        members.append(own[member])
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    first_entry = np.searchsorted(owner[order], np.arange(len(names) * count + 1)).astype(np.int64)
+    return Detours(group, count, first_entry, np.concatenate(members)[order].astype(np.int32))
+
+
+def hops_between(tables: Tables) -> NDArray[np.int16]:
+    """(S, S) hops from each switch to each other."""
+    fabric, count = tables.fabric, tables.fabric.switches_count
+    following = np.empty((count, count), np.int32)
+    for switch in range(count):
+        port = tables.choice[switch].astype(np.int64)
+        is_set = port >= fabric.degrees[switch]
+        rows = tables.first_set[switch] + port[is_set] - fabric.degrees[switch]
+        if rows.size and fabric.degrees[switch]:
+            port[is_set] = tables.ports[tables.sets[rows, 0]]
+        ends = fabric.far_end[fabric.first_port[switch] : fabric.first_port[switch + 1]]
+        following[switch] = ends[port] if ends.size else switch
+    target = np.arange(count)
+    at = np.broadcast_to(target[:, None], (count, count)).copy()
+    hops = np.zeros((count, count), np.int16)
+    while (away := at != target).any():
+        hops += away
+        at = np.where(away, following[at, target], at)
+    return hops
+
+
+def detour(detours: Detours, fabric: Fabric, source: int, target: int, key: int) -> int:
+    """The intermediate switch (a node) of a flow between two hosts; -1 where it goes straight on.
+
+    Hosts of one group, and hosts where there is no third group, reach each other minimally.
+    """
+    here, there = int(fabric.home[source]), int(fabric.home[target])
+    first, second = sorted((int(detours.group[here]), int(detours.group[there])))
+    others = detours.groups_count - 2
+    if first == second or others < 1:
+        return -1
+    draw = mix_plain(purposes.VALIANT, source, target, key)
+    group = draw % others
+    group += group >= first
+    group += group >= second
+    if detours.entries.size == 0:
+        return fabric.hosts_count + group
+    row = here * detours.groups_count + group
+    begin, end = int(detours.first_entry[row]), int(detours.first_entry[row + 1])
+    return fabric.hosts_count + int(detours.entries[begin + (draw >> 32) % (end - begin)])
+
+
+# The routing policies that a scenario can name: what each makes of a graph, and what it does to packets.
+
+
+def _minimal(graph: nx.Graph, fabric: Fabric) -> Tables:
+    return shortest_tables(fabric, port_costs(graph, fabric))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How packets between hosts choose among paths. Packets from or to a switch keep one path a flow."""
+
+    kind: str
+    meaning: str  # a sentence, after the kind
+    make_tables: Callable[[nx.Graph, Fabric], Tables] = _minimal
+    is_sprayed: bool = False  # every packet chooses anew at every node, so packets overtake each other
+    find_detours: Callable[[nx.Graph, Tables], Detours] | None = None
+
+    @property
+    def is_for_hosts_alone(self) -> bool:
+        """Whether packets between hosts and switches take other paths than those between hosts."""
+        return self.is_sprayed or self.find_detours is not None
+
+
+ECMP = Policy("ecmp", "one of the shortest paths for each flow, by a hash of its key")
+SPRAY = Policy("spray", "one of the shortest paths for each packet, by a hash of its key", is_sprayed=True)
+VALIANT = Policy(
+    "valiant",
+    "minimally to a random group (of a dragonfly; elsewhere: switch) for each flow, and on from there",
+    find_detours=find_detours,
+)
+DIMENSION_ORDER = Policy(
+    "dimension_order",
+    "all hops of the first dimension of a torus or hypercube, then of the next",
+    make_tables=dimension_order_tables,
+)
+POLICIES = {policy.kind: policy for policy in (ECMP, SPRAY, VALIANT, DIMENSION_ORDER)}
