@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import netfold
 import netfold.testing
 import netfold.torch
-from netfold.homomorphic.codecs.bird.lanes import Digits
+from netfold.homomorphic.codecs.bird_rows import Digits
 from netfold.homomorphic.contract import ContractError
 from netfold.homomorphic.gate import OPTION_MAX, CodecRefusedError
 from netfold.sim.commands.main import app

@@ -48,14 +48,14 @@ NUMPYS_BITS = f"draws NumPy's own numbers; {SCALAR}"
 WHOLE = "whole numbers, exact in any order"
 DIFFERENT = "the numbers differ, and the chosen ones are sorted or marked: a set"
 ALLOWED = {
-    ("netfold/homomorphic/codecs/auto/experience.py", "in_block @ each"): WHOLE,
-    ("netfold/homomorphic/codecs/auto/experience.py", "members @ each"): WHOLE,
-    ("netfold/homomorphic/codecs/auto/experience.py", "live @ each"): WHOLE,
-    ("netfold/homomorphic/codecs/bird/lanes.py", "self.base ** np.arange(self.count, dtype=np.int64)"): WHOLE,
-    ("netfold/homomorphic/codecs/bird/lanes.py", "base ** count"): WHOLE,
-    ("netfold/homomorphic/codecs/bird/lanes.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
-    ("netfold/homomorphic/codecs/bird/sampling.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
-    ("netfold/homomorphic/codecs/sparse/random_k.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
+    ("netfold/homomorphic/codecs/auto.py", "in_block @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/auto.py", "members @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/auto.py", "live @ each"): WHOLE,
+    ("netfold/homomorphic/codecs/bird_rows.py", "self.base ** np.arange(self.count, dtype=np.int64)"): WHOLE,
+    ("netfold/homomorphic/codecs/bird_rows.py", "base ** count"): WHOLE,
+    ("netfold/homomorphic/codecs/bird_rows.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
+    ("netfold/homomorphic/codecs/bird_rows.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
+    ("netfold/homomorphic/codecs/random_k.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
     ("netfold/sim/checks/rounds/merges/fairness.py", "workers ** 3"): WHOLE,
     (TRAFFIC, "np.maximum(nearest - self._to_racks[others], 0) @ self._workers"): WHOLE,
     (TRAFFIC, "nearest @ self._workers"): WHOLE,

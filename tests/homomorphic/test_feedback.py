@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange
-from netfold.homomorphic.codecs.sparse.topk import TopK
+from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.feedback import FeedbackEncoder, with_feedback
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work

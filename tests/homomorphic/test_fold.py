@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.merge import combine, merge_all, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Scaling

@@ -37,7 +37,7 @@ from tests import ROOT
 from tests.examples import examples, scaled
 
 WITH_KERNELS = (
-    "netfold.homomorphic.codecs.signs.majority",
+    "netfold.homomorphic.codecs.majority",
     "netfold.sim.engine.loop.loop",
     "netfold.switch.programs.atp",
     "netfold.sim.workload.normals",
@@ -84,7 +84,7 @@ def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(cache, "_source", lambda name: source(name) + edit.get(name, ""))
     moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
-    assert "netfold.homomorphic.codecs.signs.majority" not in moved
+    assert "netfold.homomorphic.codecs.majority" not in moved
     assert "netfold.sim.engine.loop.loop" in moved
 
 

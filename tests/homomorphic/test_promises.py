@@ -25,11 +25,13 @@ from netfold.homomorphic.bounds import (
     whole_bound,
 )
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, Variance
-from netfold.homomorphic.codecs.auto.codec import Auto
-from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
-from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.sparse.packed import Packed
+from netfold.homomorphic.codecs.auto import Auto
+from netfold.homomorphic.codecs.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Message

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from netfold.homomorphic.codecs.count_sketch import LANES, count, estimate, make_rows
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
 from netfold.homomorphic.numbers.maxima import largest_so_far
 from netfold.homomorphic.round import Round
-from netfold.homomorphic.sketch.counts import LANES, count, estimate, make_rows
 from netfold.homomorphic.sketch.forecast import History, Seen, with_margin
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.dense.kinds import Uncompressed
-from netfold.homomorphic.codecs.sasg.lists import Sasg
+from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.round import Round, Step, StepFact
 from netfold.sim.workload import TrainingSpec, training_workload

@@ -22,7 +22,7 @@ import netfold.sim.workload.pool
 import netfold.torch
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.codecs.dense.kinds import DenseExact
+from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.message import Merge
 from netfold.sim.errors import DataError
 from netfold.sim.run.run import run_variant

@@ -10,10 +10,8 @@ import pytest
 
 from netfold.homomorphic.carrier import Carrier, MessageSize
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs.auto.codec import Auto
-from netfold.homomorphic.codecs.auto.costs import RoundCost, round_ps
-from netfold.homomorphic.codecs.auto.experience import Choice, Experience
-from netfold.homomorphic.codecs.dense.kinds import Dense
+from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost, round_ps
+from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.formats import Values, number_format

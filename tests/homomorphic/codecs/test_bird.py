@@ -12,14 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Request, advance
-from netfold.homomorphic.codecs.bird import shared
-from netfold.homomorphic.codecs.bird.gathered import RowsEncoder, RowsServer
-from netfold.homomorphic.codecs.bird.lanes import Digits, sign_fields, workers_max
-from netfold.homomorphic.codecs.bird.plus import BirdPlus
-from netfold.homomorphic.codecs.bird.published import Bird
-from netfold.homomorphic.codecs.bird.rows import Group, Rider, groups_of, norms_of
-from netfold.homomorphic.codecs.bird.sampling import corrected, gamma_for, relative
-from netfold.homomorphic.codecs.bird.shared import BirdShared
+from netfold.homomorphic.codecs import bird_shared as shared
+from netfold.homomorphic.codecs.bird import Bird
+from netfold.homomorphic.codecs.bird_plus import BirdPlus
+from netfold.homomorphic.codecs.bird_rows import (
+    Digits,
+    Group,
+    Rider,
+    RowsEncoder,
+    RowsServer,
+    corrected,
+    gamma_for,
+    groups_of,
+    norms_of,
+    relative,
+    sign_fields,
+    workers_max,
+)
+from netfold.homomorphic.codecs.bird_shared import BirdShared
 from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.message import Gradient, Merge, Merged
 from netfold.homomorphic.round import Round, Tensor

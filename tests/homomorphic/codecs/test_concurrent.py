@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codecs.dense.kinds import DenseExact
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import NoteKind

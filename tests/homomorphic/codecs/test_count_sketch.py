@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import DecodeError, EncodeError, Encoder
-from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
-from netfold.homomorphic.codecs.sketched.count_sketch.encoder import Layout
-from netfold.homomorphic.codecs.sketched.count_sketch.momentum import MomentumEncoder
+from netfold.homomorphic.codecs.count_sketch import CountSketch, Layout, MomentumEncoder
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
 from netfold.homomorphic.kernels import purposes

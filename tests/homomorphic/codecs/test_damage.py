@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Codec, DecodeError
-from netfold.homomorphic.codecs.dense.kinds import DenseExact
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
-from netfold.homomorphic.codecs.sparse.block_sparse import BlockSparse
-from netfold.homomorphic.codecs.sparse.packed import Packed
+from netfold.homomorphic.codecs.block_sparse import BlockSparse
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient, Message
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch

@@ -15,7 +15,10 @@ from hypothesis.extra.numpy import arrays
 from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import Codec, EncodeError
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.codecs.dense.kinds import Dense, DenseExact, FixedPoint, Uncompressed
+from netfold.homomorphic.codecs.dense import Dense
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
 from netfold.homomorphic.numbers.exponents import largest_exponent

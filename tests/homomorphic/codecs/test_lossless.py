@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import EncodeError
-from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.numbers.formats import AgreedNothing
 from netfold.homomorphic.round import NoteKind

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Request, Server
-from netfold.homomorphic.codecs.sasg.lists import Sasg, SasgEncoder
-from netfold.homomorphic.codecs.sasg.summed import SasgSummed
-from netfold.homomorphic.codecs.sasg.uploads import Grid, count_of
+from netfold.homomorphic.codecs.sasg import Grid, Sasg, SasgEncoder, count_of
+from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
 from netfold.homomorphic.round import Round, Step, Tensor

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.codecs.signs.cascaded_sign import CascadedSign
-from netfold.homomorphic.codecs.signs.majority import Majority, MajorityEncoder
+from netfold.homomorphic.codecs.cascaded_sign import CascadedSign
+from netfold.homomorphic.codecs.majority import Majority, MajorityEncoder
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, keep_threshold, merge_all, random_lanes, sign_words

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.homomorphic.codecs.sparse.block_sparse import BLOCK_ELEMENTS, BlockSparse
-from netfold.homomorphic.codecs.sparse.packed import Packed
-from netfold.homomorphic.codecs.sparse.random_k import RandomK
-from netfold.homomorphic.codecs.sparse.topk import TopK, TopKEncoder
+from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.codecs.random_k import RandomK
+from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message

@@ -23,7 +23,8 @@ import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.codec_notes import count_notes

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Codec, Decoded
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint, Uncompressed
-from netfold.homomorphic.codecs.sparse.packed import Packed
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Merge, Merged, Message, Work
 from netfold.sim.checks import Ending, Finding, check_job, check_network, leak_causes, leak_warnings
 from netfold.sim.checks.codec_notes import count_notes

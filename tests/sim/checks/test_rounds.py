@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder
-from netfold.homomorphic.codecs.dense.kinds import DenseExact, FixedPoint, Uncompressed
+from netfold.homomorphic.codecs.exact import DenseExact
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.codec_notes import Exempt

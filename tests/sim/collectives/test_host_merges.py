@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.codec import Exchange
-from netfold.homomorphic.codecs.dense.encoders import AgreedEncoder
+from netfold.homomorphic.codecs.dense import AgreedEncoder
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
 from netfold.sim.run.outcome import VariantResult

@@ -15,10 +15,9 @@ import pytest
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.codecs.auto.codec import CarriedAuto
-from netfold.homomorphic.codecs.auto.experience import Choice
-from netfold.homomorphic.codecs.sketched.count_sketch import encoder
-from netfold.homomorphic.codecs.sketched.count_sketch.codec import CountSketch
+from netfold.homomorphic.codecs import count_sketch as encoder
+from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
+from netfold.homomorphic.codecs.count_sketch import CountSketch
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netfold.homomorphic import codec as registry
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.engine.interface import Overflow

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from netfold.homomorphic.codecs.dense.kinds import FixedPoint
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.sim.commands.main import app
 from netfold.sim.errors import RunError
 from netfold.sim.plan.collective import Passes

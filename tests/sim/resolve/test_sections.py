@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import netfold
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import register
-from netfold.homomorphic.codecs.dense.kinds import Dense
+from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.round import StepFact
 from netfold.sim.collectives.in_network.placement.tree import build_tree
 from netfold.sim.engine.interface import Job, Overflow

@@ -19,7 +19,7 @@ import netfold
 import netfold.sim.workload.pool
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
-from netfold.homomorphic.codecs.dense.kinds import Dense
+from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, Step, StepFact, Tensor
 from netfold.sim.checks.journal import RoundLog

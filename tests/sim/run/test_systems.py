@@ -15,8 +15,8 @@ import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.codecs.sasg.lists import Sasg
-from netfold.homomorphic.codecs.sasg.summed import SasgSummed
+from netfold.homomorphic.codecs.sasg import Sasg
+from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents, scales_of

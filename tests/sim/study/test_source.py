@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 import netfold
 import netfold.sim.study.memory
 from netfold.homomorphic.codec import Encoder, Exchange
-from netfold.homomorphic.codecs.dense.kinds import Dense, FixedPoint
-from netfold.homomorphic.codecs.sketched.lossless import Lossless
-from netfold.homomorphic.codecs.sparse.packed import Packed
+from netfold.homomorphic.codecs.dense import Dense
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
+from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, StepFact, Tensor
 from netfold.sim.commands.main import app

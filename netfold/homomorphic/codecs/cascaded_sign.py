@@ -28,8 +28,8 @@ from netfold.homomorphic.codec import (
     Origin,
     register,
 )
-from netfold.homomorphic.codecs.signs.bits import Bits, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.codecs.signs.majority import Majority
+from netfold.homomorphic.codecs.majority import Majority
+from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
 from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Words, Work
 from netfold.homomorphic.round import Round

@@ -30,10 +30,10 @@ from netfold.homomorphic.codec import (
     prefixed,
     register,
 )
-from netfold.homomorphic.codecs.sasg.options import SasgOptions
-from netfold.homomorphic.codecs.sasg.uploads import (
+from netfold.homomorphic.codecs.sasg import (
     FRACTION_BITS,
     Grid,
+    SasgOptions,
     Uploads,
     check_fraction_bits,
     encode_work,

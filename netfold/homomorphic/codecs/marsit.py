@@ -35,9 +35,10 @@ from netfold.homomorphic.codec import (
     prefixed,
     register,
 )
-from netfold.homomorphic.codecs.dense.kinds import Dense, DenseValues
-from netfold.homomorphic.codecs.signs.bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.codecs.signs.majority import Majority
+from netfold.homomorphic.codecs.dense import Dense
+from netfold.homomorphic.codecs.dense import DenseValues
+from netfold.homomorphic.codecs.majority import Majority
+from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round, Step, StepFact
 

@@ -33,11 +33,20 @@ from netfold.homomorphic.codec import (
     Promise,
     register,
 )
-from netfold.homomorphic.codecs.bird import lanes
-from netfold.homomorphic.codecs.bird.payload import scale_of
-from netfold.homomorphic.codecs.bird.rows import Group, Norms, Rows, groups_of, norms_of
-from netfold.homomorphic.codecs.bird.sampling import relative, sampled, thinned, uniforms
-from netfold.homomorphic.codecs.sparse.topk import check_share, count_of
+from netfold.homomorphic.codecs import bird_rows as lanes
+from netfold.homomorphic.codecs.bird_rows import (
+    Group,
+    Norms,
+    Rows,
+    groups_of,
+    norms_of,
+    relative,
+    sampled,
+    scale_of,
+    thinned,
+    uniforms,
+)
+from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work

@@ -15,18 +15,24 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from netfold.homomorphic.codec import Origin, register
-from netfold.homomorphic.codecs.bird.gathered import Down, Draws, GatheredRows
-from netfold.homomorphic.codecs.bird.payload import Kept, scale_of
-from netfold.homomorphic.codecs.bird.rows import Group, Norms, norms_of, power_sums
-from netfold.homomorphic.codecs.bird.sampling import (
+from netfold.homomorphic.codecs.bird_rows import (
     GAMMA_MAX,
+    Down,
+    Draws,
+    GatheredRows,
+    Group,
+    Kept,
+    Norms,
     corrected,
     gamma_for,
+    norms_of,
+    power_sums,
     relative,
     sampled,
+    scale_of,
     thinned,
 )
-from netfold.homomorphic.codecs.sparse.topk import check_share, count_of
+from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient
 

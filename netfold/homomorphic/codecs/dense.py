@@ -1,19 +1,18 @@
-"""Encoders of dense values: what they agree on first, their messages, and their decoded sums.
-
-Encoders keep no state, so one serves all workers and rounds.
-"""
+"""Dense gradients: words for every element. One codec, and other names for some of its settings."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Decoded, Encoder, Exchange
+from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, register
+from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (
     WorkerBucket,
     exchange_members,
@@ -22,12 +21,17 @@ from netfold.homomorphic.index.members import (
     report_infinite,
     word_layout,
 )
+from netfold.homomorphic.index.membership import check_block_elements
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling, Work
 from netfold.homomorphic.numbers import exponents
 from netfold.homomorphic.numbers.compact import all_of, block_starts
-from netfold.homomorphic.numbers.factor import factor_error_bound, factor_sums, factor_words
+from netfold.homomorphic.numbers.factor import check_factor, factor_error_bound, factor_sums, factor_words
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
 from netfold.homomorphic.round import Round
+
+# Encoders of dense values: what they agree on first, their messages, and their decoded sums.
+#
+# Encoders keep no state, so one serves all workers and rounds.
 
 
 class DenseEncoder(Encoder):
@@ -166,3 +170,124 @@ class AgreedEncoder(DenseEncoder):
         """The bound of the number format."""
         numbers = number_format(self.values, self.block_elements)
         return numbers.error_bound(gradients, is_forecast=False)
+
+
+# The kinds of dense codecs: `dense`, and other names for some of its settings, with fewer options.
+#
+# A name and its setting send the same words, decode the same sums and reject the same values.
+
+
+EXPONENT_ELEMENTS = 256  # default: the payload of SwitchML's larger packet
+DIGITS_ELEMENTS = 4096
+
+DenseValues = Literal["block_exponent", "float32", "exact", "factor"]
+
+
+class Family(Codec):
+    """Base of the dense kinds: each is a setting of `dense`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+
+    @property
+    @abstractmethod
+    def setting(self) -> Dense:
+        """The setting of `dense` that this kind names."""
+
+    @property
+    def promise(self) -> Promise:
+        """Exact values promise the true sum, the others a bound."""
+        return Promise.EXACT if self.setting.values == "exact" else Promise.BOUNDED
+
+    @property
+    def merges(self) -> frozenset[Merge]:
+        """The merges of the encoder."""
+        return self.setting.encoder.merges
+
+    @property
+    def is_uncompressed(self) -> bool:
+        """True of float32 values."""
+        return self.setting.values == "float32"
+
+    @property
+    def is_linear(self) -> bool:
+        """True if the words depend on this worker only."""
+        return self.setting.encoder.is_linear
+
+    def worker(self, rank: int, workers: int, seed: int) -> DenseEncoder:
+        """The encoder, which keeps no state."""
+        return self.setting.encoder
+
+    def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
+        """The bound of the encoder."""
+        return self.setting.encoder.error_bound(gradients)
+
+
+@register
+@dataclass(frozen=True)
+class Dense(Family):
+    """Dense gradients: one word, or a few, for every element.
+
+    values: how a value becomes words: block_exponent (one integer, as fixed_point), float32 (as none), exact
+        (several integers, whose sum is the true one), factor (one integer, the same factor for all elements).
+    block_elements: block_exponent: elements that share an exponent; left out, the network's unit, or 256
+        without a network. exact: elements that share a number of digits, a power of two from 64 to 65536;
+        left out, 4096.
+    factor: factor: integers per unit of value; ATP's is 1e6.
+    """
+
+    kind: ClassVar[str] = "dense"
+    origin: ClassVar[Origin] = Origin("ours", "")
+
+    values: DenseValues = "block_exponent"
+    block_elements: int | None = None
+    factor: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.values == "factor":
+            if self.factor is None:
+                raise ValueError("values is 'factor': it needs a factor, for example 1e6")
+            check_factor(self.factor)
+        elif self.factor is not None:
+            raise ValueError(f"factor belongs to values factor, found values {self.values}; remove it")
+        if self.block_elements is not None:
+            self._check_block_elements(self.block_elements)
+
+    def _check_block_elements(self, block_elements: int) -> None:
+        """Reject a block size that does not fit the values."""
+        if self.values == "exact":
+            check_block_elements(block_elements, WORD_ELEMENTS)
+        elif self.values != "block_exponent":
+            raise ValueError(
+                "block_elements belongs to values block_exponent and exact, "
+                f"found values {self.values}; remove it"
+            )
+        elif block_elements < 1:
+            raise ValueError(
+                f"block_elements is {block_elements}: a block needs at least 1 element; "
+                f"leave it out for the network's unit"
+            )
+
+    @property
+    def setting(self) -> Dense:
+        """Itself."""
+        return self
+
+    @property
+    def encoder(self) -> DenseEncoder:
+        """The encoder of these values."""
+        match self.values:
+            case "float32":
+                return FloatEncoder()
+            case "block_exponent":
+                return BlockEncoder(self.block_elements or EXPONENT_ELEMENTS)
+            case "exact":
+                return AgreedEncoder("exact", self.block_elements or DIGITS_ELEMENTS)
+            case "factor":
+                assert self.factor is not None, "checked when the codec was made"
+                return FactorEncoder(self.factor)
+
+    def carried_by(self, carrier: Carrier) -> Dense:
+        """Fill in the network's unit as the block of exponents if that is left out."""
+        if self.values != "block_exponent":
+            return self
+        return replace(self, block_elements=self.block_elements or carrier.unit_elements)

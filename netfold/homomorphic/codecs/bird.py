@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.codec import Origin, register
-from netfold.homomorphic.codecs.bird.gathered import Down, Draws, GatheredRows
-from netfold.homomorphic.codecs.bird.payload import Kept, scale_of
-from netfold.homomorphic.codecs.bird.rows import Group, norms_of
-from netfold.homomorphic.codecs.bird.sampling import relative, sampled, thinned
-from netfold.homomorphic.codecs.sparse.topk import check_share, count_of
+from netfold.homomorphic.codecs.bird_rows import (
+    Down,
+    Draws,
+    GatheredRows,
+    Group,
+    Kept,
+    norms_of,
+    relative,
+    sampled,
+    scale_of,
+    thinned,
+)
+from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient
 

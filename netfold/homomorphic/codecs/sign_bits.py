@@ -1,8 +1,4 @@
-"""Compiled kernels of codecs that send one bit for each element: 1 where it is not negative.
-
-Bit j of word w is the sign of element 32·w + j; the bits beyond the last element are 0. Zero, also −0.0,
-counts as positive.
-"""
+"""Codecs that send a sign for each element."""
 
 from __future__ import annotations
 
@@ -13,6 +9,12 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.kernels.compiled import intrinsic, kernel
 from netfold.homomorphic.message import WORD_BITS, Gradient
+
+# Compiled kernels of codecs that send one bit for each element: 1 where it is not negative.
+#
+# Bit j of word w is the sign of element 32·w + j; the bits beyond the last element are 0. Zero, also −0.0,
+# counts as positive.
+
 
 _AHEAD = 6144  # bytes that are requested before they are read
 Bits = NDArray[np.uint32]  # (words_of(elements),)

@@ -26,7 +26,7 @@ from netfold.homomorphic.codec import (
     Variance,
     register,
 )
-from netfold.homomorphic.codecs.sparse.topk import check_share, count_of
+from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
 from netfold.homomorphic.index.bits import WORD_ELEMENTS
 from netfold.homomorphic.index.members import (

@@ -1,1 +1,0 @@
-"""Codec `auto`: an encoding for each bucket, chosen by counts, costs, and a record of earlier rounds."""

@@ -1,1 +1,0 @@
-"""Sampled rows of layers: `bird` and `bird_plus`, gathered; `bird_shared`, summed on the way."""

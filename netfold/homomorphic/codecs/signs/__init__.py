@@ -1,1 +1,0 @@
-"""Codecs that send a sign for each element."""

@@ -1,1 +1,0 @@
-"""Codec `count_sketch`: its options and bounds, what its workers send, and momentum."""
