@@ -18,8 +18,7 @@ import netfold
 import netfold.testing
 import netfold.torch
 from netfold.homomorphic.codecs.bird_rows import Digits
-from netfold.homomorphic.contract import ContractError
-from netfold.homomorphic.gate import OPTION_MAX, CodecRefusedError
+from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.sim.commands.main import app
 from netfold.sim.errors import NetfoldError
 from netfold.sim.run.codec_errors import CodecError

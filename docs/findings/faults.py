@@ -17,7 +17,7 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 
 WORKERS = 4

@@ -11,9 +11,10 @@ import numpy as np
 from docs.findings.evolution import left_in_columns
 from docs.findings.patterns import Pattern, index_of, support
 from docs.findings.table import Cells, Line, Table, digits, percent
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.sketch import hypergraph, tables
+from netfold.homomorphic.sketch import peeling as tables
+from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
 from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING, Tiling
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from docs.findings.patterns import index_of
 from docs.findings.table import Cells, Line, Table, percent
-from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 from netfold.switch import arithmetic
 

@@ -16,7 +16,7 @@ from netfold.homomorphic.contract import checked
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
-from netfold.homomorphic.numbers.stage import stage
+from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Round
 
 Order = Sequence["int | Order"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.gate import refusal_of
+from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.message import Gradient
 
 PATTERNS = ("iid", "rows", "columns")

@@ -10,11 +10,11 @@ import numpy as np
 
 from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import Codec, EncodeError, Encoder, Promise, Server
+from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.fold import Folded, Order
-from netfold.homomorphic.gate import refusal_of
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge
-from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
+from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing.cases import LawCase, law_cases
 from netfold.testing.many import check_host_merges, check_many_rounds

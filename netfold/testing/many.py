@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Sums, whole_bound
 from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.fold import Folded
-from netfold.homomorphic.gate import refusal_of
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing.team import Team, fold_checked, require

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Server
-from netfold.homomorphic.contract import ContractError, checked
+from netfold.homomorphic.contract import ContractError, checked, make_encoders
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
-from netfold.homomorphic.gate import make_encoders
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, Round
 from netfold.testing.steps import Steps

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.gate import refusal_of
+from netfold.homomorphic.codec import Carrier, Codec
+from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.round import StepFact
 from netfold.sim.api.given import sets_of

@@ -12,7 +12,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Exchange, Request, advance
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merged, Message
-from netfold.homomorphic.numbers.stage import stage
+from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Note, Round, Step, Tensor
 from netfold.sim.errors import InvariantError, RunError
 from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder

@@ -18,15 +18,14 @@ import torch
 import zstandard
 from rich.table import Table
 
+from netfold.homomorphic import index as bits
+from netfold.homomorphic import index as bloom
+from netfold.homomorphic import index as members
 from netfold.homomorphic import merge
-from netfold.homomorphic.index import bits, bloom, members
-from netfold.homomorphic.numbers.block_exponent import AgreedExponents
-from netfold.homomorphic.numbers.compact import Compact, all_of
-from netfold.homomorphic.numbers.exponents import announced_exponents
-from netfold.homomorphic.sketch import tables
-from netfold.homomorphic.sketch.forecast import Seen
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
-from netfold.homomorphic.sketch.tiled import layout_of
+from netfold.homomorphic.numbers.exponents import Compact, all_of, announced_exponents
+from netfold.homomorphic.numbers.formats import AgreedExponents
+from netfold.homomorphic.sketch import peeling as tables
+from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, Seen, layout_of
 from tests.bench import beside
 from tests.bench.rates import BLOCK_ELEMENTS, Load, held, rate
 

@@ -11,36 +11,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic import index as bits
+from netfold.homomorphic import index as members
 from netfold.homomorphic.codec import DecodeError
-from netfold.homomorphic.index import bits, members
-from netfold.homomorphic.index.bits import (
+from netfold.homomorphic.index import (
+    Filter,
+    IndexKind,
+    IndexMemory,
     count_members,
-    first_missing,
-    gather_words,
-    scatter_words,
-    write_index,
-)
-from netfold.homomorphic.index.bloom import Filter, design_filter, insert, query
-from netfold.homomorphic.index.members import (
     decode,
+    design_filter,
     encode,
+    exchange_index,
+    first_missing,
     full_support,
     gather,
+    gather_words,
+    insert,
     members_message,
     members_of,
+    own_index,
+    query,
     report_infinite,
     scatter,
+    scatter_words,
     word_layout,
+    write_index,
 )
-from netfold.homomorphic.index.membership import IndexKind, IndexMemory, exchange_index, own_index
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.numbers.block_exponent import AgreedExponents
-from netfold.homomorphic.numbers.compact import all_of
 from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.formats import Agreed, number_format
+from netfold.homomorphic.numbers.exponents import all_of
+from netfold.homomorphic.numbers.formats import Agreed, AgreedExponents, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.testing import support, values
 from tests.examples import examples

@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server
 from netfold.homomorphic.contract import fault_of
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
-from netfold.homomorphic.host_merge import HostHop, join_host, replay, split_host
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import (
+    HostHop,
     add_words,
     combine,
     float_add_words,
+    join_host,
     lift,
     max_words,
     merge_all,
     or_words,
+    replay,
+    split_host,
 )
 from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, Scaling, Words, Work
 from netfold.homomorphic.round import Round

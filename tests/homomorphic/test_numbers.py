@@ -14,11 +14,9 @@ from netfold.homomorphic.bounds import FloatAddBound
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merged
-from netfold.homomorphic.numbers.block_exponent import SPARE_BITS, AgreedExponents
-from netfold.homomorphic.numbers.compact import all_of
-from netfold.homomorphic.numbers.digits import EMPTY_LOW, EMPTY_TOP
-from netfold.homomorphic.numbers.exact import AgreedRanges, Exact
+from netfold.homomorphic.numbers.exact import EMPTY_LOW, EMPTY_TOP, AgreedRanges, Exact
 from netfold.homomorphic.numbers.exponents import (
+    all_of,
     announced_exponents,
     block_exponents,
     empty_exponent,
@@ -27,7 +25,14 @@ from netfold.homomorphic.numbers.exponents import (
     smallest_exponent,
 )
 from netfold.homomorphic.numbers.exponents import scale_of as scale_of_exponent
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, number_format, word_starts
+from netfold.homomorphic.numbers.formats import (
+    SPARE_BITS,
+    Agreed,
+    AgreedExponents,
+    NumberFormat,
+    number_format,
+    word_starts,
+)
 from netfold.homomorphic.round import Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of

@@ -29,14 +29,13 @@ from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Message
-from netfold.homomorphic.oracle.promises import Drift, count_inexact, largest_bias
-from netfold.homomorphic.oracle.sums import exact_sums
+from netfold.homomorphic.promises import Drift, count_inexact, exact_sums, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch.released import float_error_bound
 from netfold.testing import check_round

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codecs.count_sketch import LANES, count, estimate, make_rows
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.homomorphic.numbers.exponents import largest_so_far
 from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
-from netfold.homomorphic.numbers.maxima import largest_so_far
 from netfold.homomorphic.round import Round
-from netfold.homomorphic.sketch.forecast import History, Seen, with_margin
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
@@ -29,10 +28,7 @@ from netfold.homomorphic.sketch.hashing import (
     murmur3,
     place,
 )
-from netfold.homomorphic.sketch.hypergraph import Hypergraph, hypergraph, peeling_order, replay
-from netfold.homomorphic.sketch.hypergraph import add as add_values
-from netfold.homomorphic.sketch.hypergraph import estimate as estimate_values
-from netfold.homomorphic.sketch.tables import (
+from netfold.homomorphic.sketch.peeling import (
     MEMBERS_MAX,
     Tables,
     TileWords,
@@ -41,6 +37,10 @@ from netfold.homomorphic.sketch.tables import (
     rows_needed,
     scratch_for,
 )
+from netfold.homomorphic.sketch.peeling_general import Hypergraph, hypergraph, peeling_order, replay
+from netfold.homomorphic.sketch.peeling_general import add as add_values
+from netfold.homomorphic.sketch.peeling_general import estimate as estimate_values
+from netfold.homomorphic.sketch.sketch import History, Seen, with_margin
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import index_of
 from tests.reference.codecs import codecs

@@ -11,13 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic import index as bits
 from netfold.homomorphic.bounds import ErrorBound, LargestBound
-from netfold.homomorphic.carrier import Carrier, MessageSize
 from netfold.homomorphic.codec import (
+    Carrier,
     Codec,
     Decoded,
     Encoder,
     Exchange,
+    MessageSize,
     Origin,
     Promise,
     State,
@@ -31,22 +33,22 @@ from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.index import bits
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.index.members import DENSE_SHARE, members_of
-from netfold.homomorphic.index.membership import own_index, widened
+from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widened
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format, number_promise
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.forecast import History, Seen, forecast_of, with_margin
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING
-from netfold.homomorphic.sketch.tiled import (
+from netfold.homomorphic.sketch.sketch import (
+    REPAIRED_TILING,
+    History,
     Layout,
+    Seen,
     SketchSize,
     forecast_layout,
+    forecast_of,
     redone_members,
     sketch_size,
     sketch_work_bytes,
+    with_margin,
 )
 
 # Expected costs of a round in each encoding, from counts alone: nothing is encoded for them.

@@ -33,20 +33,23 @@ from netfold.homomorphic.codec import (
     Promise,
     register,
 )
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.index.members import (
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
+    WideIndex,
     WorkerBucket,
+    check_block_elements,
+    check_contains,
     decode,
     exchange_members,
     full_support,
     members_message,
     members_of,
+    own_index,
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.index.membership import check_block_elements, check_contains, own_index
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.exponents import all_of
 from netfold.homomorphic.numbers.formats import (
     Agreed,
     NumberFormat,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import TINY, Doubles, ErrorBound, FloatAddBound, Sums
-from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import (
     BitsPerElement,
+    Carrier,
     Codec,
     Decoded,
     DecodeError,
@@ -35,9 +35,14 @@ from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Merged, Message, Scaling, Work
-from netfold.homomorphic.numbers.compact import block_starts
-from netfold.homomorphic.numbers.exponents import block_exponents, dequantize, quantize, scales_of
-from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.numbers.exponents import (
+    block_exponents,
+    block_starts,
+    dequantize,
+    not_finite,
+    quantize,
+    scales_of,
+)
 from netfold.homomorphic.round import Note, NoteKind, Round, Step
 from netfold.homomorphic.sketch.hashing import scaled
 

@@ -10,22 +10,27 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, register
-from netfold.homomorphic.index.bits import WORD_ELEMENTS
-from netfold.homomorphic.index.members import (
+from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange, Origin, Promise, register
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
     WorkerBucket,
+    check_block_elements,
     exchange_members,
     full_support,
     members_of,
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.index.membership import check_block_elements
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling, Work
 from netfold.homomorphic.numbers import exponents
-from netfold.homomorphic.numbers.compact import all_of, block_starts
-from netfold.homomorphic.numbers.factor import check_factor, factor_error_bound, factor_sums, factor_words
+from netfold.homomorphic.numbers.exponents import (
+    all_of,
+    block_starts,
+    check_factor,
+    factor_error_bound,
+    factor_sums,
+    factor_words,
+)
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
 from netfold.homomorphic.round import Round
 

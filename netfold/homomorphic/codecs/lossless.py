@@ -50,8 +50,13 @@ from netfold.homomorphic.codec import (
     prefixed,
     register,
 )
-from netfold.homomorphic.index.bits import WORD_ELEMENTS
-from netfold.homomorphic.index.membership import IndexKind, IndexMemory, check_block_elements, index_merges
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
+    IndexKind,
+    IndexMemory,
+    check_block_elements,
+    index_merges,
+)
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.numbers.formats import (
     NumberFormat,
@@ -62,10 +67,15 @@ from netfold.homomorphic.numbers.formats import (
 )
 from netfold.homomorphic.round import Round
 from netfold.homomorphic.sketch import released
-from netfold.homomorphic.sketch.forecast import History
 from netfold.homomorphic.sketch.released import IndexBits
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
-from netfold.homomorphic.sketch.tiled import LOAD_MAX, USUAL_LOAD, Tiled
+from netfold.homomorphic.sketch.sketch import (
+    LOAD_MAX,
+    REPAIRED_TILING,
+    ROTATED_TILING,
+    USUAL_LOAD,
+    History,
+    Tiled,
+)
 
 WRAP_REASON = "saturation is not invertible, so peeling can fail where a counter overflows"
 RATIO = 10.0  # elements per counter of the release's benchmark

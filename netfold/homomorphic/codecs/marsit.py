@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
-from netfold.homomorphic.carrier import Carrier
 from netfold.homomorphic.codec import (
     BitsPerElement,
+    Carrier,
     Codec,
     Decoded,
     EncodeError,
@@ -35,8 +35,7 @@ from netfold.homomorphic.codec import (
     prefixed,
     register,
 )
-from netfold.homomorphic.codecs.dense import Dense
-from netfold.homomorphic.codecs.dense import DenseValues
+from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Work

@@ -22,22 +22,20 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State, register
-from netfold.homomorphic.index.bits import WORD_ELEMENTS
-from netfold.homomorphic.index.members import (
-    WorkerBucket,
-    exchange_members,
-    members_of,
-    nonzeros_of,
-    report_infinite,
-    word_layout,
-)
-from netfold.homomorphic.index.membership import (
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
     IndexKind,
     IndexMemory,
+    WorkerBucket,
     check_block_elements,
     exchange_index,
+    exchange_members,
     index_merges,
+    members_of,
+    nonzeros_of,
     own_index,
+    report_infinite,
+    word_layout,
 )
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise

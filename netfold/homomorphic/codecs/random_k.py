@@ -28,17 +28,17 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
-from netfold.homomorphic.index.bits import WORD_ELEMENTS
-from netfold.homomorphic.index.members import (
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
     Members,
     WorkerBucket,
+    check_block_elements,
     exchange_members,
     members_of,
     nonzeros_of,
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.index.membership import check_block_elements
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64

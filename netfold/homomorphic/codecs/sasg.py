@@ -1,8 +1,8 @@
 """SASG: sparse uploads, made only when a worker's gradient has changed enough.
 
 After Deng, Li, Sun and Lu, IEEE Transactions on Big Data, 2024, arXiv 2112.04088, as in the notebooks of the
-authors' repository xiaogdeng/SASG. `rule.py` decides who uploads, `uploads.py` makes an upload, `server.py`
-adds them up, `lists.py` is the published codec, and `summed.py` is ours, whose uploads are summed on the way.
+authors' repository xiaogdeng/SASG. Here are the rule by which workers upload, uploads, the server that adds
+them up, and the published codec; `sasg_summed.py` is ours, whose uploads are summed on the way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from netfold.homomorphic.feedback import STATE_BYTES
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Words, Work
-from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.numbers.exponents import not_finite
 from netfold.homomorphic.round import Round, Step, StepFact
 
 # When a worker uploads, and when the others go on with what it sent last.

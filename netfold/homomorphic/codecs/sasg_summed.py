@@ -38,7 +38,7 @@ from netfold.homomorphic.codecs.sasg import (
     check_fraction_bits,
     encode_work,
 )
-from netfold.homomorphic.index.membership import check_contains
+from netfold.homomorphic.index import check_contains
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.round import Round, Step
 

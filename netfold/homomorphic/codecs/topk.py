@@ -31,7 +31,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import Gradient, Merge, Message, Words, Work
-from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.numbers.exponents import not_finite
 from netfold.homomorphic.round import Round
 
 ENTRY_BYTES = 8  # an index and a value

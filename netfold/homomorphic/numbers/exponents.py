@@ -15,17 +15,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import BlockBound, largest_magnitudes
-from netfold.homomorphic.codec import EncodeError
+from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes
+from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.numbers.compact import Compact, all_of
-from netfold.homomorphic.numbers.refusals import not_finite
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merged
+from netfold.homomorphic.round import Round
+
+# Compact arrays: some values of a gradient, in ascending order and cut at its blocks.
+
+
+class Compact(NamedTuple):
+    """Values of some elements; block b's are `values[starts[b]:starts[b + 1]]`."""
+
+    values: Gradient
+    starts: NDArray[np.int64]  # (blocks + 1,)
+    gradient: Gradient  # the source of the values
+
+
+def block_starts(elements: int, block_elements: int) -> NDArray[np.int64]:
+    """Starts of blocks, and the number of elements as the last: `(blocks + 1,)`."""
+    blocks = -(-elements // block_elements)
+    return np.minimum(np.arange(blocks + 1) * block_elements, elements)
+
+
+def all_of(gradient: Gradient, block_elements: int) -> Compact:
+    """All elements, as a compact array."""
+    return Compact(gradient, block_starts(gradient.size, block_elements), gradient)
+
+
+# Error texts for values that integers cannot hold.
+
+
+def not_finite(gradient: Gradient) -> str:
+    """Error text for the first element that is NaN or infinite."""
+    index = int(np.flatnonzero(~np.isfinite(gradient))[0])
+    return (
+        f"gradient[{index}] is {gradient[index]}: only finite values can be carried; "
+        "lower the learning rate, or skip such steps"
+    )
+
 
 _EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
 
@@ -190,3 +223,108 @@ def error_bound(gradients: Sequence[Gradient], block_elements: int, spare_bits: 
     levels, level_of_block = np.unique(exponents, return_inverse=True)
     half_steps = [workers * 2.0 ** (spare_bits - 1) / scale_of(int(level), workers) for level in levels]
     return BlockBound(np.array(half_steps, np.float64)[level_of_block], block_elements)
+
+
+# Fixed point with a constant factor, as in ATP's workers (in-ATP/ATP, quantize.h).
+#
+# A value becomes `round(x · factor)`, without an agreement in advance (Lao et al., NSDI 2021). The range is
+# small and fixed. A value out of range is an error, or a network that can adds it as float32.
+
+
+_FACTOR_MIN = 2.0**-128  # half of it turns every float32 into 0; far smaller ones have infinite bounds
+
+
+def check_factor(factor: float) -> None:
+    """Reject a factor that is not finite or too small to be useful.
+
+    Raises
+    ------
+    ValueError
+        It is not finite, or too small.
+    """
+    if not _FACTOR_MIN <= factor < math.inf:
+        raise ValueError(
+            f"factor is {factor}: must be finite and at least {_FACTOR_MIN:.3g}, for example 1e6"
+        )
+
+
+def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBound:
+    """Largest `|decoded − Σ gradients|` with a constant factor, for any finite gradients."""
+    workers = len(gradients)
+    largest = sum(float(largest_magnitudes([one], max(1, one.size)).max(initial=0)) for one in gradients)
+    return FactorBound(workers, factor, may_be_float=largest * factor + workers / 2 >= WORD_MAX)
+
+
+def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
+    """One worker's integers; those that the network adds as floats instead are clipped to int32.
+
+    Raises
+    ------
+    EncodeError
+        An element is NaN or infinite, or is out of range and the network does not add floats.
+    """
+    scaled = np.rint(gradient.astype(np.float64) * factor)
+    # With this limit the sum of all workers' words stays in int32.
+    limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
+    is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
+    if not is_carried.all():
+        raise EncodeError(_too_large_for_factor(gradient, factor, int(np.argmin(is_carried)), round.workers))
+    return np.clip(scaled, -limit, limit).astype(np.int32)
+
+
+def factor_sums(merged: Merged, factor: float) -> Gradient:
+    """Values of merged integers and of float sums."""
+    decoded: Gradient = (merged.words / factor).astype(np.float32)
+    if merged.is_float is not None:
+        decoded[merged.is_float] = merged.words.view(np.float32)[merged.is_float]
+    return decoded
+
+
+def _too_large_for_factor(gradient: Gradient, factor: float, index: int, workers: int) -> str:
+    """Error text for an element that is out of range with this factor."""
+    if not np.isfinite(gradient[index]):
+        return not_finite(gradient)
+    largest = WORD_MAX // workers / factor
+    return (
+        f"gradient[{index}] is {gradient[index]:g}: with {workers} workers factor {factor:g} "
+        f"carries magnitudes up to {largest:g}; use a smaller factor, or program atp"
+    )
+
+
+# Maxima that workers agree on block by block: checks and forecasts.
+
+
+Int32s = NDArray[np.int32]
+
+
+def check_maxima(name: str, sent: Int32s, merged: Int32s, limit: int) -> None:
+    """Reject merged numbers that cannot be a maximum over workers, this one among them.
+
+    Raises
+    ------
+    DecodeError
+        A merged number is smaller than what this worker sent, or larger than the limit.
+    """
+    wrong = np.flatnonzero((merged < sent) | (merged > limit))
+    if wrong.size:
+        block = int(wrong[0])
+        raise DecodeError(
+            f"the merged {name} of block {block} is {merged[block]}: must be between {sent[block]}, "
+            f"which this worker sent, and {limit}"
+        )
+
+
+def largest_so_far(rounds: Sequence[Int32s], empty: int) -> Int32s:
+    """Largest of several rounds' maxima, per block.
+
+    A block that was empty in all rounds takes the larger maximum of its nearest non-empty neighbours. If all
+    blocks were empty, they stay empty.
+    """
+    largest: Int32s = np.max(rounds, axis=0)
+    known = np.flatnonzero(largest != empty)
+    if known.size == 0:
+        return largest
+    after = np.searchsorted(known, np.arange(largest.size))
+    before = known[np.maximum(after - 1, 0)]
+    guess = np.maximum(largest[before], largest[known[np.minimum(after, known.size - 1)]])
+    return np.where(largest == empty, guess, largest)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import Integer, splitmix64

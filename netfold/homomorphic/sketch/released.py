@@ -31,22 +31,25 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import TINY, FloatAddBound, Sums, sums_of_parts
 from netfold.homomorphic.codec import CodecRefusal, EncodeError
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.index.members import (
+from netfold.homomorphic.index import (
+    WORD_ELEMENTS,
+    IndexMemory,
+    WideIndex,
     WordLayout,
     decode,
     encode,
+    exchange_index,
     full_support,
     members_message,
     members_of,
+    own_index,
     word_layout,
 )
-from netfold.homomorphic.index.membership import IndexMemory, exchange_index, own_index
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.numbers.compact import all_of
+from netfold.homomorphic.numbers.exponents import all_of
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch import hypergraph
+from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
@@ -54,7 +57,7 @@ from netfold.homomorphic.sketch.hashing import (
     Hashing,
     find_positions,
 )
-from netfold.homomorphic.sketch.tiled import USUAL_LOAD
+from netfold.homomorphic.sketch.sketch import USUAL_LOAD
 
 IndexBits = Literal[1, 4]
 Summing = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]

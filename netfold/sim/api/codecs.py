@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
-from netfold.homomorphic.contract import ContractError
+from netfold.homomorphic.contract import CodecRefusedError, ContractError, make_encoders
 from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
-from netfold.homomorphic.gate import CodecRefusedError, make_encoders
 from netfold.homomorphic.round import Round
 from netfold.sim.errors import DataError, NetfoldError, RunError
 from netfold.sim.files.process import require_threads

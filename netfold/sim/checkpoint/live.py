@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, Encoder, Server
+from netfold.homomorphic.codec import Carrier, Codec, Encoder, Server
 from netfold.sim.checkpoint.values import OWN, DamagedError, Reader, UnstorableError, Writer, is_record
 
 _BUILT_ANEW = (

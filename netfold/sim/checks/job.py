@@ -8,7 +8,7 @@ from dataclasses import replace
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
 from netfold.homomorphic.codec import Codec, Promise
 from netfold.homomorphic.message import ORDER_FREE, Merge
-from netfold.homomorphic.oracle.promises import largest_bias
+from netfold.homomorphic.promises import largest_bias
 from netfold.homomorphic.round import NoteKind
 from netfold.sim.checks.distance import beyond_note, far_note, lost_note
 from netfold.sim.checks.finding import Counters, Ending, Finding, recorded

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.oracle.promises import Drift
+from netfold.homomorphic.promises import Drift
 from netfold.homomorphic.round import Note
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator
 
-from netfold.homomorphic.carrier import Carrier
+from netfold.homomorphic.codec import Carrier
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.gate import refusal_of
+from netfold.homomorphic.codec import Carrier, Codec
+from netfold.homomorphic.contract import refusal_of
 from netfold.sim.keys.location import Location
 from netfold.switch.program import names_of
 

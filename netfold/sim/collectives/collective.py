@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import simpy
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.host_merge import HostHop
+from netfold.homomorphic.merge import HostHop
 from netfold.homomorphic.message import Merged, Message
 from netfold.homomorphic.round import Tensor
 from netfold.sim.engine.interface import Overflow

@@ -13,9 +13,8 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.host_merge import HostHop
 from netfold.homomorphic.kernels.comparison import same_bits
-from netfold.homomorphic.merge import combine, merged_message, unchanged_by
+from netfold.homomorphic.merge import HostHop, combine, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.channels import Channels, Parcel

@@ -15,11 +15,11 @@ from functools import partial
 import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
+from netfold.homomorphic.contract import CodecRefusedError, make_encoders
 from netfold.homomorphic.fold import answered
-from netfold.homomorphic.gate import CodecRefusedError, make_encoders
 from netfold.homomorphic.merge import gathered, merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
-from netfold.homomorphic.numbers.stage import stage
+from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Round, Step
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload

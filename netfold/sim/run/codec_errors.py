@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from netfold.homomorphic import gate
+from netfold.homomorphic import contract as gate
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.contract import ContractError, checked, named
 from netfold.homomorphic.fold import LockStepError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from netfold.homomorphic.gate import refusal_of
+from netfold.homomorphic.contract import refusal_of
 from netfold.sim.errors import NetfoldError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.study.folder import FOLDER, write_study

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import sums_of_parts, whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Server
-from netfold.homomorphic.contract import ContractError
+from netfold.homomorphic.contract import ContractError, make_encoders
 from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.gate import make_encoders
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.oracle.sums import ExactSums, exact_sums
+from netfold.homomorphic.promises import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.losses import Likeness

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, advance
 from netfold.homomorphic.message import Gradient, Merged, Work
-from netfold.homomorphic.numbers.stage import stage
+from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Note, Round
 from netfold.sim.checks.journal import REDO_LABEL
 

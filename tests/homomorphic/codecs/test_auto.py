@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netfold.homomorphic.carrier import Carrier, MessageSize
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost, round_ps
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.numbers.formats import Values, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.forecast import History
+from netfold.homomorphic.sketch.sketch import History
 from netfold.testing import support
 
 NS, US, GBPS = 10**3, 10**6, 10**9

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import DecodeError, EncodeError, Encoder
+from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.count_sketch import CountSketch, Layout, MomentumEncoder
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, EncodeError
+from netfold.homomorphic.codec import Carrier, Codec, EncodeError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.exact import DenseExact

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.host_merge import HostHop, replay
-from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.merge import HostHop, merge_all, replay
 from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
 from netfold.sim.checks.rounds import HostReplay, Operation
 from netfold.sim.checks.rounds.merges import fairness

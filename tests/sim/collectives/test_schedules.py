@@ -16,8 +16,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.host_merge import replay
-from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.merge import merge_all, replay
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostPlan, Steps, pace_of

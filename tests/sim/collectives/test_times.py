@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from netfold.homomorphic.carrier import MessageSize
+from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, traffic_of

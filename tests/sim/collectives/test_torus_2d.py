@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import netfold
-from netfold.homomorphic.carrier import MessageSize
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.host_merge import replay
+from netfold.homomorphic.codec import Codec, MessageSize
+from netfold.homomorphic.merge import replay
 from netfold.homomorphic.message import Hop, Merge, Message
 from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, traffic_of
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest

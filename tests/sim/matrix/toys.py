@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.carrier import Carrier
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
+from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Message
 from netfold.homomorphic.round import Round, Step
 from netfold.sim.matrix.cells import STEPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from netfold.homomorphic.message import Merged, Message
-from netfold.homomorphic.oracle.promises import Drift
+from netfold.homomorphic.promises import Drift
 from netfold.sim.checks.rounds.losses import Beyond, Loss
 
 

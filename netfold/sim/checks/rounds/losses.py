@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Sums, addition_error
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.oracle.promises import count_inexact
+from netfold.homomorphic.promises import count_inexact
 from netfold.sim.checks.rounds import kernels
 
 

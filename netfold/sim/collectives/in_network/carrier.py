@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netfold.homomorphic.carrier import Carrier, MessageSize
+from netfold.homomorphic.codec import Carrier, MessageSize
 from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, host_bound, job_traffic, wire_bound
 from netfold.sim.units import PS_PER_S

@@ -18,10 +18,9 @@ from typing import Any
 
 import simpy
 
-from netfold.homomorphic.host_merge import join_host, split_host
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import gathered
+from netfold.homomorphic.merge import gathered, join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext

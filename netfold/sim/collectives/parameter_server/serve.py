@@ -9,10 +9,9 @@ import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.host_merge import HostHop
 from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.merge import combine
+from netfold.homomorphic.merge import HostHop, combine
 from netfold.homomorphic.message import Merged, Words
 from netfold.sim.collectives.channels import Parcel
 from netfold.sim.collectives.collective import RunContext

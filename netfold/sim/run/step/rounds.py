@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.message import Gradient, Merged, Message
-from netfold.homomorphic.numbers.stage import stage
+from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Round
 from netfold.sim.checks.journal import Journal, RoundLog
 from netfold.sim.checks.rounds import Operation

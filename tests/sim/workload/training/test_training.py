@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.cascaded_sign import CascadedSign
-from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.marsit import Marsit
+from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round, Step

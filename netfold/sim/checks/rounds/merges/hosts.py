@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.host_merge import HostHop, replay
 from netfold.homomorphic.kernels.comparison import count_differing
+from netfold.homomorphic.merge import HostHop, replay
 from netfold.homomorphic.message import Merge, Message, Words
 from netfold.homomorphic.round import Tensor
 from netfold.sim.checks.rounds.findings import AtHosts, Operation

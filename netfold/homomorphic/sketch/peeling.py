@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.index.bits import WORD_ELEMENTS, WideIndex
+from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
 from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.kernels.keyed import splitmix64, splitmix64_plain
 from netfold.homomorphic.sketch.hashing import (

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.index.bits import WideIndex
+from netfold.homomorphic.index import WideIndex
 from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,

@@ -1,1 +1,0 @@
-"""What is right, whatever a codec does: true sums, and promises compared with what came out."""
