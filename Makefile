@@ -1,7 +1,7 @@
 # make demo · make test · make check · make bench — each creates .venv if needed; requires only python3 and make.
 PYTHON ?= python3
 BIN := .venv/bin
-BOUNDED ?= tests/sim/engine tests/switch tests/homomorphic
+BOUNDED ?= tests/sim/engine tests/switch tests/homomorphic tests/test_kernels.py
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
 
 # Kept even where the environment says otherwise: tests start a hundred processes, which import netfold.

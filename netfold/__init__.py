@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netfold import testing
+    from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.sim.api import topology
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from netfold.sim.api.runs import Run, compare, load, run
     from netfold.sim.api.sweeps import Swept, sweep
     from netfold.sim.capture.api import capture
-    from netfold.sim.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.sim.report.compare import Comparison
 
 __all__ = [
@@ -75,13 +75,13 @@ __all__ = [
 
 _LOCATIONS = {
     "Comparison": "netfold.sim.report.compare:Comparison",
-    "DataError": "netfold.sim.errors:DataError",
-    "InvariantError": "netfold.sim.errors:InvariantError",
+    "DataError": "netfold.errors:DataError",
+    "InvariantError": "netfold.errors:InvariantError",
     "Matrixed": "netfold.sim.api.matrix:Matrixed",
-    "NetfoldError": "netfold.sim.errors:NetfoldError",
+    "NetfoldError": "netfold.errors:NetfoldError",
     "Run": "netfold.sim.api.runs:Run",
-    "RunError": "netfold.sim.errors:RunError",
-    "ScenarioError": "netfold.sim.errors:ScenarioError",
+    "RunError": "netfold.errors:RunError",
+    "ScenarioError": "netfold.errors:ScenarioError",
     "Studied": "netfold.sim.api.codecs:Studied",
     "Swept": "netfold.sim.api.sweeps:Swept",
     "calibrate": "netfold.sim.api.devices:calibrate",

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 import netfold
 import netfold.testing
 import netfold.torch
+from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs.bird_rows import Digits
 from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.sim.commands.main import app
-from netfold.sim.errors import NetfoldError
 from netfold.sim.run.codec_errors import CodecError
 from netfold.sim.run.codec_errors import make_encoder as make_watched
 from netfold.sim.study.measure import run_study

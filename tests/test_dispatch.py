@@ -2,7 +2,7 @@
 
 NumPy's exponentials, logarithms, powers and trigonometric functions have versions for AVX2 and AVX-512
 that differ in the last bit, BLAS adds products in an order that depends on the processor, and a sort that
-is not stable orders ties by its width. What is found is replaced (`homomorphic/kernels/functions.py`, a
+is not stable orders ties by its width. What is found is replaced (`kernels/functions.py`, a
 loop, integers, kind="stable"), or listed here with the reason why no result depends on it.
 """
 

@@ -26,7 +26,7 @@ from netfold.sim.results.tables import TABLES
 from netfold.sim.scenario import load
 from netfold.sim.scenario.models import Header, Variant
 from netfold.sim.scenario.sweep import SweepOptions, sweep_schema
-from netfold.sim.units import FRACTION_PATTERN, RATE, SIZE, TIME
+from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"

@@ -14,11 +14,11 @@ from docs.findings.table import Cells, Line, Table, digits
 from netfold.homomorphic.codec import Codec, Encoder, Exchange
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.kernels.keyed import mix_plain
 
 WORKERS = 4
 MEMBERS = 20_000

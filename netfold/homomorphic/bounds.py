@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.kernels.compiled import kernel
 
 Gradient = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.homomorphic.message import (
     CODE_BITS,
     WORD_BITS,
@@ -30,6 +28,8 @@ from netfold.homomorphic.message import (
     check_lanes,
     words_per_word,
 )
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
 _CODES = WORD_BITS // CODE_BITS  # of a word
 _CODE_MAX = np.uint32(2**CODE_BITS - 1)

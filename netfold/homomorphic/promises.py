@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Doubles
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.message import Gradient
+from netfold.kernels.compiled import kernel
 
 # What is right, whatever a codec does: true sums of gradients, rounded once.
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.merge import float_add_words, max_words, or_words, sign_words
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Merge
+from netfold.kernels.compiled import inlined, kernel
 
 ADD, OR, MAX = Merge.ADD.number, Merge.OR.number, Merge.MAX.number
 FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TABLE_ADD.number

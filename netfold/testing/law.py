@@ -12,10 +12,10 @@ from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import Codec, EncodeError, Encoder, Promise, Server
 from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.fold import Folded, Order
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge
 from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
 from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.kernels.keyed import mix_plain
 from netfold.testing.cases import LawCase, law_cases
 from netfold.testing.many import check_host_merges, check_many_rounds
 from netfold.testing.team import Team, fold_checked, require, require_same

@@ -11,9 +11,9 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import Integer, mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.topologies.graph import hosts, server_ports, switches, validate
 from netfold.topologies.routing import ECMP, Detours, Policy, Tables, check_room, detour, fabric_of
 

@@ -10,8 +10,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, switches, where
 
 # Tables of next hops: from every switch to every other, in two bytes a pair.

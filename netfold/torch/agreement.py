@@ -13,10 +13,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.errors import RunError
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.fold import described
 from netfold.homomorphic.message import Message
-from netfold.sim.errors import RunError
 from netfold.torch.wire import Wire
 
 Sent = tuple[Message, ...] | Decoded | Exception

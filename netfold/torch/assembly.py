@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
+from netfold.errors import DataError, RunError
 from netfold.homomorphic.message import Gradient
-from netfold.sim.errors import DataError, RunError
 from netfold.torch.handed import Handed
 from netfold.torch.layout import Layout, different, make_layout
 from netfold.torch.rounds import Part

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from netfold.errors import DataError
 from netfold.homomorphic.codec import Carrier, Codec
 from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.round import StepFact
 from netfold.sim.api.given import sets_of
-from netfold.sim.errors import DataError
 from netfold.sim.study.options import read_codec
 from netfold.sim.workload.facts import refusal_of_needs
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
-from netfold.sim.errors import DataError, RunError
+from netfold.errors import DataError, RunError
 from netfold.torch.state import State
 
 

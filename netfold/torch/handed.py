@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from netfold.sim.errors import RunError
+from netfold.errors import RunError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket as GradBucket

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import DataError
 from netfold.sim.workload.buckets import Bucket, fused
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Exchange, Request, advance
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Note, Round, Step, Tensor
-from netfold.sim.errors import InvariantError, RunError
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
 from netfold.torch.agreement import Sent, agree
 from netfold.torch.merging import carry, is_carried

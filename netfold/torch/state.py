@@ -12,11 +12,10 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import DataError, NetfoldError, RunError
-from netfold.sim.units import SIZE
 from netfold.sim.workload.fusion.size import DDP_BYTES
 from netfold.torch.agreement import require_same
 from netfold.torch.assembly import Assembly
@@ -27,6 +26,7 @@ from netfold.torch.layout import named
 from netfold.torch.report import Report
 from netfold.torch.rounds import Part, Rounds
 from netfold.torch.wire import BACKENDS, Wire
+from netfold.units import SIZE
 
 
 class State:

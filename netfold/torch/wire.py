@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from netfold.errors import RunError
 from netfold.homomorphic.message import Merge, Words
-from netfold.sim.errors import RunError
 
 _OPERATIONS = {Merge.ADD: dist.ReduceOp.SUM, Merge.MAX: dist.ReduceOp.MAX, Merge.OR: dist.ReduceOp.BOR}
 BACKENDS = {  # that carry messages: the device that they take tensors from, and merges that they lack

@@ -12,8 +12,8 @@ import torch
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.count_sketch import count, estimate, make_rows
 from netfold.homomorphic.codecs.sign_bits import pack_owed, words_of
-from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.round import Round, Tensor
+from netfold.kernels.words import largest
 from tests.bench.rates import Bar, Load
 
 ROW_ELEMENTS = 2500  # of a layer, as long as the rows of a ResNet-18 are on average

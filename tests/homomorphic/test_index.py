@@ -38,14 +38,14 @@ from netfold.homomorphic.index import (
     word_layout,
     write_index,
 )
-from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.merge import merge_all
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.numbers.exact import AgreedRanges
 from netfold.homomorphic.numbers.exponents import all_of
 from netfold.homomorphic.numbers.formats import Agreed, AgreedExponents, number_format
 from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.kernels.keyed import mix_plain
+from netfold.kernels.threads import VARIABLE
 from netfold.testing import support, values
 from tests.examples import examples
 from tests.homomorphic.gradients import agreed, bound_of, exchange, index_of, is_named, sparse

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server
 from netfold.homomorphic.contract import fault_of
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import (
     HostHop,
     add_words,
@@ -32,6 +31,7 @@ from netfold.homomorphic.merge import (
 )
 from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, Scaling, Words, Work
 from netfold.homomorphic.round import Round
+from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_codec
 from tests.examples import examples
 from tests.homomorphic.test_fold import THC_TABLE

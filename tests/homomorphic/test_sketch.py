@@ -10,8 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codecs.count_sketch import LANES, count, estimate, make_rows
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.numbers.exponents import largest_so_far
 from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
 from netfold.homomorphic.round import Round
@@ -41,6 +39,8 @@ from netfold.homomorphic.sketch.peeling_general import Hypergraph, hypergraph, p
 from netfold.homomorphic.sketch.peeling_general import add as add_values
 from netfold.homomorphic.sketch.peeling_general import estimate as estimate_values
 from netfold.homomorphic.sketch.sketch import History, Seen, with_margin
+from netfold.kernels.compiled import kernel
+from netfold.kernels.keyed import splitmix64_plain
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import index_of
 from tests.reference.codecs import codecs

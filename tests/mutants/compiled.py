@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-COMPILED_BY = {"kernel", "inlined"}  # decorators of `homomorphic.kernels.compiled`
+COMPILED_BY = {"kernel", "inlined"}  # decorators of `kernels.compiled`
 RUN_BY_THE_COMPILER = {"intrinsic"}
 MAY_BE_COMPILED = re.compile(r"@(?:kernel|inlined|intrinsic)\b|\baddress_of\(")
 

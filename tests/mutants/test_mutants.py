@@ -29,7 +29,7 @@ MODULE = '''"""A package with a kernel."""
 
 import numpy as np
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 
 FIRST = 0
 
@@ -97,14 +97,14 @@ def project(tmp_path: Path) -> Path:
     for folder in (
         "netfold",
         "netfold/homomorphic",
-        "netfold/homomorphic/kernels",
+        "netfold/kernels",
         "tests",
         "tests/homomorphic",
     ):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").touch()
     for name in ("cache.py", "compiled.py"):
-        shutil.copy(ROOT / "netfold/homomorphic/kernels" / name, root / "netfold/homomorphic/kernels" / name)
+        shutil.copy(ROOT / "netfold/kernels" / name, root / "netfold/kernels" / name)
     (root / FILE).write_text(MODULE, encoding="utf-8")
     (root / "tests/homomorphic/test_small.py").write_text(TESTS, encoding="utf-8")
     return root
@@ -265,7 +265,7 @@ def test_what_is_no_fault() -> None:
     assert made(source) == []
 
 
-KERNEL = '''from netfold.homomorphic.kernels.compiled import kernel
+KERNEL = '''from netfold.kernels.compiled import kernel
 
 
 @kernel
@@ -372,7 +372,7 @@ def test_the_tests_of_a_file_are_those_next_to_it(tmp_path: Path) -> None:
 
 
 def test_draws_are_the_same_for_the_same_seed_and_in_strata() -> None:
-    files = ["switch/a.py", "sim/engine/a.py", "homomorphic/a.py", "sim/run/a.py", "sim/units.py"]
+    files = ["switch/a.py", "sim/engine/a.py", "homomorphic/a.py", "sim/run/a.py", "units.py"]
     faults = [Fault(f"netfold/{file}", line, "", "", "", "") for file in files for line in range(100)]
     draw = drawn(faults, 50, "seed")
     assert draw == drawn(faults, 50, "seed")

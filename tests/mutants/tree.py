@@ -17,7 +17,6 @@ from tests.mutants.edits import Edit, edit_by_hand, switched
 from tests.mutants.fault import BY_HAND, Fault
 from tests.mutants.operators import generated
 
-PACKAGES = ("homomorphic", "switch", "topologies", "sim", "torch")
 FOLDERS = ("netfold", "tests", "scenarios", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile")
 HOW_TO_COMPILE = ("kernels/compiled.py", "kernels/cache.py")
@@ -37,9 +36,7 @@ class Sources:
     @cached_property
     def files(self) -> list[str]:
         """Paths in the repository, in order."""
-        folders = [self.root / "netfold" / name for name in sorted(PACKAGES)]
-        paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-        return [str(path.relative_to(self.root)) for path in paths]
+        return [str(path.relative_to(self.root)) for path in sorted((self.root / "netfold").rglob("*.py"))]
 
     @cached_property
     def frozen(self) -> set[Definition]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from netfold.sim.errors import MistakesError, ScenarioError
+from netfold.errors import MistakesError, ScenarioError
 from netfold.sim.hosts.profile import host_profiles
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve import resolve

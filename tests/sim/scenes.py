@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import simpy
 
+from netfold.errors import ScenarioError
 from netfold.homomorphic.message import Merged, Message
 from netfold.sim.collectives.collective import Collective, OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Rule, losses
-from netfold.sim.errors import ScenarioError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve import resolve

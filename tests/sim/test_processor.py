@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from llvmlite import binding
 
+from netfold.errors import DataError
 from netfold.sim import processor
 from netfold.sim.checkpoint.keeper import Checkpoints
-from netfold.sim.errors import DataError
 from netfold.sim.processor import Instructions, host_isa, pinned_isa, variables
 from netfold.sim.report.compare import compare
 from netfold.sim.results import write_run

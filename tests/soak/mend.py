@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from netfold.sim.errors import MistakesError, NetfoldError, ScenarioError
+from netfold.errors import MistakesError, NetfoldError, ScenarioError
 from tests.soak.language import alternatives, kind_of, language, root
 from tests.soak.values import DERIVED
 

@@ -22,8 +22,8 @@ import netfold.sim.checks.rounds
 import netfold.sim.run.job
 import netfold.sim.run.run
 import netfold.sim.workload.pool
+from netfold.errors import NetfoldError, RunError
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.errors import NetfoldError, RunError
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.report.html import build_report
 from netfold.sim.resolve import resolve

@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.commands import main
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.schema import schema

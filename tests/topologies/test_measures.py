@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys.fields import Placement
 from netfold.topologies.graph import (
     LINK_RANGES,

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.kernels.keyed import splitmix64_plain
+from netfold.kernels.keyed import splitmix64_plain
 from netfold.topologies.graph import (
     LinkSpec,
     TopologyError,

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import keep_threshold, sign_words
 from netfold.homomorphic.message import Hop, Merge, Message, Words, Work
+from netfold.kernels.keyed import mix_plain
 from netfold.torch.agreement import agree
 from netfold.torch.merging import carry
 from netfold.torch.wire import Wire

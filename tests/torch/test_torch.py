@@ -20,11 +20,11 @@ from torch import nn
 import netfold
 import netfold.sim.workload.pool
 import netfold.torch
+from netfold.errors import DataError
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.message import Merge
-from netfold.sim.errors import DataError
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload

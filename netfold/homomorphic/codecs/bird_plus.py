@@ -33,8 +33,8 @@ from netfold.homomorphic.codecs.bird_rows import (
     thinned,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient
+from netfold.kernels import purposes
 
 _RATIO = 0.1
 

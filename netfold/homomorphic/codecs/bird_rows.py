@@ -22,11 +22,11 @@ from netfold.homomorphic.codec import (
     Request,
     Server,
 )
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.functions import exp, exps, log, logs
-from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.homomorphic.message import COUNTER_BITS, WORD_BITS, Gradient, Merge, Merged, Message, Words, Work
 from netfold.homomorphic.round import Round, Tensor
+from netfold.kernels.compiled import kernel
+from netfold.kernels.functions import exp, exps, log, logs
+from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
 # Rows of layers, which BIRD keeps or drops as a whole, and kernels over them.
 #

@@ -47,10 +47,10 @@ from netfold.homomorphic.codecs.bird_rows import (
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.round import Round
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 
 NORM_BITS = 16
 _NORM_MAX = 2**NORM_BITS - 1

@@ -29,11 +29,6 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64
-from netfold.homomorphic.kernels.largest import largest
-from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Merged, Message, Scaling, Work
 from netfold.homomorphic.numbers.exponents import (
     block_exponents,
@@ -45,6 +40,11 @@ from netfold.homomorphic.numbers.exponents import (
 )
 from netfold.homomorphic.round import Note, NoteKind, Round, Step
 from netfold.homomorphic.sketch.hashing import scaled
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix_plain, splitmix64
+from netfold.kernels.threads import in_parallel
+from netfold.kernels.words import largest
 
 # Count-Sketch: every element adds its signed value to one counter in each of several rows.
 #

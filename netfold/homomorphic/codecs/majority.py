@@ -26,9 +26,9 @@ from netfold.homomorphic.codec import (
     Origin,
     register,
 )
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
+from netfold.kernels.compiled import kernel
 
 LANE_BITS = 4
 _LANES = WORD_BITS // LANE_BITS

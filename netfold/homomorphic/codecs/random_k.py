@@ -39,12 +39,12 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.keyed import Integer, mix_plain, splitmix64
 from netfold.homomorphic.message import Gradient, Merge, Merged, Work
 from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.round import Round
+from netfold.kernels import purposes
+from netfold.kernels.compiled import kernel
+from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
 
 @register

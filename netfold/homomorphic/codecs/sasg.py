@@ -38,11 +38,11 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.topk import check_share
 from netfold.homomorphic.feedback import STATE_BYTES
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Words, Work
 from netfold.homomorphic.numbers.exponents import not_finite
 from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.kernels.compiled import kernel
+from netfold.kernels.words import largest
 
 # When a worker uploads, and when the others go on with what it sent last.
 #

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import intrinsic, kernel
 from netfold.homomorphic.message import WORD_BITS, Gradient
+from netfold.kernels.compiled import intrinsic, kernel
 
 # Compiled kernels of codecs that send one bit for each element: 1 where it is not negative.
 #

@@ -29,10 +29,10 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.kernels.largest import largest
 from netfold.homomorphic.message import Gradient, Merge, Message, Words, Work
 from netfold.homomorphic.numbers.exponents import not_finite
 from netfold.homomorphic.round import Round
+from netfold.kernels.words import largest
 
 ENTRY_BYTES = 8  # an index and a value
 

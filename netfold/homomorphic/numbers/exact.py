@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.kernels.bits import bits_of, double_of, trailing_zeros
-from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.numbers.exponents import Compact, check_maxima, largest_so_far, not_finite
 from netfold.homomorphic.round import Round
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.words import bits_of, double_of, trailing_zeros
 
 # Kernels of exact numbers: float32 values as integer digits whose sums are exact.
 #

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merged
 from netfold.homomorphic.round import Round
+from netfold.kernels.compiled import kernel
 
 # Compact arrays: some values of a gradient, in ascending order and cut at its blocks.
 

@@ -20,8 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import splitmix64, splitmix64_plain
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
@@ -31,6 +29,8 @@ from netfold.homomorphic.sketch.hashing import (
     find_positions,
     place,
 )
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import splitmix64, splitmix64_plain
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]

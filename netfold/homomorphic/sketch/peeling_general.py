@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.index import WideIndex
-from netfold.homomorphic.kernels.compiled import kernel
 from netfold.homomorphic.sketch.hashing import (
     POSITIONS_SPARE,
     Counters,
@@ -30,6 +29,7 @@ from netfold.homomorphic.sketch.hashing import (
     find_signs,
     place,
 )
+from netfold.kernels.compiled import kernel
 
 Uint8s = NDArray[np.uint8]
 Uint32s = NDArray[np.uint32]

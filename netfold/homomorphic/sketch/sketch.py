@@ -35,8 +35,6 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
-from netfold.homomorphic.kernels.threads import in_parallel
 from netfold.homomorphic.message import Gradient, Merged, Message, Work
 from netfold.homomorphic.numbers.exponents import Compact
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
@@ -45,6 +43,8 @@ from netfold.homomorphic.sketch import peeling as tables
 from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import PUBLISHED_LANES, REPAIRED, ROTATED, Hashing
 from netfold.homomorphic.sketch.peeling import LANES, MEMBERS_MAX, Tables, rows_needed
+from netfold.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.threads import in_parallel
 
 TILE_MEMBERS = 32_768  # tables fit a core's cache, and few tiles fail (about 6 / members)
 TILE_ELEMENTS_MAX = 1 << 22  # so that sparse buckets have tiles for all threads

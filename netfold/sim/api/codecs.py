@@ -12,12 +12,12 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
+from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
 from netfold.homomorphic.contract import CodecRefusedError, ContractError, make_encoders
 from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.round import Round
-from netfold.sim.errors import DataError, NetfoldError, RunError
 from netfold.sim.files.process import require_threads
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.tables import frame

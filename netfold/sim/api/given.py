@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.sim.errors import NetfoldError, ScenarioError
+from netfold.errors import NetfoldError, ScenarioError
 from netfold.sim.scenario.node import COMMAND_LINE, parse
 from netfold.sim.scenario.source import ScenarioText
 

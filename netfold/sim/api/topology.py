@@ -17,8 +17,8 @@ from typing import Any
 import networkx as nx
 from rich.table import Table
 
+from netfold.errors import NetfoldError
 from netfold.sim.api.given import Given, scenario_of, sets_of
-from netfold.sim.errors import NetfoldError
 from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.topology.drawn import drawing
 from netfold.sim.topology.export import export as export_text
@@ -26,7 +26,7 @@ from netfold.sim.topology.given import NamedNetwork, networks_of
 from netfold.sim.topology.listing import Kind, listing
 from netfold.sim.topology.measured import BYTES, Measured, all_measured
 from netfold.sim.topology.tables import both_tables
-from netfold.sim.units import SIZE
+from netfold.units import SIZE
 
 __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
 

@@ -14,7 +14,7 @@ from netfold.sim.bounds.network_time import NetworkTime, network_time
 from netfold.sim.bounds.path import Piece, critical_path
 from netfold.sim.engine.observe.samples import Samples
 from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord
-from netfold.sim.units import PS_PER_US
+from netfold.units import PS_PER_US
 
 PARTS_MAX = 12  # kept; smaller ones of the same cause are added up
 _OF_NETWORK = (Cause.WINDOW, Cause.TIMER, Cause.LATENCY, Cause.MERGING)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.calibrate.timing import least_ns
-from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.devices.roofline import RooflineDevice
 from netfold.sim.workload.training.probe import probe
+from netfold.units import PS_PER_US
 
 
 @dataclass(frozen=True)

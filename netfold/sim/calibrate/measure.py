@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from netfold.errors import NetfoldError, UnwrittenError
 from netfold.sim.calibrate.check import Checked, checked
 from netfold.sim.calibrate.codecs import CodecRate, codec_rates, mean_bytes_per_ns
 from netfold.sim.calibrate.kernels import Point, arithmetic, call_ns, curve, memory
-from netfold.sim.errors import NetfoldError, UnwrittenError
 from netfold.sim.files.durable import write_file
 from netfold.sim.scenario.merge import DEVICE_SUFFIX
 from netfold.sim.workload.devices.calibrated import FORMAT, read_device

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from netfold.errors import DataError
 from netfold.sim.capture.parts import Parts
 from netfold.sim.capture.recorder import Recorder
 from netfold.sim.capture.settings import SKIP, STEPS, Settings, checked
-from netfold.sim.errors import DataError
 from netfold.sim.files.packages import package_version
 
 

@@ -84,8 +84,8 @@ def _begin(model: Any, settings: Settings) -> None:
     """Begin the recording, and end it with the process; what goes wrong does not stop the training."""
     from multiprocessing.util import Finalize  # also called where a child of multiprocessing ends
 
+    from netfold.errors import NetfoldError
     from netfold.sim.capture.api import begin
-    from netfold.sim.errors import NetfoldError
 
     try:
         recorder = begin(model, settings)

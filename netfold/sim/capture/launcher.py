@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from netfold.errors import DataError
 from netfold.sim.capture.layout import Trace, read_trace
 from netfold.sim.capture.parts import Parts
 from netfold.sim.capture.settings import VARIABLE, Settings
-from netfold.sim.errors import DataError
 
 HOME = "NETFOLD_CAPTURE_HOME"
 SITE = Path(__file__).parent / "site"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from netfold.sim.errors import DataError, shown
+from netfold.errors import DataError, shown
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 
 FORMAT = "netfold trace 1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from netfold.errors import DataError
 from netfold.sim.capture.buckets import Reduced
 from netfold.sim.capture.layout import DTYPES, TENSORS_MAX, TensorRow
-from netfold.sim.errors import DataError
 
 OUTPUTS_MAX = 1000  # of a model's forward pass that are looked at
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from netfold.errors import DataError, RunError
 from netfold.sim.capture.layout import FORMAT, NAME, TRACE_BYTES_MAX, read_trace
-from netfold.sim.errors import DataError, RunError
 from netfold.sim.files.durable import sync_folder, write_file
 
 _BEGUN = re.compile(r"begun-(\d+)\.json")

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from netfold.errors import DataError, NetfoldError
 from netfold.sim.capture.buckets import buckets_of, reduced_parameters
 from netfold.sim.capture.model import require_floats, row_of, tensors_in
 from netfold.sim.capture.parts import Parts, require_space
 from netfold.sim.capture.settings import Settings
 from netfold.sim.capture.values import file_name, most_bytes, write_values
-from netfold.sim.errors import DataError, NetfoldError
 
 
 @dataclass

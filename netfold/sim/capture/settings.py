@@ -7,8 +7,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from netfold.errors import DataError
 from netfold.sim.capture.layout import STEPS_MAX
-from netfold.sim.errors import DataError
 
 VARIABLE = "NETFOLD_CAPTURE"
 STEPS = 10

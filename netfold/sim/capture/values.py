@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netfold.errors import DataError, shown
 from netfold.sim.capture.layout import HINT, RankStep, TensorRow
-from netfold.sim.errors import DataError, shown
 from netfold.sim.files.foreign import UnreadableError, open_regular
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from netfold.errors import InvariantError
 from netfold.sim.checkpoint.live import LiveReader, LiveWriter
 from netfold.sim.checkpoint.store import Store, Stored
 from netfold.sim.checkpoint.tables import read_tables, write_tables
 from netfold.sim.checkpoint.values import DamagedError, UnstorableError, Writer
 from netfold.sim.engine.engine import Engine
-from netfold.sim.errors import InvariantError
 from netfold.sim.workload import Workload
 
 T = TypeVar("T")

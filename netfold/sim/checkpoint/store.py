@@ -19,8 +19,8 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from netfold.errors import DataError, UnwrittenError
 from netfold.sim.checkpoint.values import DamagedError, Reader, Writer
-from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
 from netfold.sim.files.packages import package_version, package_versions
 from netfold.sim.processor import Instructions, instructions, recorded

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.errors import InvariantError
 from netfold.homomorphic.round import Note, NoteKind
-from netfold.sim.errors import InvariantError
 
 _NAMING_ELEMENTS = (NoteKind.ESTIMATE, NoteKind.INFINITE)
 

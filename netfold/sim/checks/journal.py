@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.promises import Drift
 from netfold.homomorphic.round import Note
+from netfold.kernels.words import same_bits
 from netfold.sim.checks.codec_notes import NoteCounts
 from netfold.sim.checks.rounds import Findings, Operation
 from netfold.sim.checks.rounds.merges.signs import Signs

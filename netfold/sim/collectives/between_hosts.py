@@ -14,12 +14,12 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator
 
+from netfold.errors import shown
 from netfold.homomorphic.codec import Carrier
 from netfold.sim.collectives.codec_fit import check_workers, fitted
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
-from netfold.sim.errors import shown
 from netfold.sim.keys.fields import AutoTime, Count, Size
 from netfold.sim.keys.frame import HostFrame
 from netfold.sim.plan.collective import CollectivePlan
@@ -37,9 +37,9 @@ from netfold.sim.plan.idle_network import (
     packet_rate_bps,
     words_per_s,
 )
-from netfold.sim.units import PS_PER_S, SIZE, TIME
 from netfold.sim.workload.devices.device import Device, memory_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
+from netfold.units import PS_PER_S, SIZE, TIME
 
 
 def _holds_a_word(value: int) -> int:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from netfold.sim.collectives.between_hosts import Steps
 from netfold.sim.plan.idle_network import packet_rate_bps
-from netfold.sim.units import PS_PER_S
 from netfold.topologies.network import Network, flow_key_plain, path, shares
+from netfold.units import PS_PER_S
 
 WORD_BITS = 32
 PACKET_BYTES = 1024

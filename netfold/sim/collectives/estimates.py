@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
+from netfold.errors import NetfoldError
 from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, Keys
-from netfold.sim.errors import NetfoldError
 from netfold.topologies.network import Network
 
 ELEMENT_BYTES = 4

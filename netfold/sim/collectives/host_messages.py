@@ -13,9 +13,9 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.merge import HostHop, combine, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
+from netfold.kernels.words import same_bits
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.channels import Channels, Parcel
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait

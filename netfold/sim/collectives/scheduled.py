@@ -12,10 +12,10 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import HostHop, combine, join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, merge_ps, merge_words_ps

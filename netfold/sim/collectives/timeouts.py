@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Traffic, Window, full_window_trip_ps
-from netfold.sim.units import TIME
 from netfold.topologies.network import Network
+from netfold.units import TIME
 
 AUTO = "auto"
 AUTO_LEAST_PS = TIME.parse("20us")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netfold.errors import NetfoldError
 from netfold.sim.commands.matrix import codecs_matrix
 from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
-from netfold.sim.errors import NetfoldError
 from netfold.sim.study.defaults import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from netfold.errors import InvariantError, NetfoldError
 from netfold.sim.commands.calibrate import calibrate
 from netfold.sim.commands.capture import capture
 from netfold.sim.commands.codecs import codecs
@@ -36,7 +37,6 @@ from netfold.sim.commands.terminal import (
     write_figure,
 )
 from netfold.sim.commands.topology import topology
-from netfold.sim.errors import InvariantError, NetfoldError
 from netfold.sim.report.escapes import escaped
 
 if TYPE_CHECKING:

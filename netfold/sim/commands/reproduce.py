@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netfold.sim.errors import InvariantError
+from netfold.errors import InvariantError
 
 
 def installed_version() -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netfold.errors import NetfoldError
 from netfold.sim.commands.reports import NoReport, report_printed
 from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
-from netfold.sim.errors import NetfoldError
 
 if TYPE_CHECKING:
     from netfold.sim.sweep.make import Ended, Progress

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from netfold.errors import NetfoldError
 from netfold.sim.commands.terminal import print_json, print_line, print_table
-from netfold.sim.errors import NetfoldError
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:

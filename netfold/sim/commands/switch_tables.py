@@ -12,11 +12,11 @@ from rich.text import Text
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
-from netfold.sim.units import RATE, SIZE, TIME
 from netfold.switch.fit import Fit, FitError
 from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
 from netfold.switch.profiles import PROFILES
 from netfold.switch.sizes import binary_size
+from netfold.units import RATE, SIZE, TIME
 
 _NOT_FACTS = ("name", "summary", "kind", "sources")
 

@@ -93,7 +93,7 @@ def write_figure(path: Path, svg: bytes | None) -> None:
     UnwrittenError
         The file cannot be written.
     """
-    from netfold.sim.errors import DataError, UnwrittenError
+    from netfold.errors import DataError, UnwrittenError
 
     if path.suffix.lower() != ".svg":
         raise DataError(f"--draw {path}: figures are SVG", f"use {path.with_suffix('.svg').name}")

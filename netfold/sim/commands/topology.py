@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from netfold.errors import NetfoldError
 from netfold.sim.commands.terminal import print_json, print_line, print_table
-from netfold.sim.errors import NetfoldError
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def topology_export(
 
 def _size_of(text: str) -> int:
     """The size of a gradient that an option gives."""
-    from netfold.sim.units import SIZE, UnitError
+    from netfold.units import SIZE, UnitError
 
     try:
         size_bytes = SIZE.parse(text)

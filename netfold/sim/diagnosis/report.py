@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netfold.sim.errors import RunError
-from netfold.sim.units import TIME
+from netfold.errors import RunError
+from netfold.units import TIME
 
 NAMES_MAX = 6  # in one list
 GROUPS_MAX = 3  # causes with a sentence each

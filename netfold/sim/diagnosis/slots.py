@@ -16,8 +16,8 @@ from netfold.sim.diagnosis.report import CRASH_ADVICE, Cause, Diagnosis, IdleWor
 from netfold.sim.diagnosis.snapshot import CLEARED, HAS_CRASHED, Child, InspectableEngine, Snapshot
 from netfold.sim.engine.interface import Outstanding, SlotState
 from netfold.sim.plan.paths import ROOT, round_trip
-from netfold.sim.units import TIME
 from netfold.topologies.network import path
+from netfold.units import TIME
 
 
 def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:

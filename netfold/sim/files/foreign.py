@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 
 _KINDS = {
     stat.S_IFDIR: "a directory",

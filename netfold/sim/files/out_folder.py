@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from netfold.sim.errors import DataError, shown
+from netfold.errors import DataError, shown
 
 _BELOW_BYTES = 200  # of the longest path below a scenario's folder
 

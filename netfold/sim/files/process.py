@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-from netfold.sim.errors import RunError
+from netfold.errors import RunError
 
 _THREADS = Path("/proc/self/task")  # of Linux, with their names
 _POLARS = re.compile(r"polars-\d")

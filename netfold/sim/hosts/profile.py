@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Work
+from netfold.units import PS_PER_S
 
 _RATE_MAX_BPS = LINK_RANGES["rate_bps"][1]
 

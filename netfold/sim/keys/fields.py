@@ -23,10 +23,12 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
+from netfold.errors import shown
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.errors import shown
-from netfold.sim.units import (
+from netfold.topologies.graph import LINK_RANGES
+from netfold.topologies.placement import POLICIES
+from netfold.units import (
     FRACTION_PATTERN,
     RATE,
     SIZE,
@@ -36,8 +38,6 @@ from netfold.sim.units import (
     format_fraction,
     parse_fraction,
 )
-from netfold.topologies.graph import LINK_RANGES
-from netfold.topologies.placement import POLICIES
 
 COUNT_MAX = 2**53  # of whole numbers: a larger one, written as 1e16, may be another than is meant
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"

@@ -9,9 +9,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from netfold.sim.keys.fields import Count, OneOf, refuse_unknown
 from netfold.sim.keys.section import Section
-from netfold.sim.units import SIZE
 from netfold.switch.formats import FORMATS
 from netfold.switch.programs import formats
+from netfold.units import SIZE
 
 # On the wire: Ethernet's minimum, and the engine's maximum.
 PACKET_MIN_BYTES, PACKET_MAX_BYTES = 84, 1 << 16

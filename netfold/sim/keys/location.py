@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from netfold.sim.errors import ScenarioError
+from netfold.errors import ScenarioError
 from netfold.switch.limits import Profile
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
+from netfold.errors import MistakesError, RunError, ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.sim.checks.journal import Journal
-from netfold.sim.errors import MistakesError, RunError, ScenarioError
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results import summarize

@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from netfold.errors import MissingKeyError, NetfoldError, ScenarioError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.errors import MissingKeyError, NetfoldError, ScenarioError
 from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell, Column, Row
 from netfold.sim.results.verdicts import GOOD, kind
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.study.options import read_codec, read_codecs
-from netfold.sim.units import UnitError, format_fraction, parse_fraction
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
+from netfold.units import UnitError, format_fraction, parse_fraction
 
 Progress = Callable[[str, float, float], None]
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.observe.samples import LINKS_MAX, OUTSTANDING, STATES, Samples, Seen, look
-from netfold.sim.units import PS_PER_US
+from netfold.units import PS_PER_US
 
 LEAST_PS = PS_PER_US
 OF_PERIOD = 16  # a sample is this part of the time for which processes have waited …

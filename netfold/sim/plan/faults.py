@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from netfold.sim.engine.interface import NEVER_PS, Rule
-from netfold.sim.units import RATE, TIME
+from netfold.units import RATE, TIME
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 from netfold.sim.engine.interface import Frame, Job
 from netfold.sim.plan.multicast import down_paths
 from netfold.sim.plan.reference import Reference
-from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.switch.profiles import Profile
 from netfold.topologies.network import Network, path
+from netfold.units import PS_PER_S, transmit_time_ps
 
 NO_LIMIT_BYTES = 2**62
 

@@ -8,9 +8,9 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
-from netfold.sim.units import TIME
 from netfold.sim.workload.devices.device import memory_bps
 from netfold.topologies.routing import Policy
+from netfold.units import TIME
 
 VAIN_SHARE = 0.01  # of packets, from which on those sent again are told
 _LOST_SHARE = 0.05  # of those, that were lost

@@ -16,7 +16,7 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on, require_comparable
 from netfold.sim.report.answer.bounds import sentence, short

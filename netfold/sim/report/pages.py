@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from netfold.sim.errors import DataError, UnwrittenError
+from netfold.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
 
 

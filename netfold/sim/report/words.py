@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netfold.sim.results.breakdown import RANK_SKEW
-from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
+from netfold.units import PS_PER_US
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket

@@ -13,18 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.errors import ScenarioError
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
-from netfold.sim.units import PS_PER_S, RATE, TIME, transmit_time_ps
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network
+from netfold.units import PS_PER_S, RATE, TIME, transmit_time_ps
 
 LIMIT = "26 days of simulated time"  # TIME_MAX_PS
 BACKLOG_LIMIT = "6 days of simulated time"  # BACKLOG_MAX_PS

@@ -9,8 +9,8 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
+from netfold.errors import Mistakes
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.errors import Mistakes
 from netfold.sim.plan.faults import (
     Change,
     Crash,
@@ -25,9 +25,9 @@ from netfold.sim.plan.faults import (
     WorkerEffect,
 )
 from netfold.sim.scenario import faults as sections
-from netfold.sim.units import RATE
 from netfold.spelling import NAMES_SHOWN, did_you_mean, names_hint
 from netfold.topologies.network import Network
+from netfold.units import RATE
 
 OnPackets = sections.Loss | sections.BurstLoss | sections.Corruption | sections.Duplicate | sections.Reorder
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from netfold.errors import ScenarioError
 from netfold.sim.collectives.spec import CollectiveSection, Site
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.admission import Admitted
 from netfold.topologies.graph import hosts

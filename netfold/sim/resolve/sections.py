@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from netfold.errors import DataError, shown
 from netfold.homomorphic.codec import Codec
-from netfold.sim.errors import DataError, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.overlap import Overlap

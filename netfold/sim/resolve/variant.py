@@ -8,10 +8,10 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 
+from netfold.errors import Mistakes, ScenarioError
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
-from netfold.sim.errors import Mistakes, ScenarioError
 from netfold.sim.hosts import HostProfile, with_work
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
@@ -40,11 +40,11 @@ from netfold.sim.resolve.sections import (
 from netfold.sim.scenario import Scenario, models
 from netfold.sim.scenario.networks import TopologySection
 from netfold.sim.scenario.topology import build_topology, check_profiles
-from netfold.sim.units import RATE
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import TopologyError, switches
 from netfold.topologies.network import Network, compile_network
 from netfold.topologies.routing import POLICIES, PolicyError
+from netfold.units import RATE
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
 _SHARINGS = (1, 2, 4, 8, 16, 32, 64)  # by how many jobs a switch is divided if it is too small for all

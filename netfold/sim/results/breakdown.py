@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from netfold.sim.results.records import PhaseRecord, RoundRecord
-from netfold.sim.units import PS_PER_US
+from netfold.units import PS_PER_US
 
 RANK_SKEW = "rank skew"  # how much later than the first worker of a round
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord

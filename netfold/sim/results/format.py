@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from netfold.sim.errors import DataError, shown
+from netfold.errors import DataError, shown
 from netfold.sim.results.forms import (
     Count,
     Finite,

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files.durable import PARTIAL_PREFIX
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.files.process import require_threads

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from netfold.sim.units import PS_PER_US
+from netfold.units import PS_PER_US
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from netfold.sim.errors import InvariantError
+from netfold.errors import InvariantError
 from netfold.sim.plan.reference import Reference
 from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
 from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.stays import Stay, overview
 from netfold.sim.results.verdicts import of_checks, worst
-from netfold.sim.units import PS_PER_S, PS_PER_US
 from netfold.sim.workload.training.loop.metrics import metric_named
+from netfold.units import PS_PER_S, PS_PER_US
 
 DENSE_ELEMENT_BYTES = 4  # float32
 NO_COMPUTE = "compute takes no time"  # of a variant whose device is none

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.errors import DataError, UnwrittenError
+from netfold.errors import DataError, UnwrittenError
 from netfold.sim.files import durable as files
 from netfold.sim.files.packages import package_version, package_versions
 from netfold.sim.processor import instructions

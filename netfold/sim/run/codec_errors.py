@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from netfold.errors import InvariantError
 from netfold.homomorphic import contract as gate
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.contract import ContractError, checked, named
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merged
 from netfold.homomorphic.round import Round, Step
-from netfold.sim.errors import InvariantError
 
 
 class CodecError(Exception):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from netfold.errors import DataError
 from netfold.sim.capture.layout import NAME as LAYOUT
 from netfold.sim.capture.layout import read_trace
-from netfold.sim.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import Scenario

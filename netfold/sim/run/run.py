@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
 from netfold.sim.checkpoint.store import Identity, Store
-from netfold.sim.errors import InvariantError, NetfoldError, RunError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.files.process import one_run
 from netfold.sim.resolve import resolve

@@ -14,8 +14,8 @@ from netfold.sim.report.answer.ranking import with_ranking
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import models
-from netfold.sim.units import TIME
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.units import TIME
 
 # Shown even with their default value, as readers look for them first.
 _TOPOLOGY = ("hosts", "rate", "delay", "switch")

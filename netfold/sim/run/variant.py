@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
+from netfold.errors import RunError
 from netfold.sim.bounds.bound import Network as BoundsNetwork
 from netfold.sim.bounds.bound import Records as BoundsRecords
 from netfold.sim.bounds.bound import bounds
@@ -22,7 +23,6 @@ from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
 from netfold.sim.engine.observe.samples import Samples
-from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.faults import Change, Crash, Reboot
@@ -40,9 +40,9 @@ from netfold.sim.run.keeping import Built, Keeping
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
-from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.pool import Key, Workloads
 from netfold.topologies.network import Network
+from netfold.units import PS_PER_MS
 
 
 def run_variant(

@@ -13,10 +13,10 @@ from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
 from netfold.sim.network.sampler import Sampler
 from netfold.sim.plan.frames import frame_of
-from netfold.sim.units import PS_PER_S
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import compile_network
+from netfold.units import PS_PER_S
 
 COMPILING = "compiling kernels (once, about a minute)"
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.keys.fields import Time
 from netfold.sim.keys.section import Section
-from netfold.sim.units import TIME
+from netfold.units import TIME
 
 _BITS = 53  # of a uniform number
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from netfold.sim.errors import Mistakes
+from netfold.errors import Mistakes
 from netfold.sim.keys.location import Location
 from netfold.sim.report.escapes import escaped
 from netfold.sim.workload.sections import Training

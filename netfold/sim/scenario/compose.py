@@ -23,7 +23,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.nodes import ScalarNode
 
-from netfold.sim.errors import ScenarioError
+from netfold.errors import ScenarioError
 
 COMMAND_LINE = "--set"
 DEPTH_MAX = 32  # nested mappings and lists; a scenario needs about eight levels

@@ -14,9 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.errors import (
+from netfold.errors import (
     MissingKeyError,
     NetfoldError,
     ScenarioError,
@@ -25,6 +23,8 @@ from netfold.sim.errors import (
     as_one_error,
     shown,
 )
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.keys.fields import NAME_RULE
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.scenario.networks import TopologySection, topology_sections

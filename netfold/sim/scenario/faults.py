@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from netfold.sim.keys.fields import Name, Rate, Share, Time
 from netfold.sim.keys.section import Section
-from netfold.sim.units import TIME, format_fraction
+from netfold.units import TIME, format_fraction
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from netfold.sim.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
+from netfold.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
 from netfold.sim.keys.section import Section

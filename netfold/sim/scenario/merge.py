@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from netfold.sim.errors import Mistakes, ScenarioError, shown
+from netfold.errors import Mistakes, ScenarioError, shown
 from netfold.sim.keys.fields import NAME_MAX, NAME_RULE, is_name
 from netfold.sim.scenario.explain import unknown_key
 from netfold.sim.scenario.node import COMMAND_LINE, EXTENSION, Node, parse

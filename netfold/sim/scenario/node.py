@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netfold.sim.errors import Mistakes, ScenarioError, UnreadableValueError, shown
+from netfold.errors import Mistakes, ScenarioError, UnreadableValueError, shown
 from netfold.sim.scenario.compose import COMMAND_LINE, DEPTH_MAX, Scalar, YamlValue, compose
 
 EXTENSION = "x-"  # prefix of ignored keys

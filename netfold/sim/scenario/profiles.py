@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError, WithJsonSchema, create_model
 
+from netfold.errors import Mistakes, shown
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.errors import Mistakes, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Name
 from netfold.sim.keys.section import Section, described
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node, parse
-from netfold.sim.units import RATE, SIZE, TIME, Quantity
 from netfold.switch.custom import derived
 from netfold.switch.limits import ADDER_BITS, OVERFLOWS, Profile, ProfileError
 from netfold.switch.profiles import PROFILES
+from netfold.units import RATE, SIZE, TIME, Quantity
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
 PROFILE_BYTES_MAX = 2**20

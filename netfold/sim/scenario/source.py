@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from netfold.sim.errors import ScenarioError
+from netfold.errors import ScenarioError
 from netfold.sim.files.foreign import UnreadableError, read_bytes, read_standard_input
 from netfold.spelling import closest
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from netfold.sim.errors import Mistakes, shown
+from netfold.errors import Mistakes, shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain

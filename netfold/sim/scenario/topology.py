@@ -7,19 +7,19 @@ from pathlib import Path
 
 import networkx as nx
 
-from netfold.sim.errors import ScenarioError, as_one_error, shown
+from netfold.errors import ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import ScenarioInfo
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.models import Variant
 from netfold.sim.scenario.networks import key_of
-from netfold.sim.units import RATE, SIZE, TIME, Quantity, UnitError
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.files import FORMATS, read_graph
 from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError, switches
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
+from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
 
 _WRITTEN_MAX = 10**24  # larger numbers of nodes are rounded
 GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files import durable as files
 from netfold.sim.results.tables import to_parquet
 from netfold.sim.results.writer import circumstances, folder_name, to_json

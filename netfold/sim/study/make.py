@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from netfold.errors import NetfoldError
 from netfold.homomorphic.contract import refusal_of
-from netfold.sim.errors import NetfoldError
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.study.folder import FOLDER, write_study
 from netfold.sim.study.measure import Progress, Study, run_study

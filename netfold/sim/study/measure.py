@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.errors import RunError
 from netfold.homomorphic.bounds import sums_of_parts, whole_bound
 from netfold.homomorphic.codec import DecodeError, EncodeError, Server
 from netfold.homomorphic.contract import ContractError, make_encoders
@@ -22,7 +23,6 @@ from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.losses import Likeness
 from netfold.sim.checks.rounds.sums import error_over_bound
-from netfold.sim.errors import RunError
 from netfold.sim.study.measured_encoder import MeasuredEncoder
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.workload import SyntheticSpec

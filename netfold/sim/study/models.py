@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from netfold.sim.errors import DataError, ScenarioError
+from netfold.errors import DataError, ScenarioError
 from netfold.sim.keys.section import Section, keys
 from netfold.sim.processor import pin
 from netfold.sim.scenario.explain import explain

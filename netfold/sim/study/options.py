@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.fields import CodecOptions
 from netfold.sim.keys.section import Section
 from netfold.sim.scenario.explain import explain, unknown_key

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
 from netfold.sim.capture.layout import NAME as TRACE
 from netfold.sim.capture.layout import read_trace
-from netfold.sim.errors import DataError
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node
 from netfold.sim.study.defaults import MADE_UP, WORKERS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.errors import NetfoldError, RunError
+from netfold.errors import NetfoldError, RunError
 from netfold.sim.sweep.task import Versions, own_versions
 
 RETRIES = 3  # of a task whose worker raised an error that is not the task's

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-from netfold.sim.errors import RunError
+from netfold.errors import RunError
 from netfold.sim.sweep.pool import WorkerDiedError
 
 DEATHS_MAX = 2  # of the process of one job, after which it is given up

@@ -11,7 +11,7 @@ import polars as pl
 
 from netfold.sim.report import words
 from netfold.sim.results.format import metric_types
-from netfold.sim.units import RATE, SIZE, TIME, Quantity
+from netfold.units import RATE, SIZE, TIME, Quantity
 
 HEADLINES = (
     *("aggregation_time_us", "iteration_time_us", "aggregation_elements_per_s", "compression_ratio"),

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.files import durable
 from netfold.sim.files.out_folder import require_writable
 from netfold.sim.files.process import require_threads

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import polars as pl
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files import durable as files
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.files.process import require_threads

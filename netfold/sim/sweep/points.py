@@ -10,9 +10,9 @@ from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
-from netfold.sim.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
+from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.memory import most_bytes

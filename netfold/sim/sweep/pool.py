@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from netfold.sim.errors import RunError
+from netfold.errors import RunError
 from netfold.sim.processor import variables
 
 _THREADS = (

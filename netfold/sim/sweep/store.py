@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
-from netfold.sim.errors import UnwrittenError
+from netfold.errors import UnwrittenError
 from netfold.sim.files import durable as files
 from netfold.sim.sweep.task import Outcome, unzip
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.results.format import metric_types
 from netfold.sim.sweep.points import Point
 from netfold.sim.sweep.task import Outcome
-from netfold.sim.units import RATE, SIZE, TIME, parse_fraction
+from netfold.units import RATE, SIZE, TIME, parse_fraction
 
 DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 _TYPES: dict[type, pl.DataType] = {

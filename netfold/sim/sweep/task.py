@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.files.packages import package_versions
 from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from netfold.sim.errors import NetfoldError, UnwrittenError
+from netfold.errors import NetfoldError, UnwrittenError
 from netfold.sim.files.durable import write_file
 from netfold.sim.report.shown import Svg
 from netfold.sim.topology.given import NamedNetwork

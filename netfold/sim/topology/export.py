@@ -7,11 +7,11 @@ from typing import Any
 
 import networkx as nx
 
-from netfold.sim.errors import NetfoldError
-from netfold.sim.units import RATE, TIME
+from netfold.errors import NetfoldError
 from netfold.spelling import names_hint
 from netfold.topologies.files import to_json
 from netfold.topologies.graph import HOST, validate
+from netfold.units import RATE, TIME
 
 
 def export(graph: nx.Graph, form: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import networkx as nx
 
+from netfold.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.hosts import NONE, HostProfile
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.placement import HostAllocation

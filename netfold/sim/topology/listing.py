@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from netfold.sim.scenario.networks import TopologySection, topology_sections
-from netfold.sim.units import RATE, SIZE, TIME
+from netfold.units import RATE, SIZE, TIME
 
 _UNITS = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
 

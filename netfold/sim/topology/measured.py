@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from netfold.errors import NetfoldError
 from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.collectives.estimates import estimates
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.errors import NetfoldError
 from netfold.sim.hosts import with_work
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.plan.idle_network import with_pass_latency

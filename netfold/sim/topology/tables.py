@@ -11,8 +11,8 @@ from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.report import words
 from netfold.sim.topology.given import NamedNetwork
 from netfold.sim.topology.measured import Measured
-from netfold.sim.units import RATE, SIZE
 from netfold.topologies.measures import Bounds, Measures, measure
+from netfold.units import RATE, SIZE
 
 _EXACT_COUNT = 2**53
 US_PER_S = 10**6

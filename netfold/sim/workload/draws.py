@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 
 
 def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:

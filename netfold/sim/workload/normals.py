@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined, intrinsic, kernel
+from netfold.kernels.compiled import inlined, intrinsic, kernel
 
 _LAYERS = 256
 _BASE = 3.6541528853610088  # where the tail begins

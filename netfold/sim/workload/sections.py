@@ -19,7 +19,6 @@ from pydantic import (
 
 from netfold.sim.keys.fields import Count, OneOf, Pair, Share
 from netfold.sim.keys.section import Section
-from netfold.sim.units import FRACTION_PATTERN, parse_fraction
 from netfold.sim.workload.fusion.one import OneSection
 from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
 from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
@@ -36,6 +35,7 @@ from netfold.sim.workload.training.optimizers.sgd import SgdSection
 from netfold.sim.workload.training.schedules.constant import ConstantSection
 from netfold.sim.workload.training.schedules.registry import SECTIONS as SCHEDULES
 from netfold.sim.workload.training.schedules.rule import ScheduleSection
+from netfold.units import FRACTION_PATTERN, parse_fraction
 
 if TYPE_CHECKING:
     AnyOptimizer = OptimizerSection

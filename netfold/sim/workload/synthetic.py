@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.functions import LN2, exps
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
+from netfold.kernels.functions import LN2, exps
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion.one import ONE_BUCKET

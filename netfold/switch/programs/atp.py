@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined
 from netfold.homomorphic.message import Merge
+from netfold.kernels.compiled import inlined
 from netfold.switch.arithmetic import add_sticky
 from netfold.switch.formats import Format
 from netfold.switch.program import (

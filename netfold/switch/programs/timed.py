@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined
 from netfold.homomorphic.message import Merge
+from netfold.kernels.compiled import inlined
 from netfold.switch.formats import UDP_256, UDP_1024
 from netfold.switch.program import (
     Demand,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.kernels.compiled import inlined
 from netfold.switch.formats import ROCE_1024, ROCE_2048
 from netfold.switch.program import (
     Demand,

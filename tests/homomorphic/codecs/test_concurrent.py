@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.kernels.threads import VARIABLE
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import NoteKind
 from netfold.homomorphic.sketch import sketch
+from netfold.kernels.threads import VARIABLE
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, Played, bound_of, drawn, encoders_of, folded, play
 from tests.reference.codecs import forecast as plain

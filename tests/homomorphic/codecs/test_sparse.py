@@ -19,9 +19,9 @@ from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.kernels import purposes
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.round import Round, Tensor
+from netfold.kernels import purposes
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of
 from tests.homomorphic.gradients import sparse as gradients_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.topologies.network import Network
 from tests.reference.engine.link import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed import mix_plain, splitmix64_plain
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.topologies.network import Network, next_links
 

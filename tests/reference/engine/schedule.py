@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Merge
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Flow, Overflow
 from netfold.sim.engine.schedule import NONE
 from netfold.sim.engine.schedules.operation import Operation

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.kernels.keyed import splitmix64_plain
 from netfold.homomorphic.message import Merge
+from netfold.kernels.keyed import splitmix64_plain
 from netfold.sim.engine.interface import Overflow
 
 NO_EXPONENT = -128  # smallest int8: never wins a maximum

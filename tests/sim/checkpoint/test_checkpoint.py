@@ -16,8 +16,8 @@ from unittest import mock
 
 import pytest
 
+from netfold.errors import DataError, UnwrittenError
 from netfold.sim.checkpoint.keeper import Checkpoints, Keeper
-from netfold.sim.errors import DataError, UnwrittenError
 from netfold.sim.files import durable
 from netfold.sim.run.run import run_scenario
 from tests.examples import nightly

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import netfold
+from netfold.errors import InvariantError
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
@@ -35,7 +36,6 @@ from netfold.sim.checks.rounds.losses import Loss
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.commands.main import app
-from netfold.sim.errors import InvariantError
 from netfold.sim.results import load, summarize
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.run import summary_of_scenario

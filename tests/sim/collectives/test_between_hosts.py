@@ -24,7 +24,7 @@ from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Rule, losses
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.units import TIME
+from netfold.units import TIME
 from tests import ROOT
 from tests.examples import examples
 from tests.reference.codecs.digits import right_merge

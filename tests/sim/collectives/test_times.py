@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from netfold.errors import NetfoldError, ScenarioError
 from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
@@ -25,7 +26,6 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.engine.interface import Frame
-from netfold.sim.errors import NetfoldError, ScenarioError
 from netfold.sim.plan.frames import frames
 from netfold.sim.scenario.models import AnyCollectiveSection
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice

@@ -24,11 +24,11 @@ from netfold.sim.collectives.torus_2d.spec import steps_of
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.run.settings import setups
-from netfold.sim.units import TIME
 from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network as CompiledNetwork
 from netfold.topologies.network import compile_network
+from netfold.units import TIME
 from tests.reference.systems import torus_2d as twin
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import (

@@ -20,9 +20,9 @@ import netfold.sim.report.compare
 import netfold.sim.report.html
 import netfold.sim.run.run
 import netfold.sim.workload.training.data.fetch
+from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.commands.main import app
 from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
-from netfold.sim.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.run.outcome import Outcome
 from netfold.sim.study.models import read_model, wanted
 from netfold.sim.workload.training.models.ncf import Ncf

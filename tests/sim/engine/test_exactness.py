@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numba import config, njit
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.cache import folder_of
+from netfold.kernels import purposes
+from netfold.kernels.cache import folder_of
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.loop.cold_handlers import rare_handler

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule
 from netfold.topologies.graph import LinkSpec

@@ -15,8 +15,8 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.errors import ScenarioError
 from netfold.sim.engine.interface import NEVER_PS, Fate, Rule
-from netfold.sim.errors import ScenarioError
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import (
     Condition,

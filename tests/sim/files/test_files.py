@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import netfold
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files.durable import claim, write_file, write_folder
 from netfold.sim.files.foreign import UnreadableError, open_regular, read_bytes, read_text, text_of
 from netfold.sim.files.out_folder import require_writable

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report.answer.bounds import because, sentence, short
 from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_baseline, with_ranking
 from netfold.sim.report.compare import compare

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report import style
 from netfold.sim.report.learning import curves, learning
 from netfold.sim.report.networks import Look, draw_svg

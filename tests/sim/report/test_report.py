@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report import style, timeline, words
 from netfold.sim.report.figures import bytes_sent, time_spent
 from netfold.sim.report.html import build_report

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from netfold.errors import RunError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.sim.commands.main import app
-from netfold.sim.errors import RunError
 from netfold.sim.plan.collective import Passes
-from netfold.sim.units import TIME
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
 from netfold.switch.programs import programs
 from netfold.topologies.files import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.units import TIME
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused, simulate
 
 LEAF_SPINE = "topology={kind: leaf_spine, leaves: 2, spines: 2, hosts_per_leaf: 2}"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.kernels.keyed import mix_plain, splitmix64_plain
+from netfold.kernels.keyed import mix_plain, splitmix64_plain
 from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.collectives.in_network.placement.relief import relieved
 from netfold.sim.collectives.in_network.placement.traffic import TrafficSearch

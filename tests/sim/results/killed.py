@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import netfold.sim.report.html
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.results import load
 from tests.sim.results.builders import RING, reported
 

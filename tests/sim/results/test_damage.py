@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import render
 from netfold.sim.report.pages import write_pages

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files import durable
 from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
 from netfold.sim.results import load, write_run

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.errors import InvariantError
 from netfold.sim.checks.journal import covered_ps
-from netfold.sim.errors import InvariantError
 from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report

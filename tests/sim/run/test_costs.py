@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import netfold
-from netfold.sim.errors import RunError
+from netfold.errors import RunError
 from netfold.sim.report.table import results_table
 from netfold.sim.resolve import resolve
 from netfold.sim.results import summarize

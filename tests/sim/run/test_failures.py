@@ -25,6 +25,7 @@ import netfold
 import netfold.sim.commands.terminal
 import netfold.sim.run.run
 import netfold.sim.run.variant
+from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
 from netfold.homomorphic.fold import LockStepError
@@ -33,7 +34,6 @@ from netfold.homomorphic.round import Round
 from netfold.sim.checks import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import progress_bar
-from netfold.sim.errors import InvariantError
 from netfold.sim.results import load
 from netfold.sim.run import progress as module
 from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder

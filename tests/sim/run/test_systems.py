@@ -17,10 +17,10 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
 from netfold.homomorphic.round import Round
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.run.outcome import VariantResult

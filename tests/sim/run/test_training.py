@@ -24,11 +24,11 @@ from netfold.sim.run.codec_errors import CodecError
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step.lock_step import MessageAgreement
-from netfold.sim.units import PS_PER_US
 from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.devices.hardware import HARDWARE
 from netfold.sim.workload.devices.kinds.measured import NOTE
 from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.units import PS_PER_US
 from tests.sim.checks.test_checks_limits import FINE
 from tests.sim.local_training import train
 from tests.sim.run.test_failures import run_netfold

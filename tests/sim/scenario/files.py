@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netfold.sim.errors import ScenarioError
+from netfold.errors import ScenarioError
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import ScenarioText
 

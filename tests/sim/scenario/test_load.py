@@ -20,11 +20,11 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 import netfold
+from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.ring.spec import RingSection
 from netfold.sim.commands.main import app
-from netfold.sim.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from netfold.sim.scenario.merge import merge

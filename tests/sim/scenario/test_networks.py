@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 import netfold
+from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import codec_kinds
-from netfold.sim.errors import ScenarioError
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.topology import build_topology

@@ -12,10 +12,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from netfold.errors import ScenarioError
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.commands.main import app
-from netfold.sim.errors import ScenarioError
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario import load, schema
 from netfold.sim.scenario.arrivals import PoissonArrivals

@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
+from netfold.errors import RunError
 from netfold.homomorphic.bounds import ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.commands.main import app
-from netfold.sim.errors import RunError
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.folder import as_dict
 from netfold.sim.study.measure import Study, run_study

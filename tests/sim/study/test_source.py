@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import netfold
 import netfold.sim.study.memory
+from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
@@ -24,7 +25,6 @@ from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, StepFact, Tensor
 from netfold.sim.commands.main import app
-from netfold.sim.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.memory.available import BASE_BYTES
 from netfold.sim.study.memory import refuse_more_than_fits
 from netfold.sim.study.options import read_codec, read_codecs

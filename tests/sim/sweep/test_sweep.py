@@ -24,8 +24,8 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 import netfold
+from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.commands.main import app
-from netfold.sim.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.report import style
 from netfold.sim.resolve import resolve
 from netfold.sim.results.format import metric_types
@@ -570,7 +570,7 @@ def test_validate_checks_every_point() -> None:
 
 def test_files_that_python_writes_are_no_sources() -> None:
     """A module is compiled to a file with a number at its end, which is renamed when it is whole."""
-    assert is_source(Path("netfold/sim/units.py"))
+    assert is_source(Path("netfold/units.py"))
     assert is_source(Path("netfold/sim/report/template.html"))
     assert not is_source(Path("netfold/sim/__pycache__/units.cpython-311.pyc"))
     assert not is_source(Path("netfold/sim/__pycache__/units.cpython-311.pyc.140234"))

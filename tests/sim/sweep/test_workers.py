@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.errors import NetfoldError, RunError
+from netfold.errors import NetfoldError, RunError
 from netfold.sim.sweep import make, page, task
 from netfold.sim.sweep.cluster import Cluster, cluster_of, connected
 from netfold.sim.sweep.dispatch import FailedError, Job, Limits, dispatch

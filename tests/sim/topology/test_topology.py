@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import netfold
-from netfold.sim.errors import NetfoldError, ScenarioError
+from netfold.errors import NetfoldError, ScenarioError
 from netfold.sim.topology.export import export
 from netfold.topologies.files import Defaults, from_gml, from_graphml
 from netfold.topologies.graph import LinkSpec

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import netfold
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.workload import synthetic_workload
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.synthetic import SyntheticSpec

@@ -19,7 +19,7 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.workload import FileSpec, file_workload
 from netfold.sim.workload.files.workload import file_spec
 from netfold.sim.workload.fusion.none import NoFusion

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import DataError
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.buckets import Cutter, bucket_count, fuse, fused, pieces_of
 from netfold.sim.workload.draws import keyed, shards

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.errors import NetfoldError
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.errors import NetfoldError
 from netfold.sim.workload import SyntheticSpec, Workload, normals, synthetic_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.facts import refusal_of_needs

@@ -10,8 +10,8 @@ import numpy as np
 
 from netfold.homomorphic.codec import Codec, Decoded
 from netfold.homomorphic.fold import check_lock_step
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient, Holders
+from netfold.kernels.words import same_bits
 from netfold.sim.checks.codec_notes import NOTHING_EXEMPT, Exempt
 from netfold.sim.checks.rounds.findings import Findings, Operation
 from netfold.sim.checks.rounds.merges.words import check_message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.kernels.compiled import kernel
 
 Longs = NDArray[np.int64]
 Doubles = NDArray[np.float64]

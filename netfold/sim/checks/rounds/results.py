@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.kernels.comparison import identity
 from netfold.homomorphic.message import Holders, Merged
+from netfold.kernels.words import identity
 from netfold.sim.checks.rounds.findings import WrongWord
 
 

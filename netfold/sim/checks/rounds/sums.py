@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
 from netfold.homomorphic.codec import Codec, Promise
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.promises import Drift, count_inexact
+from netfold.kernels.words import same_bits
 from netfold.sim.checks.codec_notes import Exempt
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.losses import Beyond, Loss

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
 from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext

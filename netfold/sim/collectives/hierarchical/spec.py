@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, create_model, field_validator, model_validator
 
+from netfold.errors import shown
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import (
     Chunk,
@@ -44,10 +45,9 @@ from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import estimate_switched
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine import schedule as engine_schedule
-from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
-from netfold.sim.units import SIZE
 from netfold.topologies.network import Network
+from netfold.units import SIZE
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

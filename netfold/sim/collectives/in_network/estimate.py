@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.errors import NetfoldError
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.estimate import WORD_BITS, Estimate, usable_bps
-from netfold.sim.errors import NetfoldError
-from netfold.sim.units import PS_PER_S
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.network import Network, path, planned_key
+from netfold.units import PS_PER_S
 
 ROOTS_MAX = 64  # that are compared
 _SAMPLE = 16  # racks whose distance from a root counts

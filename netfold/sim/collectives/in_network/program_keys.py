@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from netfold.sim.collectives.timeouts import AUTO_MEANING
 from netfold.sim.keys.section import described
-from netfold.sim.units import TIME
 from netfold.switch.program import Option, ProgramSpec
 from netfold.switch.programs import default_program, names_of, runnable
+from netfold.units import TIME
 
 _FEATURES: dict[str, Callable[[ProgramSpec], bool]] = {  # keys that not every program has
     "aggregators": lambda spec: spec.may_be_tree,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
+from netfold.errors import shown
 from netfold.sim.collectives.in_network.program_keys import (
     describe_programs,
     listed,
@@ -14,13 +15,12 @@ from netfold.sim.collectives.in_network.program_keys import (
     owners,
 )
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count, OneOf, ReleasedTime, Size, Time, named_or_count
 from netfold.sim.keys.frame import CustomFrame, SwitchFrame
-from netfold.sim.units import SIZE, TIME
 from netfold.spelling import names_hint
 from netfold.switch.program import Option, ProgramSpec
 from netfold.switch.programs import default_program, formats, programs, runnable
+from netfold.units import SIZE, TIME
 
 
 def _spec(read: dict[str, Any]) -> ProgramSpec:

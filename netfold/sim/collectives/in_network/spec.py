@@ -14,9 +14,9 @@ from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import host_bound, wire_bound
-from netfold.sim.units import TIME
 from netfold.switch.program import names_of
 from netfold.topologies.network import Network
+from netfold.units import TIME
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.collective import Collective, RunContext

@@ -18,10 +18,10 @@ from typing import Any
 
 import simpy
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import gathered, join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.channels import Parcel, chunks_of
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import ChannelCollective, MessageExchange

@@ -9,10 +9,10 @@ import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.merge import HostHop, combine
 from netfold.homomorphic.message import Merged, Words
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.channels import Parcel
 from netfold.sim.collectives.collective import RunContext
 from netfold.sim.collectives.host_messages import Finished, MessageExchange, merge_ps

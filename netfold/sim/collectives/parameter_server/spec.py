@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
+from netfold.errors import shown
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
 from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
-from netfold.sim.errors import shown
 from netfold.sim.keys.fields import Count
 from netfold.sim.plan.placement import Placed
 from netfold.topologies.network import Network

@@ -6,7 +6,7 @@ Elsewhere it would only take long to compile: there `put_by_call` and `dispatch`
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import append_in_flight, queue_or_drop
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import call_cold, world_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.interface import BACKLOG_MAX_PS
 from netfold.sim.engine.tables.addresses import copy_words, natural, words_at
 from netfold.sim.engine.tables.cold_calls import world_at

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import FLOW_ACK, SPRAYED, VIA, World

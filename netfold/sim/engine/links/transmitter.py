@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.interface import BACKLOG_MAX_PS
 from netfold.sim.engine.links.link import PS_BYTES, first_waiting, note_begun, transmit_time_ps
 from netfold.sim.engine.tables.heap import push

@@ -8,7 +8,7 @@ needed.
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.kernels.compiled import inlined
 from netfold.sim.engine.links.forward import next_link
 from netfold.sim.engine.tables.addresses import natural, prefetch_row
 from netfold.sim.engine.tables.world import FLOW_DATA, STREAM_TIMER, World

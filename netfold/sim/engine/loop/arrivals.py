@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, send_towards
 from netfold.sim.engine.links.link import free_packet, schedule
 from netfold.sim.engine.switches.aggregate import on_data

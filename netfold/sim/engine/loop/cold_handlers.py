@@ -6,7 +6,7 @@ from functools import cache
 
 from numba import types
 
-from netfold.homomorphic.kernels.compiled import address_of
+from netfold.kernels.compiled import address_of
 from netfold.sim.engine.links.faults import apply_faults, leave_line
 from netfold.sim.engine.loop.timers import on_single_event
 from netfold.sim.engine.observe.event_log import log_packet

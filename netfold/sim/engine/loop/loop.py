@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import due_ps
 from netfold.sim.engine.loop.ahead import LARGE, look_ahead
 from netfold.sim.engine.loop.arrivals import on_arrival

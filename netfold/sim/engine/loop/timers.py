@@ -5,7 +5,7 @@ A timer fires unless it was rearmed or voided in the meantime; the timers of a p
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.loop.arrivals import on_arrival
 from netfold.sim.engine.observe.event_log import log_slot_timer, log_timer
 from netfold.sim.engine.switches.slot_timer import on_slot_timer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.kernels.compiled import kernel
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, HELD, SLOT_TIMER
 

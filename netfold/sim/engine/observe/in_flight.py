@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.kernels.compiled import kernel
 from netfold.sim.engine.tables.world import DELAYED, LOST, ROW, World
 
 

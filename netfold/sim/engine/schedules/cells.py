@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import add_words, lift_words, survival
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.tables.addresses import copy_words, longs_at, natural, words_at
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.schedule_rows import FINAL, GIVEN, SCRATCH, cells_at, planned_at

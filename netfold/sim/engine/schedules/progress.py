@@ -6,9 +6,9 @@ merges one transfer. Where rows of flows or buffers are short, it says so and le
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.observe.event_log import log_timer
 from netfold.sim.engine.schedules.cells import any_merges, has_buffers, merge_cells, move, time_of_merge_ps
 from netfold.sim.engine.tables.addresses import natural, words_at

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Job, Server
 from netfold.sim.engine.loop.cold_handlers import atp_handler
 from netfold.sim.engine.setup.allocate import enlarged, set_rate

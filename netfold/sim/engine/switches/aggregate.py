@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import lift_words, survival
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.links.link import free_packet, take_payload
 from netfold.sim.engine.switches.egress import emit, replicate
 from netfold.sim.engine.tables.addresses import copy_words, words_at

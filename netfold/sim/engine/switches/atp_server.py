@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
 from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import WORD_MAX
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.links.forward import put_by_call
 from netfold.sim.engine.links.link import take_packet, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, words_at

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, put_by_call
 from netfold.sim.engine.links.link import detach_words, free_packet, take_payload
 from netfold.sim.engine.switches.egress import copy_content

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.forward import dispatch, put_by_call, send_towards
 from netfold.sim.engine.links.link import free_packet, take_packet, take_payload
 from netfold.sim.engine.tables.addresses import copy_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import kernel
+from netfold.kernels.compiled import kernel
 from netfold.sim.engine.links.link import take_packet, take_payload
 from netfold.sim.engine.switches.egress import copy_header, leave, widen, wire_bytes
 from netfold.sim.engine.tables.addresses import copy_words, zero_words

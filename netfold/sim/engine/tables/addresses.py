@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.kernels.compiled import inlined
 
 
 def address_of(array: NDArray[Any]) -> int:

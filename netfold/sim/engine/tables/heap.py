@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.kernels.compiled import inlined
 from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.world import Table
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.links.forward import put_by_call
 from netfold.sim.engine.links.link import take_packet
 from netfold.sim.engine.tables.addresses import bytes_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels.compiled import inlined
+from netfold.kernels.compiled import inlined
 from netfold.sim.engine.links.link import free_packet
 from netfold.sim.engine.tables.world import World
 

@@ -8,9 +8,9 @@ timeout covers losses that no acknowledgement reveals.
 
 from __future__ import annotations
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.compiled import inlined, kernel
-from netfold.homomorphic.kernels.keyed import mix
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
 from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links.forward import put
 from netfold.sim.engine.links.link import take_packet

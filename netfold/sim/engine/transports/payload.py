@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import inlined, kernel
 from netfold.homomorphic.numbers.exponents import quantize_block
+from netfold.kernels.compiled import inlined, kernel
 from netfold.sim.engine.links.link import detach_words, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
 from netfold.sim.engine.tables.cold_calls import world_at

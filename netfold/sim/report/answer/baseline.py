@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report.answer.ranking import Entry, Group
 from netfold.sim.results.reader import Run, load

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import because
 from netfold.sim.report.setup import shown

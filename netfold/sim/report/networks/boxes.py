@@ -9,8 +9,8 @@ from matplotlib.patches import FancyBboxPatch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.networks.nodes import Look
-from netfold.sim.units import RATE
 from netfold.topologies.layout import Bundle, Class, Tiers
+from netfold.units import RATE
 
 ROW_INCHES = 1.35
 _BOX = 2.6  # width of a box, in units of a row's height

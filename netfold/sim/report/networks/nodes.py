@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from netfold.sim.report import style
-from netfold.sim.units import RATE
 from netfold.topologies.graph import HOST, LINK_RANGES
 from netfold.topologies.layout import Layout
+from netfold.units import RATE
 
 Edge = frozenset[str]
 WIDTHS = (0.7, 1.2, 1.8, 2.6, 3.6)  # of lines, by rate; the slowest first

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from netfold.sim.plan.plan import JobPlan
-from netfold.sim.units import PS_PER_US
 from netfold.sim.workload.buckets import pieces_of
 from netfold.sim.workload.fusion.costs import Cost, Costs, predict
 from netfold.sim.workload.layers import is_vector, layers_of
+from netfold.units import PS_PER_US
 
 
 def fusion_facts(job: JobPlan) -> dict[str, Any] | None:

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import simpy
 
+from netfold.errors import RunError
 from netfold.sim.checks.journal import Journal
 from netfold.sim.diagnosis.report import StuckError
 from netfold.sim.engine.engine import Engine
-from netfold.sim.errors import RunError
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.overlap import Overlap

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Work
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import NetfoldError
-from netfold.sim.units import PS_PER_S, transmit_time_ps
 from netfold.sim.workload.devices.cost import StepCost
+from netfold.units import PS_PER_S, transmit_time_ps
 
 _SAMPLE_BYTES = 10**9
 

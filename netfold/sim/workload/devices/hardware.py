@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from netfold.sim.units import PS_PER_US
+from netfold.units import PS_PER_US
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 

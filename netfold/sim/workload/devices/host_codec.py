@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netfold.sim.units import PS_PER_S
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.devices.device import Device, Passes
 from netfold.sim.workload.devices.hardware import Link
+from netfold.units import PS_PER_S
 
 
 @dataclass(frozen=True)

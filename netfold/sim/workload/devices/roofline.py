@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netfold.sim.units import PS_PER_S
 from netfold.sim.workload.devices.cost import KINDS, OTHER, Kernel, StepCost
 from netfold.sim.workload.devices.device import Device, Passes
 from netfold.sim.workload.devices.hardware import Hardware, Precision
+from netfold.units import PS_PER_S
 
 _HALF: tuple[Precision, ...] = ("bf16", "fp16")
 

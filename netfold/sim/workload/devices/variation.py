@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 
 _USUAL = Fraction(1)
 _PARTS = 1 << 20  # factors are whole multiples of 1 / _PARTS, so that machines agree on them

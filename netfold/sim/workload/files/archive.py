@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.files.stored import (
     StoredArray,

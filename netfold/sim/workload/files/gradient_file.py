@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.files.archive import read_npz
 from netfold.sim.workload.files.stored import (

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 
 _AXES_MAX = 64  # of NumPy 2
 SAVE_HINT = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.errors import DataError
 from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_arrays
 from netfold.sim.workload.files.stored import StoredArray
 from netfold.sim.workload.fusion.one import ONE_BUCKET

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.functions import LN2, logs
+from netfold.kernels.functions import LN2, logs
 from netfold.sim.workload.fusion.rule import Partition
 from netfold.sim.workload.layers import Layer
 

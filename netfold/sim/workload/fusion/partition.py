@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from netfold.sim.errors import shown
+from netfold.errors import shown
 from netfold.sim.workload.fusion.rule import Fusion, FusionError, FusionSection, Partition
 from netfold.sim.workload.layers import Layer
 from netfold.spelling import did_you_mean

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Union
 from pydantic import AfterValidator, Field
 
 from netfold.sim.keys.fields import Size
-from netfold.sim.units import SIZE
 from netfold.sim.workload.fusion.layer_fusion import LayerFusionSection
 from netfold.sim.workload.fusion.mg_wfbp import MgWfbpSection
 from netfold.sim.workload.fusion.none import NoneSection
@@ -16,6 +15,7 @@ from netfold.sim.workload.fusion.one import OneSection
 from netfold.sim.workload.fusion.partition import PartitionSection
 from netfold.sim.workload.fusion.rule import FusionSection
 from netfold.sim.workload.fusion.size import SizeSection
+from netfold.units import SIZE
 
 SECTIONS: tuple[type[FusionSection], ...] = (
     NoneSection,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.keys.section import Section
 from netfold.sim.workload.layers import Layer
 

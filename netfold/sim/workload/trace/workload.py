@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
 from netfold.sim.capture.layout import RankStep, Trace, read_trace
 from netfold.sim.capture.values import read_values, require_digest
-from netfold.sim.errors import DataError
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.files.workload import FileSpec, first_not_finite
 from netfold.sim.workload.fusion.rule import Fusion

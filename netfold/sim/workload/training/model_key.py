@@ -8,7 +8,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from netfold.sim.errors import shown
+from netfold.errors import shown
 from netfold.sim.keys.fields import refuse_unknown
 from netfold.sim.workload.training.models.registry import MODELS, model_kinds
 from netfold.sim.workload.training.models.spec import Model

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from netfold.errors import DataError
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
-from netfold.sim.errors import DataError
 from netfold.sim.workload.training.loop.memory import OptimizerMemory
 from netfold.sim.workload.training.loop.passes import one_thread
 

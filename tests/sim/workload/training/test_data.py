@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.workload.training.data import fetch
 from netfold.sim.workload.training.data import fetch as data
 from netfold.sim.workload.training.data.catalogue import DATA_SETS, DataFile, DataSet, Installed, Package

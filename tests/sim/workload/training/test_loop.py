@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from torch import Tensor, nn
 
+from netfold.errors import DataError
 from netfold.homomorphic.round import StepFact
-from netfold.sim.errors import DataError
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion.one import ONE_BUCKET

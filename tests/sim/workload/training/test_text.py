@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.data import wordpiece

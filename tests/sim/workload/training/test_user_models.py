@@ -14,7 +14,7 @@ import torch
 from ruamel.yaml import YAML
 
 import netfold
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.resolve import resolve
 from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario import load

@@ -48,8 +48,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.functions import LN2, exps, logs
+from netfold.kernels.compiled import kernel
+from netfold.kernels.functions import LN2, exps, logs
 
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from netfold.homomorphic.codec import Request, Server
-from netfold.homomorphic.kernels.comparison import count_differing
 from netfold.homomorphic.merge import HostHop, replay
 from netfold.homomorphic.message import Merge, Message, Words
 from netfold.homomorphic.round import Tensor
+from netfold.kernels.words import count_differing
 from netfold.sim.checks.rounds.findings import AtHosts, Operation
 from netfold.sim.checks.rounds.results import Result, distinct
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.kernels.comparison import count_differing
 from netfold.homomorphic.message import (
     CODE_BITS,
     SUMS,
@@ -20,6 +19,7 @@ from netfold.homomorphic.message import (
     Message,
     Words,
 )
+from netfold.kernels.words import count_differing
 from netfold.sim.checks.rounds import kernels
 from netfold.sim.checks.rounds.results import (
     MessagePlace,

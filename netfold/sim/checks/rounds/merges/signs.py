@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels.words import same_bits
 from netfold.sim.checks.rounds.findings import Operation
 from netfold.sim.checks.rounds.merges import fairness
 from netfold.sim.checks.rounds.merges.fairness import Sums, Unfair

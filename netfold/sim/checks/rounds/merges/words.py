@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from netfold.homomorphic.kernels.comparison import count_differing, identity
 from netfold.homomorphic.merge import unchanged_by
 from netfold.homomorphic.message import EXPONENT_MIN, Merge, Merged, Message
+from netfold.kernels.words import count_differing, identity
 from netfold.sim.checks.rounds.merges.floats import check_floats
 from netfold.sim.checks.rounds.merges.integers import check_exponents, check_integers
 from netfold.sim.checks.rounds.merges.members import check_members

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from netfold.errors import ScenarioError
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import (
     HostCarrier,
@@ -34,7 +35,6 @@ from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.workload.devices.device import memory_bps

@@ -12,9 +12,9 @@ import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Server
-from netfold.homomorphic.kernels.comparison import same_bits
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import Merged, Message, Words
+from netfold.kernels.words import same_bits
 from netfold.sim.collectives.collective import Collective, MergeOrders, OperationPlace, RunContext, Wait
 from netfold.sim.collectives.hierarchical.switched.halves import half
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan

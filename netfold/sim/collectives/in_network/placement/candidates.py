@@ -11,12 +11,12 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
+from netfold.errors import ScenarioError
 from netfold.sim.collectives.in_network.placement.shapes import Shapes
 from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.placement.tree import Tree, one_switch
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Job
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
 from netfold.sim.plan.placement import split_message_and_hint

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from netfold.sim.plan.idle_network import Pace
-from netfold.sim.units import TIME
 from netfold.topologies.network import Network
+from netfold.units import TIME
 
 RING_MARGIN = 0.98  # accuracy of the closed forms
 

@@ -6,10 +6,11 @@ import dataclasses
 
 import networkx as nx
 
+from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.kernels import purposes
-from netfold.homomorphic.kernels.keyed import mix_plain
 from netfold.homomorphic.message import words_per_word
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.codec_fit import check_absence, check_workers, fitted
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
@@ -23,7 +24,6 @@ from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import Passes
 from netfold.sim.plan.crowding import crowding_warnings

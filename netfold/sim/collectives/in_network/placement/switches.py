@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from netfold.errors import ScenarioError
 from netfold.sim.collectives.in_network.placement.request import (
     Request,
     SlotAllocation,
@@ -15,7 +16,6 @@ from netfold.sim.collectives.in_network.placement.request import (
 )
 from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.errors import ScenarioError
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import with_loopback

@@ -9,8 +9,8 @@ from netfold.sim.collectives.timeouts import AUTO, auto_timeout_ps, check_timeou
 from netfold.sim.engine.interface import BACKOFF_MAX, Job
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, job_traffic
-from netfold.sim.units import TIME
 from netfold.topologies.network import Network
+from netfold.units import TIME
 
 
 def with_timeouts(

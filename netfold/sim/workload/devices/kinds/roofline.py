@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from netfold.sim.errors import shown
+from netfold.errors import shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import OneOf, Share, Time
 from netfold.sim.workload.devices.calibrated import read_device

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from netfold.errors import shown
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import shown
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import Rate, Time
-from netfold.sim.units import PS_PER_MS
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.devices.device import Device, DeviceError, Passes, Place, TimedPasses
 from netfold.sim.workload.devices.section import VariedSection
+from netfold.units import PS_PER_MS
 
 FILE_BYTES_MAX = 2**24
 _MS_MAX = 10**9  # 11 days

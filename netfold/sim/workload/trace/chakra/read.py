@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from netfold.sim.errors import DataError, shown
+from netfold.errors import DataError, shown
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.workload.trace.chakra.wire import WireError, fields, numbers, signed, varint
 

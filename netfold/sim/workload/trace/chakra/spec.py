@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
-from netfold.sim.errors import DataError
 from netfold.sim.workload.layers import ELEMENTS_MAX, placed
 from netfold.sim.workload.profile import LAYERS_MAX
 from netfold.sim.workload.synthetic import SyntheticSpec

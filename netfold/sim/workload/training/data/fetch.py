@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 from netfold.sim.workload.training.data.catalogue import DATA_SETS, DataFile, DataSet, Installed, Package
 
 log = logging.getLogger(__name__)

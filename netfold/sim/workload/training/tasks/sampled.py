@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.homomorphic.kernels.functions import expm1s, exps, log1ps, logs
+from netfold.kernels.functions import expm1s, exps, log1ps, logs
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.networks.lstm import SampledLstm

@@ -6,7 +6,7 @@ import linecache
 import traceback
 from pathlib import Path
 
-from netfold.sim.errors import DataError
+from netfold.errors import DataError
 
 
 class UserModelError(DataError):

@@ -11,7 +11,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.errors import NetfoldError
+from netfold.errors import NetfoldError
 from netfold.sim.workload.training.user.errors import UserModelError, told
 from netfold.sim.workload.training.user.source import seeded
 

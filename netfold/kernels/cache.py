@@ -16,7 +16,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[2]  # of the package netfold
+_ROOT = Path(__file__).parents[1]  # of the package netfold
 _KEPT = 4  # folders of earlier sources of a module to keep
 _IMPORT = re.compile(
     r"^\s*from\s+(netfold[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|^\s*import\s+(netfold[\w.]*)", re.M

@@ -18,7 +18,7 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from netfold.homomorphic.kernels.cache import folder_of
+from netfold.kernels.cache import folder_of
 
 _OPTIONS: dict[str, Any] = {"nopython": True, "nogil": True, "_nrt": False}
 

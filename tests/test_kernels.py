@@ -21,17 +21,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
-from netfold.homomorphic.kernels import cache, purposes
-from netfold.homomorphic.kernels import comparison as bits
-from netfold.homomorphic.kernels import largest as module
-from netfold.homomorphic.kernels.bits import popcount, trailing_zeros
-from netfold.homomorphic.kernels.cache import imported_by
-from netfold.homomorphic.kernels.comparison import same_bits
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.functions import LN2, expm1s, exps, log1ps, logs
-from netfold.homomorphic.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
-from netfold.homomorphic.kernels.largest import largest
-from netfold.homomorphic.kernels.threads import VARIABLE, in_parallel
+from netfold.kernels import cache, purposes
+from netfold.kernels import words as bits
+from netfold.kernels import words as module
+from netfold.kernels.cache import imported_by
+from netfold.kernels.compiled import kernel
+from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
+from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
+from netfold.kernels.threads import VARIABLE, in_parallel
+from netfold.kernels.words import largest, popcount, same_bits, trailing_zeros
 from netfold.sim.engine.interface import Fate
 from tests import ROOT
 from tests.examples import examples, scaled
@@ -104,8 +102,8 @@ def test_without_a_home_nothing_is_kept(
 def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     """It is said once, with what to do."""
     code = (
-        "from netfold.homomorphic.kernels.keyed import mix, mix_plain\n"
-        "from netfold.homomorphic.kernels.functions import exps\n"
+        "from netfold.kernels.keyed import mix, mix_plain\n"
+        "from netfold.kernels.functions import exps\n"
         "import numpy as np\n"
         "print(int(mix(1, 2, 3)) == mix_plain(1, 2, 3), exps(np.zeros(2)).tolist())\n"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netfold.homomorphic.kernels.compiled import kernel, literal_unroll
+from netfold.kernels.compiled import kernel, literal_unroll
 
 Integer = int | np.integer
 

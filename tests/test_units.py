@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.units import (
+from netfold.units import (
     RATE,
     SIZE,
     TIME,

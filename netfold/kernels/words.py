@@ -1,19 +1,105 @@
-"""The largest elements of an array, exactly and without sorting it.
-
-A sample gives a bound that a few more elements reach than are wanted. One pass collects those, and the wanted
-ones are selected among them. The sample decides the time only: if it misleads, all elements are looked at.
-"""
+"""Words and arrays of them: counting bits, comparing bit by bit, the largest elements without a sort."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.kernels.bits import trailing_zeros
-from netfold.homomorphic.kernels.compiled import kernel
-from netfold.homomorphic.kernels.keyed import splitmix64
+from netfold.kernels.compiled import intrinsic, kernel
+from netfold.kernels.keyed import splitmix64
+
+# Bits of a word, and those of a float64: one instruction each.
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """Number of set bits of a uint64."""
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Position of the lowest set bit of a uint64; 64 if there is none."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def bits_of(typing_context: Any, number: Any) -> Any:
+    """The bits of a float64, as int64."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def double_of(typing_context: Any, bits: Any) -> Any:
+    """The float64 with these bits, an int64."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+# Comparison of arrays, bit by bit.
+
+
+_SLICE = 1 << 18  # elements compared at once; a difference ends the search
+
+
+def same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two 1-D arrays of 4-byte items have the same bits, including NaN and signs of zeros."""
+    if identity(one) == identity(other):
+        return True
+    if one.size != other.size:
+        return False
+    bits, others = one.view(np.int32), other.view(np.int32)
+    slices = (slice(begin, begin + _SLICE) for begin in range(0, one.size, _SLICE))
+    return not any(count_differing(bits[part], others[part]) for part in slices)
+
+
+def identity(array: NDArray[Any] | None) -> tuple[Any, ...]:
+    """Equal for arrays that are the same memory."""
+    if array is None:
+        return ()
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+
+
+@kernel
+def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+    """Count the words that differ."""
+    count = 0
+    for i in range(found.size):
+        count += found[i] != right[i]
+    return count
+
+
+# The largest elements of an array, exactly and without sorting it.
+#
+# A sample gives a bound that a few more elements reach than are wanted. One pass collects those, and the
+# wanted ones are selected among them. The sample decides the time only: if it misleads, all elements are
+# looked at.
+
 
 _SAMPLE = 1 << 16
 _ELEMENTS_MIN = 4 * _SAMPLE  # below, the sample costs more than it saves

@@ -3,6 +3,8 @@
 Do not change a number: another number is another draw, and changes results.
 """
 
+from __future__ import annotations
+
 # After a scenario's seed: draws for the fate of a packet on its links.
 WORKER_PACKET = 1  # from a worker to its switch
 RESULT = 2  # from a switch to a worker

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 
-from netfold.sim.errors import NetfoldError, shown
+from netfold.errors import NetfoldError, shown
 
 PS_PER_US, PS_PER_MS, PS_PER_S = 10**6, 10**9, 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64

@@ -1,1 +1,0 @@
-"""Shared kernels: compilation, keyed hashes, threads, comparison."""
