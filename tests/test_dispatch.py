@@ -45,6 +45,7 @@ NETWORKS = "netfold/sim/workload/training/networks/"  # of PyTorch, which is pin
 
 SCALAR = "a C library's function of one number, which has one version for all processors with AVX2"
 NUMPYS_BITS = f"draws NumPy's own numbers; {SCALAR}"
+TRIED = "gradients on which a codec is tried: any will do"
 WHOLE = "whole numbers, exact in any order"
 DIFFERENT = "the numbers differ, and the chosen ones are sorted or marked: a set"
 ALLOWED = {
@@ -64,6 +65,8 @@ ALLOWED = {
     ("netfold/sim/workload/devices/variation.py", "generator.gamma(1 / variance, variance)"): SCALAR,
     ("netfold/sim/workload/devices/variation.py", "generator.standard_normal()"): SCALAR,
     ("netfold/sim/workload/normals.py", "math.exp"): NUMPYS_BITS,
+    ("netfold/testing/cases.py", "random.standard_normal(elements)"): TRIED,
+    ("netfold/testing/many.py", "random.standard_normal((1 + workers, _ELEMENTS))"): TRIED,
     ("netfold/sim/workload/normals.py", "np.log1p"): NUMPYS_BITS,
     ("netfold/sim/workload/training/data/images.py", "weights @ small"): WHOLE,
     ("netfold/sim/workload/training/data/images.py", "weights @ small @ weights.T"): WHOLE,

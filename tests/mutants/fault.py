@@ -86,11 +86,6 @@ def _fault(fields: dict[str, Any]) -> Fault:
     return Fault(*(fields[name] for name in Fault._fields))
 
 
-def key_of(fault: Fault) -> tuple[object, ...]:
-    """What a fault is known by when files have moved: all but its place."""
-    return Path(fault.file).name, *fault.key
-
-
 def found_again(kept: Sequence[Fault], faults: Iterable[Fault]) -> list[Fault | None]:
     """The kept faults in changed sources: in their file, or else in the only one that has them."""
     in_file: dict[tuple[object, ...], Fault] = {}

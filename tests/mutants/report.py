@@ -7,7 +7,7 @@ from math import sqrt
 from pathlib import Path
 
 from tests.mutants.draw import STRATA, stratum_of
-from tests.mutants.fault import BY_HAND, Record, key_of, read_accepted
+from tests.mutants.fault import BY_HAND, Record, found_again, read_accepted
 from tests.mutants.play import DROPPED, ERROR, KILLED, SURVIVED, UNDECIDED
 
 ACCEPTED = Path(__file__).with_name("accepted.jsonl")
@@ -99,12 +99,12 @@ def _print_each(records: Sequence[Record], reasons: dict[tuple[object, ...], str
 
 def _lost(records: Sequence[Record], before: Sequence[Record]) -> list[str]:
     """Faults that were noticed before and are not now."""
-    noticed = {key_of(each.fault): each for each in before if each.verdict.verdict == KILLED}
+    now = {record.fault: record for record in records}
+    noticed = [record for record in before if record.verdict.verdict == KILLED]
     lost = []
-    for record in records:
-        earlier = noticed.get(key_of(record.fault))
-        if earlier and record.verdict.verdict not in (KILLED, DROPPED):
-            lost.append(f"noticed before by {earlier.verdict.noticed_by}: {record.fault.label}")
+    for earlier, fault in zip(noticed, found_again([each.fault for each in noticed], now), strict=True):
+        if fault is not None and now[fault].verdict.verdict not in (KILLED, DROPPED):
+            lost.append(f"noticed before by {earlier.verdict.noticed_by}: {fault.label}")
     return lost
 
 
