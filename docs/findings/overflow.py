@@ -12,7 +12,7 @@ from docs.findings.patterns import index_of
 from docs.findings.table import Cells, Line, Table, percent
 from netfold.homomorphic.sketch import peeling_general as hypergraph
 from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
-from netfold.switch import arithmetic
+from netfold.switch import registers as arithmetic
 
 WORKERS = 8
 MEMBERS = 64 * 2000

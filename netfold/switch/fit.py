@@ -7,26 +7,383 @@ memory, or the resources that are reserved for a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from netfold.homomorphic.message import Merge
-from netfold.switch.limits import PIPELINE, SUMS, Profile
-from netfold.switch.placement import PipelineStage, place
-from netfold.switch.profiles import PROFILES
-from netfold.switch.program import Demand, Program
+from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.switch.profiles import FIXED, FORWARDING, MEMORY, PIPELINE, PROFILES, SUMS, Profile
+from netfold.switch.program import BITMAP_BITS, Demand, Program, ProgramSpec, Register, binary_size
 from netfold.switch.programs import declare, names_of, programs
-from netfold.switch.refusals import (
-    Misfit,
-    declare_on,
-    loopback_bps,
-    no_merges,
-    read_passes,
-    why_lossy,
-    why_misfit,
-    why_unsupported,
-)
+
+# Placement of register arrays in the stages of a pipeline.
+#
+# Rules of Tofino's compiler (p4lang/p4c, backends/tofino/bf-p4c/mau): an array lies in one stage, with its
+# own stateful ALU; it takes whole SRAM blocks and one spare, and as many map RAMs; registers that decide
+# about it must have been read in an earlier stage.
+
+
+class PlacedArrays(NamedTuple):
+    """The arrays of one register that lie in one stage."""
+
+    name: str
+    arrays: int
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """The contents of one stage; a register array takes as many map RAMs as SRAM blocks."""
+
+    parts: tuple[PlacedArrays, ...]
+    blocks: int
+
+    @property
+    def salus(self) -> int:
+        """Stateful ALUs in use."""
+        return sum(part.arrays for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Stages in order, and the number of arrays of each register that did not fit."""
+
+    stages: tuple[PipelineStage, ...]
+    left: Mapping[str, int]
+
+
+def blocks_of(register: Register, profile: Profile) -> int:
+    """SRAM blocks of one array: rows of 128 bits hold whole entries, and every array has spare blocks."""
+    entries_per_row = profile.block_row_bits // register.bits
+    return -(-register.entries // (profile.block_rows * entries_per_row)) + profile.spare_blocks
+
+
+def place(program: Program, profile: Profile) -> Placement:
+    """Fill stage after stage with the arrays that may come next, in the order of declaration."""
+    left = {register.name: register.count for register in program.registers}
+    stages = []
+    for _ in range(profile.stages):
+        done = {name for name, count in left.items() if count == 0}
+        ready = [register for register in program.registers if done.issuperset(register.after)]
+        stages.append(_fill(ready, left, profile))
+    while stages and not stages[-1].parts:
+        stages.pop()
+    return Placement(tuple(stages), {name: count for name, count in left.items() if count})
+
+
+def _fill(ready: list[Register], left: dict[str, int], profile: Profile) -> PipelineStage:
+    """Fill one stage; removes the placed arrays from `left`."""
+    salus = profile.salus_per_stage
+    free_blocks = min(profile.sram_blocks_per_stage, profile.map_rams_per_stage)
+    parts, taken = [], 0
+    for register in ready:
+        blocks = blocks_of(register, profile)
+        count = min(left[register.name], salus, (free_blocks - taken) // blocks)
+        if count:
+            parts.append(PlacedArrays(register.name, count))
+            left[register.name] -= count
+            salus -= count
+            taken += count * blocks
+    return PipelineStage(tuple(parts), taken)
+
+
+# Reasons why a program does not fit a switch: one check per limit; the first that fails is the reason.
+
+
+FOLDED_WORKERS_MAX = 16  # SwitchML's rules for packets that go through several pipelines name ids 0 to 15
+
+
+class Misfit(NamedTuple):
+    """One reason why a program does not fit a switch (see `switch.fit.FitError`)."""
+
+    about: str
+    message: str
+
+
+_Check = Callable[[Profile, Program], Misfit | None]
+
+
+def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
+    """Lay out a program for a switch: in one pass where there are no stages."""
+    return declare(name, demand, in_one_pass=profile.kind != PIPELINE)
+
+
+def why_misfit(profile: Profile, program: Program) -> Misfit | None:
+    """The first reason why a program does not fit; None if it fits."""
+    general = (why_unsupported, why_lossy, why_no_table, why_no_lanes)
+    checks = (*general, _why_too_many_to_fold, _why_bitmap_too_narrow, *_CHECKS.get(profile.kind, ()))
+    return next((found for check in checks if (found := check(profile, program))), None)
+
+
+def why_unsupported(profile: Profile, program: Program) -> Misfit | None:
+    """Why a switch does not support a program at any size; None if it does."""
+    if profile.kind == FORWARDING:
+        return Misfit("profile", f"switch profile {profile.name!r} only forwards")
+    if profile.kind == FIXED and not program.spec.fits_fixed:
+        alone = " and ".join(names_of(lambda spec: spec.fits_fixed))
+        return Misfit("program", f"{profile.name} runs program {alone} alone, found {program.name}")
+    if program.spec.has_timers and not profile.has_timers:
+        return Misfit("profile", f"{program.title} needs timers, {profile.name} has none")
+    able = MERGEABLE if program.spec.merges is None else program.spec.merges
+    if not profile.merges & able:
+        needed = ", ".join(sorted(merge.value for merge in able))
+        found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
+        return Misfit(
+            "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
+        )
+    overflow = program.spec.overflow
+    if program.spec.only_overflow and overflow is not None and overflow not in profile.overflows:
+        needed, found = SUMS[overflow], ", ".join(profile.overflows)
+        return Misfit(
+            "profile", f"{program.title} needs sums that {needed}; {profile.name} supports: {found}"
+        )
+    return None
+
+
+def why_lossy(profile: Profile, program: Program) -> Misfit | None:
+    """Why a program that needs a lossless network does not run with a switch; None if it does."""
+    if not program.spec.needs_lossless or profile.is_lossless:
+        return None
+    return Misfit(
+        "profile",
+        f"program {program.name} does not recover from lost packets, "
+        f"and networks of {profile.name} drop some",
+    )
+
+
+def why_no_table(profile: Profile, program: Program) -> Misfit | None:
+    """Why a switch cannot lift a packet's codes; None if it can, or there are none."""
+    if not program.demand.is_lifted or Merge.TABLE_ADD in profile.merges:
+        return None
+    return Misfit("merges", no_merges(profile, [Merge.TABLE_ADD]))
+
+
+def no_merges(profile: Profile, refused: Collection[Merge]) -> str:
+    """That a switch does not support these merges."""
+    names = ", ".join(sorted(merge.value for merge in refused))
+    able = ", ".join(sorted(merge.value for merge in profile.merges)) or "nothing"
+    return f"switch profile {profile.name!r} cannot merge words by {names} (it can: {able})"
+
+
+def why_no_lanes(profile: Profile, program: Program) -> Misfit | None:
+    """Why a program or a switch cannot add lanes of this width; None if both can."""
+    bits = program.demand.adder_bits
+    for able, who in (
+        (program.spec.adder_bits, program.title),
+        (profile.adder_bits, f"switch profile {profile.name!r}"),
+    ):
+        if bits not in able:
+            widths = ", ".join(map(str, able)) or "none"
+            return Misfit("lanes", f"{who} cannot add lanes of {bits} bits (its adders have: {widths})")
+    return None
+
+
+def _why_bitmap_too_narrow(profile: Profile, program: Program) -> Misfit | None:
+    workers = program.demand.workers
+    bits = children_max(profile, program.spec)
+    if workers > bits:
+        width = f"one {bits}-bit word" if bits <= BITMAP_BITS else f"{bits} bits wide"
+        return Misfit(
+            "workers",
+            f"{program.title} cannot tell {workers} workers apart: its bitmap is {width}",
+        )
+    return None
+
+
+def children_max(profile: Profile, spec: ProgramSpec) -> int:
+    """Workers and switches below that a switch can tell apart in a program."""
+    return min(spec.children_max, profile.bitmap_bits or spec.children_max)
+
+
+def _why_too_few_pipes(profile: Profile, program: Program) -> Misfit | None:
+    words = program.demand.words
+    if program.pipes > profile.pipes:
+        return Misfit(
+            _words_key(program),
+            f"{program.title} needs {program.pipes} pipelines in a row for {words} words, "
+            f"{program.words_per_pass} in each, {profile.name} has {profile.pipes}",
+        )
+    return None
+
+
+def _why_too_many_to_fold(profile: Profile, program: Program) -> Misfit | None:
+    words, workers = program.demand.words, program.demand.workers
+    if 1 < program.pipes <= profile.pipes and workers > FOLDED_WORKERS_MAX:
+        return Misfit(
+            "workers",
+            f"{program.title} cannot fold packets of {words} words over {program.pipes} pipelines "
+            f"for {workers} workers",
+        )
+    return None
+
+
+def _why_entries_too_wide(profile: Profile, program: Program) -> Misfit | None:
+    for register in program.registers:
+        bits = 32 * profile.salu_lanes
+        if register.bits > bits:
+            return Misfit(
+                "profile",
+                f"{program.title} keeps entries of {register.bits} bits in {register.name!r}, "
+                f"a stateful ALU of {profile.name} takes {bits}",
+            )
+    return None
+
+
+def _why_too_few_salus(profile: Profile, program: Program) -> Misfit | None:
+    if program.salus <= profile.salus:
+        return None
+    return Misfit(
+        _words_key(program),
+        f"{_with_words(program)} needs {program.salus} stateful ALUs "
+        f"({program.values.count} for values), {profile.name} has {profile.salus}",
+    )
+
+
+def _why_too_few_stages(profile: Profile, program: Program) -> Misfit | None:
+    left = place(program, profile).left
+    if not left:
+        return None
+    name, missing = next(iter(left.items()))
+    register = next(one for one in program.registers if one.name == name)
+    room = register.count - missing
+    small = declare(program.name, replace(program.demand, slots=1))
+    if place(small, profile).left:
+        return Misfit(
+            _words_key(program),
+            f"{_with_words(program)} needs {program.salus} stateful ALUs in stages that wait for each other, "
+            f"the {profile.stages} stages of {profile.name} have room for {room} of its {register.count} "
+            f"arrays {name!r}",
+        )
+    map_rams, blocks = profile.map_rams_per_stage, profile.sram_blocks_per_stage
+    scarce, there_are = ("map RAMs", map_rams) if map_rams < blocks else ("SRAM blocks", blocks)
+    return Misfit(
+        "slots",
+        f"{program.demand.slots} slots need {register.count} register arrays of {register.entries} entries "
+        f"({blocks_of(register, profile)} {scarce} each), {profile.name} with {there_are} {scarce} a stage "
+        f"has room for {room}",
+    )
+
+
+def _why_headers_too_long(profile: Profile, program: Program) -> Misfit | None:
+    if program.header_vector_bits > profile.phv_bits:
+        return Misfit(
+            _words_key(program),
+            f"{_with_words(program)} needs {program.header_vector_bits} bits of packet header vector, "
+            f"{profile.name} has {profile.phv_bits}",
+        )
+    if 0 < profile.parser_limit_bytes < program.header_bytes:
+        return Misfit(
+            "profile" if program.demand.header_bytes is None else "words",
+            f"{program.title} has headers of {program.header_bytes} B, {profile.name} parses "
+            f"{profile.parser_limit_bytes} B",
+        )
+    return None
+
+
+def _why_too_few_loopback_ports(profile: Profile, program: Program) -> Misfit | None:
+    needed_bps = loopback_bps(profile, program)
+    available_bps = profile.loopback_ports * profile.loopback_rate_bps
+    if needed_bps is None:  # any rate: it is only known whether there are ports at all
+        is_enough = available_bps > 0 or loopback_streams(profile, program) == 0
+    else:
+        is_enough = needed_bps <= available_bps
+    if is_enough:
+        return None
+    sent = "packets" if needed_bps is None else _gbps(needed_bps)
+    ports = f"{profile.loopback_ports} of {_gbps(profile.loopback_rate_bps)}"
+    others = " and those of other jobs" if program.demand.others_bps else ""
+    return Misfit(
+        "workers",
+        f"{program.demand.workers} workers{others} send {sent} through loopback ports with "
+        f"{program.title}, {profile.name} has {ports}",
+    )
+
+
+def _why_too_little_memory(profile: Profile, program: Program) -> Misfit | None:
+    if profile.memory_bytes == 0 or program.state_bytes <= profile.memory_bytes:
+        return None
+    demand = program.demand
+    return Misfit(
+        "slots",
+        f"{demand.slots} slots of {demand.words} words take {binary_size(program.state_bytes)}, "
+        f"{profile.name} has {binary_size(profile.memory_bytes)}",
+    )
+
+
+def _why_beyond_reservation(profile: Profile, program: Program) -> Misfit | None:
+    demand = program.demand
+    if 0 < profile.groups < demand.jobs:
+        return Misfit("jobs", f"{demand.jobs} jobs need a group each, {profile.name} has {profile.groups}")
+    if 0 < profile.operations < demand.slots:
+        return Misfit(
+            "slots",
+            f"{demand.slots} slots need as many outstanding operations, "
+            f"{profile.name} has {profile.operations}",
+        )
+    if 0 < profile.operation_payload_bytes < 4 * demand.words:
+        return Misfit(
+            "words",
+            f"an operation of {profile.name} holds {profile.operation_payload_bytes} B, "
+            f"{demand.words} words a packet are {4 * demand.words} B",
+        )
+    return None
+
+
+_CHECKS: dict[str, tuple[_Check, ...]] = {
+    PIPELINE: (
+        _why_too_few_pipes,
+        _why_entries_too_wide,
+        _why_too_few_salus,
+        _why_headers_too_long,
+        _why_too_few_stages,
+        _why_too_few_loopback_ports,
+    ),
+    MEMORY: (_why_too_little_memory,),
+    FIXED: (_why_beyond_reservation,),
+}
+
+
+def _gbps(rate_bps: int) -> str:
+    return f"{rate_bps / 1e9:.6g} Gbps"
+
+
+def _with_words(program: Program) -> str:
+    demand = program.demand
+    words = f"{program.words_per_pass} words a pass"
+    if demand.is_lifted or demand.values_per_word > 1:
+        words += f", {program.values_per_pass} values of {demand.adder_bits} bits,"
+    return f"{program.title} with {words}"
+
+
+def _words_key(program: Program) -> str:
+    return "words" if program.demand.words_per_pass is None else "words_per_pass"
+
+
+def read_passes(profile: Profile, program: Program) -> int:
+    """Extra passes to read out a complete slot: an ALU returns only some of its words per pass."""
+    per_pass = program.values.count * min(program.values.lanes, profile.words_out)
+    return program.repeats * (-(-program.values_per_pass * program.pipes // per_pass) - 1)
+
+
+def loopback_streams(profile: Profile, program: Program) -> int:
+    """Number of workers' streams through loopback ports when all workers send."""
+    workers = program.demand.workers
+    repeating = 1 if program.resubmits else workers
+    return workers * (program.pipes - 1) + repeating * (program.repeats - 1) + read_passes(profile, program)
+
+
+def loopback_bps(profile: Profile, program: Program) -> int | None:
+    """Rate through loopback ports when all workers send at link rate; None for links of any rate.
+
+    With n workers and nothing lost, a slot's packets take n · (pipes − 1) further passes to be added up, and
+    its result takes `read_passes` more. Each is a stream as fast as one worker's, as no worker is ahead of
+    another by more than a window.
+    """
+    demand = program.demand
+    rate_bps = profile.port_rate_bps if demand.rate_bps is None else demand.rate_bps
+    if rate_bps == 0 and demand.rate_bps is None:
+        return None
+    return loopback_streams(profile, program) * rate_bps + demand.others_bps
+
 
 _PER_PASS_MAX = 1024  # words a pass that are tried; no pipeline has as many
 _UNITS = {

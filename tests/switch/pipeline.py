@@ -23,7 +23,7 @@ from netfold.homomorphic.merge import keep_threshold, lift
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Overflow
-from netfold.switch import arithmetic
+from netfold.switch import registers as arithmetic
 from netfold.switch.program import Machine
 from netfold.switch.programs import atp, switchml, timed, tree
 from netfold.switch.registers import OVERWRITE, READ, VERDICTS, Registers, clear, new_registers

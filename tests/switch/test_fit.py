@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
-from netfold.switch.custom import derived
 from netfold.switch.fit import Fit, FitError, can_run, check_merges, check_overflow, fit, suits
-from netfold.switch.profiles import PROFILES, Profile
+from netfold.switch.profiles import PROFILES, Profile, derived
 from netfold.switch.program import Demand, UnknownProgramError
 from netfold.switch.programs import declare, names_of, programs
 from netfold.switch.registers import new_registers

@@ -15,11 +15,20 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import Overflow
-from netfold.switch import arithmetic
-from netfold.switch.custom import derived
-from netfold.switch.limits import FIXED, FORWARDING, KINDS, MEMORY, OVERFLOWS, PIPELINE, Profile, ProfileError
-from netfold.switch.placement import blocks_of, place
-from netfold.switch.profiles import PROFILES
+from netfold.switch import registers as arithmetic
+from netfold.switch.fit import blocks_of, place
+from netfold.switch.profiles import (
+    FIXED,
+    FORWARDING,
+    KINDS,
+    MEMORY,
+    OVERFLOWS,
+    PIPELINE,
+    PROFILES,
+    Profile,
+    ProfileError,
+    derived,
+)
 from netfold.switch.program import VALUES, Program, Register
 from netfold.switch.programs import declare
 from netfold.switch.programs.tree import TREE

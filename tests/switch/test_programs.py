@@ -21,8 +21,7 @@ from netfold.kernels.keyed import mix_plain
 from netfold.sim.commands import main
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.schema import schema
-from netfold.switch.formats import ROCE_1024
-from netfold.switch.program import Demand, Machine, ProgramSpec, register, unregister
+from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, register, unregister
 from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.tree import TREE
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers

@@ -11,7 +11,7 @@ from netfold.sim.commands.terminal import print_json, print_line, print_table
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:
-    from netfold.switch.limits import Profile
+    from netfold.switch.profiles import Profile
 
 EXIT_DOES_NOT_FIT = 1
 switch = typer.Typer(help="List switch profiles, and check whether a program fits one.", no_args_is_help=True)
@@ -48,7 +48,7 @@ def switch_fit(
 
     from netfold.sim.commands.switch_tables import as_dict, fit_table, refusal_dict
     from netfold.switch.fit import FitError, fit
-    from netfold.switch.limits import PIPELINE
+    from netfold.switch.profiles import PIPELINE
     from netfold.switch.programs import programs
 
     if program not in programs():

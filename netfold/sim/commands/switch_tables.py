@@ -13,9 +13,8 @@ from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.switch.fit import Fit, FitError
-from netfold.switch.limits import KINDS, OVERFLOWS, PIPELINE, Profile
-from netfold.switch.profiles import PROFILES
-from netfold.switch.sizes import binary_size
+from netfold.switch.profiles import KINDS, OVERFLOWS, PIPELINE, PROFILES, Profile
+from netfold.switch.program import binary_size
 from netfold.units import RATE, SIZE, TIME
 
 _NOT_FACTS = ("name", "summary", "kind", "sources")

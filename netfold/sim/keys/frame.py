@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, mo
 
 from netfold.sim.keys.fields import Count, OneOf, refuse_unknown
 from netfold.sim.keys.section import Section
-from netfold.switch.formats import FORMATS
+from netfold.switch.program import FORMATS
 from netfold.switch.programs import formats
 from netfold.units import SIZE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from netfold.errors import ScenarioError
-from netfold.switch.limits import Profile
+from netfold.switch.profiles import Profile
 
 
 class ScenarioInfo(Protocol):

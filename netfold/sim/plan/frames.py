@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from netfold.sim.engine.interface import Frame
 from netfold.sim.keys.frame import CustomFrame
-from netfold.switch.formats import MEMBERS_BYTES, WIRE_BYTES
+from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
 from netfold.switch.programs import formats
 
 

@@ -35,7 +35,7 @@ from netfold.sim.scenario.node import Node, duplicate_hint, parse
 from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
 from netfold.sim.scenario.source import ScenarioText, read_source
 from netfold.sim.scenario.sweep import SWEEP, Change, Sweep, change, read_sweep
-from netfold.switch.limits import Profile
+from netfold.switch.profiles import Profile
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)

@@ -17,9 +17,7 @@ from netfold.sim.keys.fields import Name
 from netfold.sim.keys.section import Section, described
 from netfold.sim.scenario.explain import explain
 from netfold.sim.scenario.node import Node, parse
-from netfold.switch.custom import derived
-from netfold.switch.limits import ADDER_BITS, OVERFLOWS, Profile, ProfileError
-from netfold.switch.profiles import PROFILES
+from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
 from netfold.units import RATE, SIZE, TIME, Quantity
 
 SUFFIXES = (".yaml", ".yml")  # of files that hold a profile

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.kernels.compiled import inlined
-from netfold.switch.arithmetic import add_sticky
-from netfold.switch.formats import Format
 from netfold.switch.program import (
     VALUES,
     Demand,
+    Format,
     Machine,
     Option,
     Program,
@@ -37,6 +36,7 @@ from netfold.switch.program import (
     Timeouts,
     register,
 )
+from netfold.switch.registers import add_sticky
 
 WORDS_PER_PASS = 31
 

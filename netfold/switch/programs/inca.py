@@ -6,8 +6,7 @@ behaviour; headers are assumed to be as long as SwitchML's over UDP.
 
 from __future__ import annotations
 
-from netfold.switch.formats import UDP_256, UDP_1024
-from netfold.switch.program import VALUES, Demand, Program, ProgramSpec, Register, register
+from netfold.switch.program import UDP_256, UDP_1024, VALUES, Demand, Program, ProgramSpec, Register, register
 
 WORDS_PER_PASS = 64
 

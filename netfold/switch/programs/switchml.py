@@ -32,9 +32,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined
-from netfold.switch.formats import ROCE_1024, UDP_256, UDP_1024
 from netfold.switch.program import (
     BITMAP_BITS,
+    ROCE_1024,
+    UDP_256,
+    UDP_1024,
     Demand,
     Machine,
     Program,
@@ -43,20 +45,11 @@ from netfold.switch.program import (
     Timeouts,
     bitmap_words,
     contributors,
+    folded,
     pairs_of_values,
     register,
 )
-from netfold.switch.programs.folding import folded
-from netfold.switch.registers import (
-    ANSWER,
-    CHILDREN_MAX,
-    COMPLETE,
-    CONSUMED,
-    DROPPED,
-    MERGE,
-    OVERWRITE,
-    READ,
-)
+from netfold.switch.registers import ANSWER, CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 QUEUE_PAIRS_MAX = 512  # of a worker
 

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.kernels.compiled import inlined
-from netfold.switch.formats import UDP_256, UDP_1024
 from netfold.switch.program import (
+    UDP_256,
+    UDP_1024,
     Demand,
     Machine,
     Option,
@@ -37,10 +38,10 @@ from netfold.switch.program import (
     Register,
     Timeouts,
     contributors,
+    folded,
     pairs_of_values,
     register,
 )
-from netfold.switch.programs.folding import folded
 from netfold.switch.registers import (
     ANSWER,
     COMPLETE,

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined
-from netfold.switch.formats import ROCE_1024, ROCE_2048
 from netfold.switch.program import (
+    ROCE_1024,
+    ROCE_2048,
     Demand,
     Machine,
     Program,
@@ -27,10 +28,10 @@ from netfold.switch.program import (
     Register,
     bitmap_words,
     contributors,
+    folded,
     pairs_of_values,
     register,
 )
-from netfold.switch.programs.folding import folded
 from netfold.switch.registers import CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
 

@@ -28,8 +28,7 @@ from netfold.sim.workload.fusion.partition import AsGiven
 from netfold.sim.workload.fusion.rule import Fusion
 from netfold.sim.workload.fusion.size import BySize
 from netfold.sim.workload.sections import GradientFile, Synthetic, Training
-from netfold.switch.limits import Profile
-from netfold.switch.profiles import PROFILES
+from netfold.switch.profiles import PROFILES, Profile
 from tests.sim.scenario.files import changed, told, write
 from tests.sim.scenes import TINY, plan, refused
 

@@ -20,7 +20,7 @@ from netfold.sim.engine.tables.addresses import copy_words, longs_at, natural, w
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.schedule_rows import FINAL, GIVEN, SCRATCH, cells_at, planned_at
 from netfold.sim.engine.tables.world import World
-from netfold.switch.arithmetic import ADD, MAX, SIGN, TABLE_ADD, merge_otherwise
+from netfold.switch.registers import ADD, MAX, SIGN, TABLE_ADD, merge_otherwise
 
 INT32_MIN = np.int32(-(2**31))
 

@@ -18,8 +18,8 @@ from netfold.sim.engine.interface import Overflow, Segment, all_bits
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
-from netfold.switch.arithmetic import number_of
 from netfold.switch.program import ProgramSpec
+from netfold.switch.registers import number_of
 
 
 def write_segments(

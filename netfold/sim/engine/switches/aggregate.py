@@ -21,7 +21,7 @@ from netfold.sim.engine.tables.world import (
     UPDATE_SLOT_TIMER,
     World,
 )
-from netfold.switch import arithmetic
+from netfold.switch import registers as arithmetic
 from netfold.switch.program import Machine
 from netfold.switch.programs import switchml, timed, tree
 from netfold.switch.registers import (

@@ -16,7 +16,7 @@ from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import ATP_ACK, World
 from netfold.sim.engine.transports.atp_worker import COLLIDED, FLOATS, REQUEST
 from netfold.sim.engine.transports.stream import packet_key
-from netfold.switch.arithmetic import add_sticky
+from netfold.switch.registers import add_sticky
 
 # Flags of a unit.
 MARKED, HAS_COLLIDED, IS_FLOAT, IS_DONE = 1, 2, 4, 8

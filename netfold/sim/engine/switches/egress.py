@@ -11,7 +11,7 @@ from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import DATA, LOOP, PARENT, RESULT, SPLIT, TO_POINT, World
 from netfold.sim.engine.transports.payload import result_address
 from netfold.sim.engine.transports.stream import packet_key
-from netfold.switch.arithmetic import TABLE_ADD, merge_of
+from netfold.switch.registers import TABLE_ADD, merge_of
 
 
 @kernel

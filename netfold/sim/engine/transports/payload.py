@@ -13,8 +13,8 @@ from netfold.sim.engine.links.link import detach_words, take_payload
 from netfold.sim.engine.tables.addresses import bits_at, bytes_at, copy_words, floats_at, prefetch, words_at
 from netfold.sim.engine.tables.cold_calls import world_at
 from netfold.sim.engine.tables.world import World
-from netfold.switch.arithmetic import MAX
 from netfold.switch.program import Machine
+from netfold.switch.registers import MAX
 
 TIMED = int(Machine.TIMED)
 INT32_MIN = np.int32(-(2**31))

@@ -19,11 +19,19 @@ from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import with_loopback
-from netfold.switch.fit import Fit, FitError, check_merges, check_overflow, fit
-from netfold.switch.limits import PIPELINE
-from netfold.switch.profiles import Profile
+from netfold.switch.fit import (
+    FOLDED_WORKERS_MAX,
+    Fit,
+    FitError,
+    check_merges,
+    check_overflow,
+    children_max,
+    declare_on,
+    fit,
+    loopback_streams,
+)
+from netfold.switch.profiles import PIPELINE, Profile
 from netfold.switch.program import Demand, ProgramSpec
-from netfold.switch.refusals import FOLDED_WORKERS_MAX, children_max, declare_on, loopback_streams
 from netfold.topologies.network import Network
 
 
