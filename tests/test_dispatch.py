@@ -70,7 +70,7 @@ ALLOWED = {
     ("netfold/sim/workload/normals.py", "np.log1p"): NUMPYS_BITS,
     ("netfold/sim/workload/training/data/images.py", "weights @ small"): WHOLE,
     ("netfold/sim/workload/training/data/images.py", "weights @ small @ weights.T"): WHOLE,
-    ("netfold/sim/workload/training/schedules/step.py", "self.by ** (step // self.every)"): SCALAR,
+    ("netfold/sim/workload/schedules.py", "self.by ** (step // self.every)"): SCALAR,
     ("netfold/topologies/kinds/bcube.py", "self.n ** (self.k + 1)"): WHOLE,
     ("netfold/topologies/kinds/bcube.py", "self.n ** level"): WHOLE,
     ("netfold/topologies/kinds/bcube.py", "self.n ** self.k"): WHOLE,

@@ -16,8 +16,7 @@ import torch
 
 from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
-from netfold.sim.workload.buckets import Bucket, fused
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import Bucket, BySize, fused
 from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors
 
 _TENSORS_SHOWN = 3

@@ -16,7 +16,7 @@ from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
-from netfold.sim.workload.fusion.size import DDP_BYTES
+from netfold.sim.workload.fusion import DDP_BYTES
 from netfold.torch.agreement import require_same
 from netfold.torch.assembly import Assembly
 from netfold.torch.codecs import check_codec, make_codec

@@ -17,7 +17,7 @@ from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.round import Round, Step, StepFact
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET
 
 
 @dataclass

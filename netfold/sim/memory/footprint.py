@@ -23,7 +23,7 @@ from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Round, Step
 from netfold.sim.memory.available import Footprint
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET
 
 _SAMPLE_ELEMENTS = 1 << 19  # with fewer, the tables of a tile dominate
 _FEW, _MORE = 2, 5  # workers of the two samples

@@ -15,7 +15,7 @@ from netfold.sim.plan.reference import Reference
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.devices.device import Device
 from netfold.sim.workload.devices.variation import STEADY, Variation
-from netfold.sim.workload.fusion.costs import Costs
+from netfold.sim.workload.fusion_weighing import Costs
 from netfold.topologies.network import Network
 
 

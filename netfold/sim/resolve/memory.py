@@ -15,7 +15,7 @@ from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.buckets import Cutter, bucket_count, fused
+from netfold.sim.workload.fusion import Cutter, bucket_count, fused
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
 
 _MOST = Footprint(UPPER_BYTES, UPPER_BYTES)

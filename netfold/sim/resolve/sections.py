@@ -15,7 +15,7 @@ from netfold.sim.workload.devices.device import Device, DeviceError, Place
 from netfold.sim.workload.devices.section import DeviceSection
 from netfold.sim.workload.devices.variation import Variation
 from netfold.sim.workload.facts import refusal_of_needs
-from netfold.sim.workload.fusion.rule import FusionError
+from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.layers import elements_of, read_tensors
 from netfold.sim.workload.profile import LayerProfile, read_profile
 from netfold.sim.workload.trace.sections import ChakraTrace, Trace

@@ -33,7 +33,7 @@ from netfold.sim.workload.files.workload import (
     file_spec,
     first_not_finite,
 )
-from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import Shape, elements_of, given_tensors
 from netfold.sim.workload.sections import Synthetic
 from netfold.sim.workload.trace.workload import trace_spec

@@ -14,11 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.buckets import Bucket
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.files.workload import FileSpec
-from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.fusion.size import DDP_BYTES, BySize
+from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, Fusion
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.loop.recipe import Recipe

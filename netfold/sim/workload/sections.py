@@ -19,22 +19,19 @@ from pydantic import (
 
 from netfold.sim.keys.fields import Count, OneOf, Pair, Share
 from netfold.sim.keys.section import Section
-from netfold.sim.workload.fusion.one import OneSection
-from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
-from netfold.sim.workload.fusion.size import DDP_BYTES, SizeSection
+from netfold.sim.workload.fusion import DDP_BYTES, OneSection, SizeSection
+from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.optimizers import SECTIONS as OPTIMIZERS
+from netfold.sim.workload.optimizers import OptimizerSection, SgdSection
+from netfold.sim.workload.schedules import SECTIONS as SCHEDULES
+from netfold.sim.workload.schedules import ConstantSection, ScheduleSection
 from netfold.sim.workload.trace.sections import ChakraTrace, Trace
 from netfold.sim.workload.training.loop.metrics import metric_named
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.model_key import AnyModel
 from netfold.sim.workload.training.models.registry import MODELS, data_names
 from netfold.sim.workload.training.models.spec import Model
-from netfold.sim.workload.training.optimizers.registry import SECTIONS as OPTIMIZERS
-from netfold.sim.workload.training.optimizers.rule import OptimizerSection
-from netfold.sim.workload.training.optimizers.sgd import SgdSection
-from netfold.sim.workload.training.schedules.constant import ConstantSection
-from netfold.sim.workload.training.schedules.registry import SECTIONS as SCHEDULES
-from netfold.sim.workload.training.schedules.rule import ScheduleSection
 from netfold.units import FRACTION_PATTERN, parse_fraction
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from netfold.homomorphic.round import StepFact, Tensor
 from netfold.kernels.functions import LN2, exps
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.draws import keyed
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.normals import fill_normal
 from netfold.sim.workload.trace.recorded import RecordedTimes

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.buckets import Bucket, Cutter, fused, pieces_of
 from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fused, pieces_of
 
 if TYPE_CHECKING:
     from netfold.sim.workload.devices.device import Passes

@@ -27,9 +27,8 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.fusion.costs import Cost, Costs, Sample, Stages
-from netfold.sim.workload.fusion.layer_fusion import LayerFusion
-from netfold.sim.workload.fusion.rule import FusionError
+from netfold.sim.workload.fusion import FusionError
+from netfold.sim.workload.fusion_weighing import Cost, Costs, LayerFusion, Sample, Stages
 from netfold.sim.workload.layers import Layer
 from tests.examples import nightly
 from tests.sim.report.test_report import Balance

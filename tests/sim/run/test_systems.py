@@ -25,7 +25,7 @@ from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload import TrainingSpec
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import BySize
 from tests.examples import nightly
 from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
 from tests.sim.local_training import LocalTraining, train, trained

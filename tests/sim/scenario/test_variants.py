@@ -22,11 +22,7 @@ from netfold.sim.scenario.arrivals import PoissonArrivals
 from netfold.sim.scenario.profiles import SwitchProfile, read_profile
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.sweep.points import resolved_text
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.partition import AsGiven
-from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
 from netfold.sim.workload.sections import GradientFile, Synthetic, Training
 from netfold.switch.profiles import PROFILES, Profile
 from tests.sim.scenario.files import changed, told, write

@@ -6,8 +6,8 @@ import math
 import random
 from itertools import pairwise
 
-from netfold.sim.workload.fusion.costs import Cost, Costs, Stages
-from netfold.sim.workload.fusion.rule import Partition
+from netfold.sim.workload.fusion import Partition
+from netfold.sim.workload.fusion_weighing import Cost, Costs, Stages
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.profile import read_profile
 from tests import ROOT

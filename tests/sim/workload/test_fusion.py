@@ -17,17 +17,23 @@ from hypothesis import strategies as st
 from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.buckets import Cutter, bucket_count, fuse, fused, pieces_of
 from netfold.sim.workload.draws import keyed, shards
-from netfold.sim.workload.fusion.costs import Cost, Costs, Stages, predict
-from netfold.sim.workload.fusion.layer_fusion import LayerFusion
-from netfold.sim.workload.fusion.mg_wfbp import MgWfbp
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.omgs import Omgs
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.partition import AsGiven
-from netfold.sim.workload.fusion.rule import Fusion, FusionError, FusionSection, Partition
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import (
+    ONE_BUCKET,
+    AsGiven,
+    BySize,
+    Cutter,
+    Fusion,
+    FusionError,
+    FusionSection,
+    NoFusion,
+    Partition,
+    bucket_count,
+    fuse,
+    fused,
+    pieces_of,
+)
+from netfold.sim.workload.fusion_weighing import Cost, Costs, LayerFusion, MgWfbp, Omgs, Stages, predict
 from netfold.sim.workload.layers import Layer, layers_of, placed
 from tests.examples import nightly, scaled
 from tests.reference.systems import layer_fusion as reference

@@ -21,9 +21,7 @@ from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload import SyntheticSpec, Workload, normals, synthetic_workload
 from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.facts import refusal_of_needs
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.partition import AsGiven
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import AsGiven, BySize, NoFusion
 from netfold.sim.workload.layers import given_tensors, layers_of, placed, read_tensors
 from netfold.sim.workload.normals import fill_normal
 from netfold.sim.workload.profile import read_profile

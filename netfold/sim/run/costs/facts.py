@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from netfold.sim.plan.plan import JobPlan
-from netfold.sim.workload.buckets import pieces_of
-from netfold.sim.workload.fusion.costs import Cost, Costs, predict
+from netfold.sim.workload.fusion import pieces_of
+from netfold.sim.workload.fusion_weighing import Cost, Costs, predict
 from netfold.sim.workload.layers import is_vector, layers_of
 from netfold.units import PS_PER_US
 

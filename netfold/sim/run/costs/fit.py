@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from netfold.sim.workload.fusion.costs import Cost, Sample, Stages
+from netfold.sim.workload.fusion_weighing import Cost, Sample, Stages
 
 
 def fitted(samples: Sequence[Sample]) -> Stages:

@@ -34,12 +34,8 @@ from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.workload.devices.variation import STEADY
-from netfold.sim.workload.fusion.costs import Costs, Sample, Stages
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.fusion.weighing import Weighing
+from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
+from netfold.sim.workload.fusion_weighing import Costs, Sample, Stages, Weighing
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.pool import Workloads
 

@@ -14,8 +14,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.workload.files.gradient_file import FLOATS, conversion, read_arrays
 from netfold.sim.workload.files.stored import StoredArray
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
 from netfold.sim.workload.layers import Layer, elements_of, layers_of, placed, tensor_of
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Workload
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 from netfold.sim.workload.devices.device import Passes
-from netfold.sim.workload.fusion.rule import Fusion, Partition
+from netfold.sim.workload.fusion import Fusion, Partition
 from netfold.sim.workload.layers import Layer
 
 

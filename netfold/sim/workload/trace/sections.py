@@ -6,7 +6,7 @@ from typing import Literal
 
 from netfold.sim.keys.fields import Count, Share
 from netfold.sim.keys.section import Section
-from netfold.sim.workload.fusion.registry import AnyFusion, ShortFusion
+from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
 
 
 class Trace(Section):

@@ -12,7 +12,7 @@ from netfold.sim.capture.layout import RankStep, Trace, read_trace
 from netfold.sim.capture.values import read_values, require_digest
 from netfold.sim.workload.devices.device import Passes
 from netfold.sim.workload.files.workload import FileSpec, first_not_finite
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import Fusion
 from netfold.sim.workload.layers import Layer, layers_of, placed, tensor_of
 from netfold.sim.workload.trace.recorded import AsRecorded, PassTimes, RecordedTimes
 from netfold.sim.workload.workload import Untrained

@@ -20,11 +20,11 @@ from torch import nn
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.buckets import Bucket, fuse
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.devices.device import Passes as PassTimes
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import Bucket, Fusion, fuse
 from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.optimizers import Sgd
 from netfold.sim.workload.training.loop.arena import Arena
 from netfold.sim.workload.training.loop.buffers import Buffers
 from netfold.sim.workload.training.loop.local import LocalSteps
@@ -33,7 +33,6 @@ from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluatin
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import Rows
 from netfold.sim.workload.training.loop.usage import Usage
-from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.probe import ProbedStep, probe
 from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.timing import timed_passes

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from netfold.sim.workload import Workload
 from netfold.sim.workload.draws import keyed
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.rule import Fusion
+from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.models.ncf import Ncf

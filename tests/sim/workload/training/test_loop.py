@@ -23,15 +23,14 @@ from netfold.errors import DataError
 from netfold.homomorphic.round import StepFact
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.optimizers import Adam, Sgd
+from netfold.sim.workload.schedules import Step
 from netfold.sim.workload.training.loop.arena import Arena, mapped
 from netfold.sim.workload.training.loop.metrics import Metric, metric_named, register
 from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import no_rows, rows_of
-from netfold.sim.workload.training.optimizers.adam import Adam
-from netfold.sim.workload.training.optimizers.sgd import Sgd
-from netfold.sim.workload.training.schedules.step import Step
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan
 from tests.sim.workload.training.given import (

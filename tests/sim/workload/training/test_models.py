@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everywhere
 
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.none import NoFusion
+from netfold.sim.workload.fusion import NoFusion
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.training.data.catalogue import DATA_SETS
 from netfold.sim.workload.training.data.ratings import Ratings

@@ -17,18 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from netfold.sim.workload.fusion.one import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.optimizers import Adam, AdamW, Optimizer, Sgd
+from netfold.sim.workload.schedules import Constant, Cosine, Linear, Schedule, Step
 from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.optimizers.adam import Adam
-from netfold.sim.workload.training.optimizers.adamw import AdamW
-from netfold.sim.workload.training.optimizers.rule import Optimizer
-from netfold.sim.workload.training.optimizers.sgd import Sgd
-from netfold.sim.workload.training.schedules.constant import Constant
-from netfold.sim.workload.training.schedules.cosine import Cosine
-from netfold.sim.workload.training.schedules.linear import Linear
-from netfold.sim.workload.training.schedules.rule import Schedule
-from netfold.sim.workload.training.schedules.step import Step
 from tests.sim.workload.training.given import (
     INPUTS,
     OUTPUTS,

@@ -25,11 +25,8 @@ from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round, Step
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion.none import NoFusion
-from netfold.sim.workload.fusion.one import ONE_BUCKET
-from netfold.sim.workload.fusion.partition import AsGiven
-from netfold.sim.workload.fusion.rule import Fusion
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
+from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.data.text import load_characters, load_words
@@ -39,8 +36,6 @@ from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.models.text.bert import BertQa
 from netfold.sim.workload.training.models.text.gpt import Gpt
 from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.training.optimizers.adam import Adam
-from netfold.sim.workload.training.optimizers.sgd import Sgd
 from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.workload import TrainingWorkload

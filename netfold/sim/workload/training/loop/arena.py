@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from netfold.homomorphic.message import Gradient
-from netfold.sim.workload.buckets import Bucket
+from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.training.loop.rows import Rows, no_rows, rows_of
 
 _ALIGNED = 16  # elements: a bucket begins on a cache line

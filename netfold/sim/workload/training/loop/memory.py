@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
-from netfold.sim.workload.training.optimizers.rule import Optimizer
+from netfold.sim.workload.optimizers import Optimizer
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.training.optimizers.rule import TensorState
+    from netfold.sim.workload.optimizers import TensorState
 
 _SEPARATOR = "/"  # between a name in PyTorch and the tensor's
 

@@ -8,10 +8,8 @@ from typing import NamedTuple
 from netfold.homomorphic.round import StepFact
 from netfold.sim.workload.devices.cost import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
-from netfold.sim.workload.training.optimizers.rule import Optimizer
-from netfold.sim.workload.training.optimizers.sgd import Sgd
-from netfold.sim.workload.training.schedules.constant import Constant
-from netfold.sim.workload.training.schedules.rule import Schedule
+from netfold.sim.workload.optimizers import Optimizer, Sgd
+from netfold.sim.workload.schedules import Constant, Schedule
 
 _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
 

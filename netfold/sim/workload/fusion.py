@@ -1,0 +1,409 @@
+"""Fusion: which layers' gradients are sent together, as one bucket.
+
+A rule has keys in a scenario (a `FusionSection`), and is a `Fusion` that turns layers into a partition. Rules
+that weigh what buckets cost, and the list of all sections, are in `fusion_weighing.py`; all other code knows no
+rule by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from netfold.errors import NetfoldError, shown
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import Tensor
+from netfold.sim.keys.fields import Size
+from netfold.sim.keys.section import Section
+from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
+from netfold.spelling import did_you_mean
+
+# The contract of a rule of fusion.
+
+
+Partition = tuple[tuple[int, ...], ...]  # for each bucket the places of its layers in the list of layers
+
+
+class FusionError(NetfoldError):
+    """Layers that a rule cannot divide into buckets; `key` is the key of its section that is at fault."""
+
+    def __init__(self, key: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.args = (key, message, hint)  # what pickle calls __init__ with
+        self.key = key
+
+
+class Fusion(ABC):
+    """A rule that divides layers into buckets: a frozen dataclass whose fields are its options.
+
+    A rule that weighs the costs of encoding and sending is a `Weighing` (`weighing.py`).
+    """
+
+    title: ClassVar[str] = "a rule of its own"  # what the report calls it
+
+    @abstractmethod
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """Divide layers, given in gradient-ready order; every layer is in exactly one bucket.
+
+        A bucket may hold any layers: it is ready when its last one is. The order of buckets does not matter.
+
+        Raises
+        ------
+        FusionError
+            The rule's options do not fit these layers, or it has not got what it weighs.
+        """
+
+    @property
+    def outline(self) -> Fusion:
+        """A rule with as many buckets as this one may make, and a full one as large, for estimates."""
+        return self
+
+    def piece_elements(self, elements: int) -> int:
+        """Elements of the equal pieces of a gradient that is one vector, of whose layers nothing is known."""
+        return elements
+
+    def full_elements(self, layers: Sequence[Layer]) -> int:
+        """Elements of a full bucket: of the largest, unless the rule has a size of its own."""
+        return max(sum(layers[index].elements for index in members) for members in self.partition(layers))
+
+
+class FusionSection(Section, ABC):
+    """The keys of a rule in a scenario; the first is `kind`, a literal."""
+
+    kind: str
+
+    @abstractmethod
+    def rule(self) -> Fusion:
+        """The rule with these options."""
+
+
+# No fusion: each layer is a bucket.
+
+
+@dataclass(frozen=True)
+class NoFusion(Fusion):
+    """Each layer is a bucket."""
+
+    title: ClassVar[str] = "no fusion"
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """Each layer by itself."""
+        return tuple((index,) for index in range(len(layers)))
+
+
+class NoneSection(FusionSection):
+    """Each layer is a bucket."""
+
+    kind: Literal["none"] = "none"
+
+    def rule(self) -> Fusion:
+        """The rule."""
+        return NoFusion()
+
+
+# Fusion of all layers: the whole gradient is one bucket.
+
+
+@dataclass(frozen=True)
+class OneBucket(Fusion):
+    """All layers in one bucket."""
+
+    title: ClassVar[str] = "one bucket"
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """All layers together."""
+        return (tuple(range(len(layers))),)
+
+
+ONE_BUCKET = OneBucket()
+
+
+class OneSection(FusionSection):
+    """The whole gradient is one bucket."""
+
+    kind: Literal["one"] = "one"
+
+    def rule(self) -> Fusion:
+        """The rule."""
+        return OneBucket()
+
+
+# Fusion as given: a list of buckets, each a list of layers.
+
+
+_KEY = "buckets"
+_SHOWN = 8  # layers in an error
+
+
+@dataclass(frozen=True)
+class AsGiven(Fusion):
+    """The buckets that a user wrote down."""
+
+    title: ClassVar[str] = "as listed"
+    buckets: tuple[tuple[str | int, ...], ...]  # layers by name, or by number in gradient-ready order
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """The buckets, with every layer once."""
+        numbers = {layer.name: index for index, layer in enumerate(layers)}
+        owners: dict[int, int] = {}
+        for bucket, members in enumerate(self.buckets):
+            for member in members:
+                index = _index(member, layers, numbers)
+                if index in owners:
+                    raise FusionError(_KEY, _twice(layers[index], owners[index], bucket), _listed(layers))
+                owners[index] = bucket
+        if missing := [layer.name for index, layer in enumerate(layers) if index not in owners]:
+            names = ", ".join(map(repr, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
+            what = "layer" if len(missing) == 1 else "layers"
+            raise FusionError(_KEY, f"{what} {names} in no bucket", "name every layer once")
+        return tuple(
+            tuple(sorted(index for index, owner in owners.items() if owner == bucket))
+            for bucket in range(len(self.buckets))
+        )
+
+
+def _index(member: str | int, layers: Sequence[Layer], numbers: dict[str, int]) -> int:
+    """The place of a layer that is given by name or number."""
+    if isinstance(member, str):
+        if member not in numbers:
+            hint = did_you_mean(member, numbers) + _listed(layers)
+            raise FusionError(_KEY, f"there is no layer {shown(member)}", hint)
+        return numbers[member]
+    if not 0 <= member < len(layers):
+        raise FusionError(
+            _KEY,
+            f"there is no layer {member}, the last of {len(layers)} is {len(layers) - 1}",
+            _listed(layers),
+        )
+    return member
+
+
+def _twice(layer: Layer, first: int, second: int) -> str:
+    where = f"twice in bucket {first}" if first == second else f"in the buckets {first} and {second}"
+    return f"the layer {shown(layer.name)} is {where}"
+
+
+def _listed(layers: Sequence[Layer]) -> str:
+    """The layers with their numbers."""
+    listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
+    more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
+    return f"layers, in gradient-ready order: {', '.join(listed + more)}"
+
+
+def _name_or_number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"must be the name or the number of a layer, found {shown(value)}")
+    return value
+
+
+LayerName = Annotated[str | int, BeforeValidator(_name_or_number)]
+
+
+class PartitionSection(FusionSection):
+    """The buckets as listed."""
+
+    kind: Literal["partition"] = "partition"
+    buckets: Annotated[tuple[Annotated[tuple[LayerName, ...], Field(min_length=1)], ...], Field(min_length=1)]
+    """The layers of each bucket, by name, or by number from 0 on in gradient-ready order; each layer once."""
+
+    def rule(self) -> Fusion:
+        """The rule."""
+        return AsGiven(self.buckets)
+
+
+# Fusion by size, as in PyTorch's DistributedDataParallel.
+
+
+DDP_BYTES = 25 << 20  # the default of DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class BySize(Fusion):
+    """Whole layers, in order, until a bucket has this size or more.
+
+    So a large layer makes a larger bucket, and only the last bucket may be smaller, as in PyTorch's
+    DistributedDataParallel (which divides between any two tensors, and limits the first bucket to 1 MiB;
+    this rule does neither).
+    """
+
+    bytes: int
+    title: ClassVar[str] = "by size"
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """Neighbouring layers together."""
+        buckets: list[list[int]] = []
+        size_bytes = self.bytes  # as if a full bucket came before
+        for index, layer in enumerate(layers):
+            if size_bytes >= self.bytes:
+                buckets.append([])
+                size_bytes = 0
+            buckets[-1].append(index)
+            size_bytes += layer.elements * FLOAT_BYTES
+        return tuple(map(tuple, buckets))
+
+    def piece_elements(self, elements: int) -> int:
+        """Elements of this size, or all."""
+        return min(self._elements, elements)
+
+    def full_elements(self, layers: Sequence[Layer]) -> int:
+        """Elements of a bucket of this size, or of the whole gradient if it is smaller."""
+        return self.piece_elements(sum(layer.elements for layer in layers))
+
+    @property
+    def _elements(self) -> int:
+        return -(-self.bytes // FLOAT_BYTES)
+
+
+class SizeSection(FusionSection):
+    """Layers, in gradient-ready order, until a bucket has a size; only the last bucket may be smaller."""
+
+    kind: Literal["size"] = "size"
+    bytes: Size
+    """Size from which on a bucket is full."""
+
+    def rule(self) -> Fusion:
+        """The rule."""
+        return BySize(self.bytes)
+
+
+# Buckets: tensors of whole layers that are sent as one unit.
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A part of the gradient that is sent as one unit."""
+
+    index: int
+    name: str  # its first and last tensor
+    elements: int
+    ready_share: float  # share of the backward pass after which it is ready, in (0, 1]
+    start: int  # offset in the gradient of all buckets, one after another, elements
+    tensors: tuple[Tensor, ...] = ()  # in order, without gaps; their starts are offsets in the bucket
+
+    @property
+    def stop(self) -> int:
+        """Offset just past the bucket in the gradient of all buckets, elements."""
+        return self.start + self.elements
+
+
+class Fused(NamedTuple):
+    """The buckets of a gradient, in gradient-ready order."""
+
+    buckets: tuple[Bucket, ...]
+    members: tuple[tuple[int, ...], ...]  # tensors of each bucket, as places in the list of all tensors
+
+
+def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]:
+    """The tensors; of a gradient that is one vector, the pieces that a rule cuts it into.
+
+    The pieces are equal, but the last may be smaller.
+    """
+    if bucket_count(tensors, fusion) == 1 or not is_vector(tensors):
+        return tensors
+    elements = tensors[0].elements
+    size = fusion.piece_elements(elements)
+    starts = range(0, elements, size)
+    return placed(
+        Tensor(f"part{index}", (min(size, elements - start),), "") for index, start in enumerate(starts)
+    )
+
+
+def bucket_count(tensors: Sequence[Tensor], fusion: Fusion) -> int:
+    """Number of buckets, without making them.
+
+    Raises
+    ------
+    FusionError
+        The rule's options do not fit these layers.
+    """
+    buckets = len(fusion.partition(layers_of(tensors)))
+    if not is_vector(tensors):
+        return buckets
+    return -(-tensors[0].elements // fusion.piece_elements(tensors[0].elements))
+
+
+def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partition) -> Fused:
+    """Buckets of layers in gradient-ready order: a bucket is ready when its last layer is.
+
+    Parameters
+    ----------
+    tensors
+        All tensors, in gradient-ready order.
+    layers
+        Their layers, as `layers_of` makes them.
+    partition
+        What a rule of fusion returned for these layers.
+    """
+    buckets: list[Bucket] = []
+    members: list[tuple[int, ...]] = []
+    start = 0
+    for index, own in enumerate(sorted(partition, key=max)):
+        places = tuple(place for layer in sorted(own) for place in layers[layer].members)
+        found = placed(tensors[place] for place in places)
+        first, last = found[0].name, found[-1].name
+        name = first if len(found) == 1 else f"{first}..{last}"
+        elements = sum(tensor.elements for tensor in found)
+        buckets.append(Bucket(index, name, elements, layers[max(own)].ready_share, start, found))
+        members.append(places)
+        start += elements
+    return Fused(tuple(buckets), tuple(members))
+
+
+def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
+    """Buckets of tensors by a rule; a single vector is cut into the rule's pieces.
+
+    `ready_shares` of the tensors are as for `layers_of`; the pieces of a vector are ready when it is.
+
+    Raises
+    ------
+    FusionError
+        The rule's options do not fit these layers.
+    """
+    pieces = pieces_of(tensors, fusion)
+    if len(pieces) > len(tensors):
+        tensors, ready_shares = pieces, tuple(ready_shares) * len(pieces)
+    layers = layers_of(tensors, ready_shares=ready_shares)
+    return fuse(tensors, layers, fusion.partition(layers))
+
+
+class Cutter:
+    """Cuts a flat gradient `(elements,)`, in which tensors follow one another, into buckets.
+
+    Parameters
+    ----------
+    tensors
+        All tensors with their starts in the flat gradient, in gradient-ready order.
+    members
+        The tensors of each bucket, as places in that list.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], members: Sequence[Sequence[int]]) -> None:
+        self._places = [_joined([tensors[place].place for place in own]) for own in members]
+
+    @property
+    def copies(self) -> bool:
+        """Whether a bucket has tensors from several places, so that its gradients are copies."""
+        return any(len(places) > 1 for places in self._places)
+
+    def cut(self, flat: Gradient) -> list[Gradient]:
+        """The buckets of one worker: views where its tensors are neighbours, else copies."""
+        return [
+            flat[places[0]] if len(places) == 1 else np.concatenate([flat[place] for place in places])
+            for places in self._places
+        ]
+
+
+def _joined(places: Sequence[slice]) -> list[slice]:
+    """Places with neighbours made one."""
+    found = list(places[:1])
+    for place in places[1:]:
+        if place.start == found[-1].stop:
+            found[-1] = slice(found[-1].start, place.stop)
+        else:
+            found.append(place)
+    return found

@@ -1,1 +1,0 @@
-"""Optimizers: how a mean gradient moves weights. `rule.py` is the contract, `registry.py` has all."""
