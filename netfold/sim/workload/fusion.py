@@ -1,8 +1,8 @@
 """Fusion: which layers' gradients are sent together, as one bucket.
 
-A rule has keys in a scenario (a `FusionSection`), and is a `Fusion` that turns layers into a partition. Rules
-that weigh what buckets cost, and the list of all sections, are in `fusion_weighing.py`; all other code knows no
-rule by name.
+A rule has keys in a scenario (a `FusionSection`), and is a `Fusion` that turns layers into a partition.
+Rules that weigh what buckets cost, and the list of all sections, are in `fusion_weighing.py`; all other code
+knows no rule by name.
 """
 
 from __future__ import annotations
