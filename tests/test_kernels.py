@@ -242,11 +242,7 @@ def test_order_and_place_of_values_matter() -> None:
 # Purposes of keyed numbers: different where they share a key, and named at every draw.
 
 DRAWING = {"mix", "mix_plain", "packet_key", "to_point"}
-SOURCES = {
-    path: path.read_text("utf-8")
-    for room in ("homomorphic", "switch", "topologies", "sim")
-    for path in (ROOT / room).rglob("*.py")
-}
+SOURCES = {path: path.read_text("utf-8") for path in (ROOT / "netfold").rglob("*.py")}
 
 
 def test_purposes_that_share_a_key_differ() -> None:
