@@ -572,9 +572,10 @@ def times(words: np.ndarray, lanes: int, workers: int) -> np.ndarray:
 @examples(40)
 @given(lanes=LANES, workers=st.integers(1, 127), values=st.lists(st.integers(-1, 1), min_size=1, max_size=20))
 def test_sums_at_the_limits_of_fields(lanes: int, workers: int, values: list[int]) -> None:
-    """All workers send the same, so sums are as large as they can be."""
+    """All workers send the same, so sums are as large as they can be; no field is wider than it must be."""
     workers = min(workers, workers_max(lanes))
     fields = sign_fields(lanes, workers)
+    assert lanes < 32 or 2 ** (fields.bits - 1) <= 2 * workers < 2**fields.bits
     own = np.array(values, np.int32)
     shift = 0 if fields.is_signed else 1
     words = fields.packed(own + shift)

@@ -158,6 +158,14 @@ def test_figures_say_how_much(tmp_path: Path) -> None:
     assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
 
 
+def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
+    """It takes 88 of 168 us or less; the inset begins a tenth of the axis behind it."""
+    slow = replace(RING, messages=(("values", 4000, 4000),))
+    texts = svg_text((reported(tmp_path, slow, LOSSLESS) / "figures" / "timeline.svg").read_bytes())
+
+    assert any(text.startswith("the same, magnified") for text in texts)
+
+
 def test_a_run_in_which_nothing_took_time_has_no_time_line(tmp_path: Path) -> None:
     nothing = {"forward_us": 0, "backward_us": 0, "encode_us": 0, "decode_us": 0}
     folder = reported(tmp_path, Fake("zeros", (("values", 0, 0),), **nothing))

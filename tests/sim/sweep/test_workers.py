@@ -13,8 +13,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -242,6 +244,23 @@ def local() -> Iterator[Any]:
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=60
         ) as cluster:
             yield cluster
+
+
+def test_a_cluster_runs_as_many_tasks_as_its_workers_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that answers as Dask's: two workers with the same versions."""
+    pytest.importorskip("distributed")
+    closed = []
+    client = SimpleNamespace(
+        wait_for_workers=lambda count, timeout: None,
+        run=lambda function, on_error: {"a": function(), "b": function()},
+        scheduler_info=lambda n_workers: {"workers": {"a": {"nthreads": 2}, "b": {"nthreads": 3}}},
+        get_executor=lambda retries, pure: ThreadPoolExecutor(1),
+        close=lambda: closed.append(True),
+    )
+    monkeypatch.setattr("netfold.sim.sweep.cluster._client", lambda cluster: client)
+    with connected(Cluster("tcp://there:8786"), own_versions()) as (executor, threads, _):
+        assert (threads, executor.submit(int, "7").result(), closed) == (5, 7, [])
+    assert closed == [True]
 
 
 @nightly
