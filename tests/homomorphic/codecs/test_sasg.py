@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Request, Server
-from netfold.homomorphic.codecs.sasg import Grid, Sasg, SasgEncoder, count_of
+from netfold.homomorphic.codecs.sasg import Entries, Grid, Sasg, SasgEncoder, count_of
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
@@ -481,6 +481,16 @@ def test_published_counts_of_an_upload(shapes: Sequence[tuple[int, ...]], elemen
 def test_counts_are_rounded_down_to_at_least_one() -> None:
     assert [count_of(0.01, elements) for elements in (0, 1, 99, 100, 199, 200)] == [0, 1, 1, 1, 1, 2]
     assert count_of(1.0, 7) == 7
+
+
+@pytest.mark.parametrize(("aggregation", "dtype"), [("last", np.float32), ("incremental", np.int32)])
+def test_an_answer_without_elements_is_a_sum_of_zeros(aggregation: Any, dtype: Any) -> None:
+    exchange, _ = begun(Sasg(share=0.3, aggregation=aggregation, down="union"))
+    answer = Entries(np.empty(0, np.uint32), np.empty(0, dtype)).words
+
+    with pytest.raises(StopIteration) as ended:
+        exchange.send((Merged(answer, 1),))
+    assert ended.value.value.total.tolist() == [0.0] * ONES.size
 
 
 @pytest.mark.parametrize("codec", VARIANTS, ids=repr)
