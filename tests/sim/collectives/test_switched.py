@@ -213,6 +213,8 @@ def test_a_crash_is_named_by_rank_in_the_job(tmp_path: Path) -> None:
             "parts of the hierarchy treat sums that overflow differently: saturate, wrap; sums of hosts wrap",
         ),
         ("{kind: in_network, timeout: 1us}", AROUND, [], "smaller window (collective.inner.slots)"),
+        ("{kind: torus_2d, rows: 5}", SWITCH, [], "4 workers cannot stand in 5 rows"),
+        (SWITCH, "{kind: torus_2d, rows: 5}", [], "cannot stand in 5 rows"),
         (AROUND, "{kind: in_network, switch: x}", [], "collective.outer.switch: there is no switch 'x'"),
         (
             SWITCH,

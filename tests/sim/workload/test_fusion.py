@@ -33,7 +33,16 @@ from netfold.sim.workload.fusion import (
     fused,
     pieces_of,
 )
-from netfold.sim.workload.fusion_weighing import Cost, Costs, LayerFusion, MgWfbp, Omgs, Stages, predict
+from netfold.sim.workload.fusion_weighing import (
+    Cost,
+    Costs,
+    LayerFusion,
+    MgWfbp,
+    Omgs,
+    Stages,
+    _Rest,
+    predict,
+)
 from netfold.sim.workload.layers import Layer, layers_of, placed
 from tests.examples import nightly, scaled
 from tests.reference.systems import layer_fusion as reference
@@ -293,6 +302,18 @@ def test_many_layers_against_prefixes_and_numbers_of_groups(count: int) -> None:
         expected = costs.forward_ps + reference.best_linear(backward, sizes, encode, network)
 
         assert step_ps(LayerFusion(costs=costs), layers, costs) == pytest.approx(expected, rel=EXACT)
+
+
+def test_what_is_left_takes_a_start_and_every_layer_alone_at_least() -> None:
+    """The bound by which LayerFusion leaves plans out: a lower one is right too, and takes far longer."""
+    draw = random.Random(7)
+    for _ in range(20):
+        layers, costs = drawn.layers(draw, 6), drawn.costs(draw)
+        rest = _Rest.of(layers, costs)
+        for cost, least in ((costs.stages.encode, rest.encode), (costs.stages.network, rest.network)):
+            alone = [cost.ps(layer.elements) - cost.start_ps for layer in layers]
+            expected = [cost.start_ps + sum(alone[first:]) for first in range(6)]
+            assert least.tolist() == pytest.approx([*expected, 0.0])
 
 
 @nightly  # of a processor that nobody else uses
