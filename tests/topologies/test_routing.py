@@ -184,7 +184,7 @@ def test_routes_that_exceed_the_memory_are_refused_before_they_are_made(
     needed = 2 * 36 + 6 * 6 * (8 + 2 * 3) + 6 * (2 * 18 + 4 * 6) // 8
 
     assert compile_network(graph, needed).tables.choice.shape == (6, 6)
-    monkeypatch.setattr("netfold.topologies.network.ports_nearer", lambda fabric: pytest.fail("it was made"))
+    monkeypatch.setattr("netfold.topologies.routing.ports_nearer", lambda fabric: pytest.fail("it was made"))
     with pytest.raises(TopologyError, match=r"the routes between 6 switches take up to .* GiB"):
         compile_network(graph, needed - 1)
 
