@@ -139,6 +139,10 @@ def test_nothing_needs_the_links_at_the_top(tmp_path: Path, made: Callable[[Path
         for kind in ("sdist", "wheel")
     )
     folder = tmp_path / "project"
+    try:
+        git("write-tree")
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"git does not work in this repository: {error}")
     (archive if made is installed else made)(folder)
     python = installed(folder) if made is installed else sys.executable
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
