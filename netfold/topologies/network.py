@@ -261,9 +261,9 @@ def next_links(network: Network, node: int, target: int) -> list[int]:
 def path(network: Network, source: int, target: int, key: int) -> list[int]:
     """Links that a flow takes from one node to another; empty if they are the same.
 
-    Each node hashes the key anew (`flows.way_of`), so choices in a row do not depend on each other: among
+    Each node hashes the key anew (`way_of`), so choices in a row do not depend on each other: among
     switches that share one hash function they would, and leave most links unused ("hash polarisation").
-    The key of a sprayed packet is its entropy. See `policies.py` for the other policies. Links inside the
+    The key of a sprayed packet is its entropy. See `routing.py` for the other policies. Links inside the
     two hosts are its first and its last.
     """
     out, into = _ends(network, source, target)

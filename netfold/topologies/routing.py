@@ -50,7 +50,7 @@ class Fabric(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """What every switch does for every target, as the module says."""
+    """What every switch does for every target, as said above."""
 
     fabric: Fabric
     choice: NDArray[np.uint16]  # (S, S) by switch, then target; 0 where they are the same

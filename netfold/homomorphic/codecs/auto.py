@@ -93,7 +93,7 @@ class Counts(NamedTuple):
 
     @property
     def scanned_bytes(self) -> float:
-        """Bytes read to find a worker's members and their numbers (see `members.nonzeros_of`)."""
+        """Bytes read to find a worker's members and their numbers (see `index.nonzeros_of`)."""
         is_gathered = DENSE_SHARE * self.own_members <= self.elements
         read = self.own_members if is_gathered else self.elements
         return 4 * self.elements + (0 if self.values == "float32" else 4 * read)
@@ -431,11 +431,11 @@ def count(
 # The index that a round's workers agreed on says how many elements are in the union, and in how many words
 # and blocks. The agreed numbers say how many words a value takes. A round of blocks reveals which blocks
 # are live, a dense round nothing: there `auto` reads the decoded sum, and earlier rounds say what that may
-# hide (see `union`). All workers observe the same messages, so they choose alike, and nothing is sent for
+# hide. All workers observe the same messages, so they choose alike, and nothing is sent for
 # the choice. A bucket's first round is packed: little more than dense where nothing is zero, and far less
 # where most elements are. So is the first round of another length.
 #
-# The fastest encoding depends on the network (see `costs`). For a sketch that travels with its index it also
+# The fastest encoding depends on the network (see above). For a sketch that travels with its index it also
 # depends on how much rounds differ (see `experience`). The sketch's history records all rounds whose numbers
 # were agreed on, in any encoding, so it needs no round to begin with.
 

@@ -1,4 +1,4 @@
-"""Sampled rows of layers: `bird` and `bird_plus`, gathered; `bird_shared`, summed on the way."""
+"""Rows of layers that are sampled: what `bird`, `bird_plus` and `bird_shared` share."""
 
 from __future__ import annotations
 

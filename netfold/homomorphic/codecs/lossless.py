@@ -3,7 +3,7 @@
 After Li et al., "Accelerating distributed deep learning using lossless homomorphic compression" (arXiv
 2402.07529). The workers agree on the union support, its members. Each worker adds its values into tables of
 counters, each value into three counters. The merged tables are peeled: a counter with a single member holds
-that member's sum, which is then subtracted from its two other counters (see `tables`).
+that member's sum, which is then subtracted from its two other counters (see `peeling`).
 
 The codec has three settings. They differ in the places of counters, in their contents, and in what they do
 with members that do not peel:
@@ -22,7 +22,7 @@ again, packed. Nothing is estimated. Integers are modulo 2**32, so partial sums 
 lose nothing. An adder that saturates damages its tile, which then fails.
 
 `staged` sends the index first and sizes the tables for the union. `concurrent` sends both at once: sizes and
-numbers come from the bucket's last rounds (see `forecast`), and tiles that differ from the forecast are sent
+numbers come from the bucket's last rounds (see `sketch`), and tiles that differ from the forecast are sent
 again, packed. A bucket's first round is staged.
 
 All workers must receive the same merged words, as from any all-reduce: each decides alone on a redo.

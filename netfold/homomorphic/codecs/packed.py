@@ -2,7 +2,7 @@
 
 The exact baseline of sparse aggregation (the bitmap of S2 Reducer, arXiv 2110.02140, without its sketch):
 
-1. The workers agree on the union support, its members, and on the scales of their numbers (see `membership`
+1. The workers agree on the union support, its members, and on the scales of their numbers (see `index`
    and `numbers`).
 2. Every worker sends its values of all members in ascending order, zeros included. So word k means the same
    element everywhere, and words may be added anywhere. The sums are put back where the index says.

@@ -1,4 +1,4 @@
-"""Codecs that send a sign for each element."""
+"""Signs as bits: kernels that codecs of one bit for each element share."""
 
 from __future__ import annotations
 

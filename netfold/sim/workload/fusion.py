@@ -41,7 +41,7 @@ class FusionError(NetfoldError):
 class Fusion(ABC):
     """A rule that divides layers into buckets: a frozen dataclass whose fields are its options.
 
-    A rule that weighs the costs of encoding and sending is a `Weighing` (`weighing.py`).
+    A rule that weighs the costs of encoding and sending is a `Weighing` (`fusion_weighing.py`).
     """
 
     title: ClassVar[str] = "a rule of its own"  # what the report calls it

@@ -251,7 +251,7 @@ class WeighingSection(FusionSection, ABC):
 #
 # Dai et al., "Sketch-fusion", JPDC 185, 2024, name "an optimal multi-layer fusion strategy without extra
 # hyper-parameters" and give no objective in what is public. Reconstructed: the objective is the model of
-# `costs.py` on measured costs, its minimum over all divisions into neighbours is found by dynamic
+# `Costs` on measured costs, its minimum over all divisions into neighbours is found by dynamic
 # programming.
 
 
