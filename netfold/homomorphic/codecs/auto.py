@@ -1,4 +1,16 @@
-"""Codec `auto`: an encoding for each bucket, chosen by counts, costs, and a record of earlier rounds."""
+"""Codec `auto`: for each bucket the encoding that should be fastest, from measurements of earlier rounds.
+
+The index that a round's workers agreed on says how many elements are in the union, and in how many words
+and blocks. The agreed numbers say how many words a value takes. A round of blocks reveals which blocks
+are live, a dense round nothing: there `auto` reads the decoded sum, and earlier rounds say what that may
+hide. All workers observe the same messages, so they choose alike, and nothing is sent for
+the choice. A bucket's first round is packed: little more than dense where nothing is zero, and far less
+where most elements are. So is the first round of another length.
+
+The fastest encoding depends on the network (see above). For a sketch that travels with its index it also
+depends on how much rounds differ (see `experience`). The sketch's history records all rounds whose numbers
+were agreed on, in any encoding, so it needs no round to begin with.
+"""
 
 from __future__ import annotations
 
@@ -424,20 +436,6 @@ def count(
         member_words=int(members @ each),
         live_words=int(live @ each),
     )
-
-
-# Codec `auto`: for each bucket the encoding that should be fastest, from measurements of earlier rounds.
-#
-# The index that a round's workers agreed on says how many elements are in the union, and in how many words
-# and blocks. The agreed numbers say how many words a value takes. A round of blocks reveals which blocks
-# are live, a dense round nothing: there `auto` reads the decoded sum, and earlier rounds say what that may
-# hide. All workers observe the same messages, so they choose alike, and nothing is sent for
-# the choice. A bucket's first round is packed: little more than dense where nothing is zero, and far less
-# where most elements are. So is the first round of another length.
-#
-# The fastest encoding depends on the network (see above). For a sketch that travels with its index it also
-# depends on how much rounds differ (see `experience`). The sketch's history records all rounds whose numbers
-# were agreed on, in any encoding, so it needs no round to begin with.
 
 
 _PS_PER_US, _BPS_PER_GBPS = 10**6, 10**9

@@ -1,4 +1,15 @@
-"""Codec `count_sketch`: its options and bounds, what its workers send, and momentum."""
+"""Codec `count_sketch`: sketches that any network adds; all workers find the heavy hitters in their sum.
+
+The sketch half of Sketch-Fusion (Dai et al., Journal of Parallel and Distributed Computing 185, 2024), of
+which only the abstract was available: it is reconstructed here from what it builds on. Count-Sketch:
+Charikar et al., ICALP 2002. One and two rounds, error feedback and momentum factor masking: Ivkin et al.,
+"Communication-efficient distributed SGD with sketching" (Sketched-SGD), NeurIPS 2019, and its code
+nikitaivkin/csh.
+
+All workers hash alike, so the sum of their sketches is the sketch of their sum. It has an estimate of
+every element. With one round, the largest estimates are the total. With two rounds, they only name
+candidates; the workers add up the exact values of these, and the largest sums are the total.
+"""
 
 from __future__ import annotations
 
@@ -470,19 +481,6 @@ class MomentumEncoder(Encoder):
         velocities = part_of(state, "velocity")
         self._velocities = {int(bucket): np.array(own, np.float32) for bucket, own in velocities.items()}
         self.encoder.restore(part_of(state, "encoder"))
-
-
-# Codec `count_sketch`: sketches that any network adds; all workers find the heavy hitters in their sum.
-#
-# The sketch half of Sketch-Fusion (Dai et al., Journal of Parallel and Distributed Computing 185, 2024), of
-# which only the abstract was available: it is reconstructed here from what it builds on. Count-Sketch:
-# Charikar et al., ICALP 2002. One and two rounds, error feedback and momentum factor masking: Ivkin et al.,
-# "Communication-efficient distributed SGD with sketching" (Sketched-SGD), NeurIPS 2019, and its code
-# nikitaivkin/csh.
-#
-# All workers hash alike, so the sum of their sketches is the sketch of their sum. It has an estimate of
-# every element. With one round, the largest estimates are the total. With two rounds, they only name
-# candidates; the workers add up the exact values of these, and the largest sums are the total.
 
 
 EXPONENT_ELEMENTS = 256  # without a network
