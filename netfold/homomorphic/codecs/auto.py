@@ -7,8 +7,8 @@ hide. All workers observe the same messages, so they choose alike, and nothing i
 the choice. A bucket's first round is packed: little more than dense where nothing is zero, and far less
 where most elements are. So is the first round of another length.
 
-The fastest encoding depends on the network (see above). For a sketch that travels with its index it also
-depends on how much rounds differ (see `experience`). The sketch's history records all rounds whose numbers
+The fastest encoding depends on the network. For a sketch that travels with its index it also
+depends on how much rounds differ. The sketch's history records all rounds whose numbers
 were agreed on, in any encoding, so it needs no round to begin with.
 """
 
