@@ -38,7 +38,7 @@ WITH_KERNELS = (
     "netfold.homomorphic.codecs.majority",
     "netfold.sim.engine.loop.loop",
     "netfold.switch.programs.atp",
-    "netfold.sim.workload.normals",
+    "netfold.sim.workload.synthetic",
 )
 
 

@@ -20,7 +20,7 @@ from netfold.sim.results import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
-from netfold.sim.workload.sections import Synthetic, Training
+from netfold.sim.workload.workload_keys import Synthetic, Training
 from tests import ROOT
 from tests.examples import PROFILE, nightly
 

@@ -30,7 +30,7 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.faults import Condition
 from netfold.sim.plan.frames import frame_of
-from netfold.sim.workload.devices.kinds.fixed import NoDevice
+from netfold.sim.workload.devices import NoDevice
 from tests.reference.codecs.digits import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star
 

@@ -21,7 +21,7 @@ import numpy as np
 import netfold.sim.checks.rounds
 import netfold.sim.run.job
 import netfold.sim.run.run
-import netfold.sim.workload.pool
+import netfold.sim.workload.workload_keys
 from netfold.errors import NetfoldError, RunError
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.plan import VariantPlan

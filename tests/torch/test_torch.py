@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 import netfold
-import netfold.sim.workload.pool
+import netfold.sim.workload.workload_keys
 import netfold.torch
 from netfold.errors import DataError
 from netfold.homomorphic.codec import Decoded

@@ -35,8 +35,8 @@ from netfold.sim.study.source import (
     synthetic_source,
 )
 from netfold.sim.study.table import study_table
-from netfold.sim.workload.facts import refusal_of_needs
 from netfold.sim.workload.layers import elements_of
+from netfold.sim.workload.workload import refusal_of_needs
 
 Gradients = str | os.PathLike[str] | NDArray[np.float32]
 Several = str | float | Sequence[str | float]

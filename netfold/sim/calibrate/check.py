@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.calibrate.timing import least_ns
-from netfold.sim.workload.devices.roofline import RooflineDevice
+from netfold.sim.workload.hardware import RooflineDevice
 from netfold.sim.workload.training.probe import probe
 from netfold.units import PS_PER_US
 

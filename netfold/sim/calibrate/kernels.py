@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from netfold.sim.calibrate.timing import least_ns
-from netfold.sim.workload.devices.cost import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, Kernel
-from netfold.sim.workload.devices.roofline import Curve
+from netfold.sim.workload.device_model import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, Kernel
+from netfold.sim.workload.hardware import Curve
 from netfold.sim.workload.training.probe import probe
 
 Point = tuple[int, float]  # operations or bytes, nanoseconds

@@ -17,7 +17,7 @@ from netfold.sim.calibrate.codecs import CodecRate, codec_rates, mean_bytes_per_
 from netfold.sim.calibrate.kernels import Point, arithmetic, call_ns, curve, memory
 from netfold.sim.files.durable import write_file
 from netfold.sim.scenario.merge import DEVICE_SUFFIX
-from netfold.sim.workload.devices.calibrated import FORMAT, read_device
+from netfold.sim.workload.hardware import FORMAT, read_device
 
 AGREES = 0.35  # predictions of real steps are within this share of them, on a machine that does nothing else
 _FLOATS = 12  # bytes of a sum of two floats: an operation

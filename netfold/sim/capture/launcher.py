@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from netfold.errors import DataError
-from netfold.sim.capture.layout import Trace, read_trace
+from netfold.sim.capture.layout import TraceFile, read_trace
 from netfold.sim.capture.parts import Parts
 from netfold.sim.capture.settings import VARIABLE, Settings
 
@@ -31,7 +31,7 @@ class Launched(NamedTuple):
     """What became of a launched training."""
 
     status: int  # of the command, as a shell has it
-    trace: Trace | None
+    trace: TraceFile | None
     lines: tuple[str, ...]  # why there is no trace
 
 
@@ -84,7 +84,7 @@ def _status(process: subprocess.Popen[bytes]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def summary(trace: Trace) -> tuple[str, ...]:
+def summary(trace: TraceFile) -> tuple[str, ...]:
     """What a recording holds, in words."""
     size_bytes = sum(one.bytes for step in trace.steps for one in step.ranks)
     ranks = [one for step in trace.steps for one in step.ranks]

@@ -73,7 +73,7 @@ class Step(_Part):
     ranks: list[RankStep]
 
 
-class Trace(_Part):
+class TraceFile(_Part):
     """All of trace.json."""
 
     format: str
@@ -91,7 +91,7 @@ class Trace(_Part):
         return sum(tensor.elements for tensor in self.tensors)
 
 
-def read_trace(folder: Path) -> Trace:
+def read_trace(folder: Path) -> TraceFile:
     """Read and check the description of a recording; of its gradients, only the files' sizes are looked at.
 
     Raises
@@ -106,7 +106,7 @@ def read_trace(folder: Path) -> Trace:
         raise DataError(f"{folder}: {NAME} cannot be read: {error.message}", HINT) from None
     _require_format(path, content)
     try:
-        trace = Trace.model_validate_json(content)
+        trace = TraceFile.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"
@@ -135,7 +135,7 @@ def _require_format(path: Path, content: bytes) -> None:
     raise DataError(f"{path}: is no trace of netfold: its 'format' must be {FORMAT!r}", HINT)
 
 
-def _check_tensors(path: Path, trace: Trace) -> None:
+def _check_tensors(path: Path, trace: TraceFile) -> None:
     names: set[str] = set()
     for tensor in trace.tensors:
         if tensor.name in names:
@@ -153,7 +153,7 @@ def _check_tensors(path: Path, trace: Trace) -> None:
         )
 
 
-def _check_step(path: Path, trace: Trace, step: Step) -> None:
+def _check_step(path: Path, trace: TraceFile, step: Step) -> None:
     """A step has all ranks, a time for every tensor and bucket, and its times are in order."""
     if len(step.ranks) != trace.world_size:
         raise DataError(
@@ -173,7 +173,7 @@ def _check_step(path: Path, trace: Trace, step: Step) -> None:
             raise DataError(f"{where}: a bucket must be ready with the last of its tensors", HINT)
 
 
-def _check_files(folder: Path, trace: Trace) -> None:
+def _check_files(folder: Path, trace: TraceFile) -> None:
     seen: set[str] = set()
     for one in chain.from_iterable(step.ranks for step in trace.steps):
         if one.file in seen:

@@ -37,7 +37,7 @@ from netfold.sim.plan.idle_network import (
     packet_rate_bps,
     words_per_s,
 )
-from netfold.sim.workload.devices.device import Device, memory_bps
+from netfold.sim.workload.device_model import Device, memory_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
 from netfold.units import PS_PER_S, SIZE, TIME
 

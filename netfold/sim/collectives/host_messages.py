@@ -20,7 +20,7 @@ from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.channels import Channels, Parcel
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.workload.devices.device import Device, charge_ps
+from netfold.sim.workload.device_model import Device, charge_ps
 
 T = TypeVar("T")
 

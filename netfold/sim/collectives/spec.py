@@ -19,7 +19,7 @@ from netfold.sim.keys.section import Section
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.placement import HostAllocation
 from netfold.sim.plan.reference import Reference
-from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.device_model import Device
 from netfold.switch.profiles import Profile
 from netfold.topologies.network import Network
 

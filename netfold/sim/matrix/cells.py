@@ -16,7 +16,7 @@ from netfold.sim.results import summarize
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.workload.pool import Workloads
+from netfold.sim.workload.workload_keys import Workloads
 
 STEPS = 3
 REFUSED = "refused"

@@ -13,8 +13,7 @@ from netfold.sim.plan.faults import FaultPlan
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.plan.reference import Reference
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.devices.device import Device
-from netfold.sim.workload.devices.variation import STEADY, Variation
+from netfold.sim.workload.device_model import STEADY, Device, Variation
 from netfold.sim.workload.fusion_weighing import Costs
 from netfold.topologies.network import Network
 

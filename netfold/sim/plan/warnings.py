@@ -8,7 +8,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.plan import JobPlan
-from netfold.sim.workload.devices.device import memory_bps
+from netfold.sim.workload.device_model import memory_bps
 from netfold.topologies.routing import Policy
 from netfold.units import TIME
 

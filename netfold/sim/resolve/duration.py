@@ -21,7 +21,7 @@ from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.devices.cost import StepCost
+from netfold.sim.workload.device_model import StepCost
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_S, RATE, TIME, transmit_time_ps

@@ -10,22 +10,21 @@ from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.scenario import models
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, sections
-from netfold.sim.workload.devices.device import Device, DeviceError, Place
-from netfold.sim.workload.devices.section import DeviceSection
-from netfold.sim.workload.devices.variation import Variation
-from netfold.sim.workload.facts import refusal_of_needs
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.sim.workload import workload_keys as sections
+from netfold.sim.workload.device_model import Device, DeviceError, Place, Variation
+from netfold.sim.workload.devices import DeviceSection
 from netfold.sim.workload.fusion import FusionError
-from netfold.sim.workload.layers import elements_of, read_tensors
-from netfold.sim.workload.profile import LayerProfile, read_profile
-from netfold.sim.workload.trace.sections import ChakraTrace, Trace
+from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
+from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
+from netfold.sim.workload.workload import refusal_of_needs
 
 PROFILE_BYTES_MAX = 2**22
 
 
 def workload_of(
-    section: sections.Workload, workers: int, location: Location
+    section: sections.AnyWorkload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
     """The source of gradients.
 
@@ -43,7 +42,7 @@ def workload_of(
 
 
 def _spec_of(
-    section: sections.Workload, workers: int, location: Location
+    section: sections.AnyWorkload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
     if isinstance(section, sections.GradientFile | Trace | ChakraTrace):
         try:
@@ -93,15 +92,15 @@ def _read_spec(
 ) -> SyntheticSpec | FileSpec:
     """The source of gradients that a file or a recording is."""
     if isinstance(section, ChakraTrace):
-        from netfold.sim.workload.trace.chakra.spec import chakra_spec
+        from netfold.sim.workload.chakra import chakra_spec
 
         return chakra_spec(path, section)
     if isinstance(section, Trace):
-        from netfold.sim.workload.trace.workload import trace_spec
+        from netfold.sim.workload.recording import trace_spec
 
         fusion = section.fusion.rule() if section.fusion else None
         return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
-    from netfold.sim.workload.files.workload import file_spec
+    from netfold.sim.workload.gradient_files import file_spec
 
     return file_spec(path, section.path, workers, section.per_step, section.fusion.rule())
 
@@ -199,7 +198,7 @@ def overlap_of(section: models.OverlapSection, device: Device, location: Locatio
     )
 
 
-def steps_of(section: sections.Workload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+def steps_of(section: sections.AnyWorkload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
     """Optimizer steps: the configured number, or that of the file."""
     held = None
     if isinstance(workload, FileSpec):

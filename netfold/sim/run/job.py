@@ -32,7 +32,7 @@ from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.rounds import Rounds
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.devices.variation import scaled_ps
+from netfold.sim.workload.device_model import scaled_ps
 
 
 class TrainingJob:

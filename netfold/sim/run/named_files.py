@@ -16,8 +16,8 @@ from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import COMMAND_LINE
-from netfold.sim.workload.sections import GradientFile, Synthetic, Training
-from netfold.sim.workload.trace.sections import ChakraTrace, Trace
+from netfold.sim.workload.recording import ChakraTrace, Trace
+from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
 
 KEPT_BYTES_MAX = 16 << 20  # of a gradient file or recording: of larger ones only the digests are recorded
 _BLOCK_BYTES = 1 << 22

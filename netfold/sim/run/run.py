@@ -30,7 +30,7 @@ from netfold.sim.run.variant import run_variant, workload_keys
 from netfold.sim.run.warm_up import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario import Scenario, load
 from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.workload.pool import Workloads
+from netfold.sim.workload.workload_keys import Workloads
 from netfold.spelling import names_hint
 from netfold.switch.programs import names_of
 

@@ -24,8 +24,8 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.workload import FileSpec, TrainingSpec, Workload
-from netfold.sim.workload.devices.device import Device
-from netfold.sim.workload.pool import Workloads
+from netfold.sim.workload.device_model import Device
+from netfold.sim.workload.workload_keys import Workloads
 
 
 @dataclass(frozen=True)

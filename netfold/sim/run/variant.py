@@ -40,7 +40,7 @@ from netfold.sim.run.keeping import Built, Keeping
 from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Running, Simulation
-from netfold.sim.workload.pool import Key, Workloads
+from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_MS
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from netfold.errors import Mistakes
 from netfold.sim.keys.location import Location
 from netfold.sim.report.escapes import escaped
-from netfold.sim.workload.sections import Training
+from netfold.sim.workload.workload_keys import Training
 
 if TYPE_CHECKING:
     from netfold.sim.scenario.load import Scenario

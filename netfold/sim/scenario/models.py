@@ -19,10 +19,9 @@ from netfold.sim.scenario.arrivals import Arrivals, FixedArrivals
 from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology
 from netfold.sim.scenario.profiles import SwitchProfile
-from netfold.sim.workload.devices.kinds.fixed import NoDeviceSection
-from netfold.sim.workload.devices.kinds.registry import SECTIONS as DEVICES
-from netfold.sim.workload.devices.section import DeviceSection
-from netfold.sim.workload.sections import Workload
+from netfold.sim.workload.devices import SECTIONS as DEVICES
+from netfold.sim.workload.devices import DeviceSection, NoDeviceSection
+from netfold.sim.workload.workload_keys import AnyWorkload
 from netfold.topologies.routing import ECMP, POLICIES
 
 JOBS_MAX = 1000  # of a template
@@ -87,7 +86,7 @@ class JobSections(Section):
     """Training ranks and where they run."""
     hosts: HostsSection = HostsSection()
     """What their hosts take for packets."""
-    workload: Workload
+    workload: AnyWorkload
     """Where gradients come from."""
     device: AnyDeviceSection = NoDeviceSection()
     """How long compute takes."""

@@ -12,7 +12,7 @@ from netfold.sim.scenario.merge import DEVICE_SUFFIX, NONE
 from netfold.sim.scenario.models import Header, Settings, Variant
 from netfold.sim.scenario.node import EXTENSION
 from netfold.sim.scenario.sweep import SWEEP, sweep_schema
-from netfold.sim.workload.devices.hardware import HARDWARE
+from netfold.sim.workload.hardware import HARDWARE
 
 _EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # ignored keys
 

@@ -15,7 +15,7 @@ from netfold.sim.study.measure import Progress, Study, run_study
 from netfold.sim.study.memory import refuse_more_than_fits
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.study.source import Source
-from netfold.sim.workload.facts import refusal_of_needs
+from netfold.sim.workload.workload import refusal_of_needs
 
 
 def make_study(

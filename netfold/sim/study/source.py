@@ -24,19 +24,21 @@ from netfold.sim.study.defaults import MADE_UP, WORKERS
 from netfold.sim.study.memory import refuse_unread
 from netfold.sim.study.options import read_value
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
-from netfold.sim.workload.files.gradient_file import SUFFIXES, conversion, read_arrays
-from netfold.sim.workload.files.stored import StoredArray
-from netfold.sim.workload.files.workload import (
+from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.gradient_files import (
     NOT_FINITE,
+    SUFFIXES,
     WORKERS_MAX,
     FileWorkload,
+    StoredArray,
+    conversion,
     file_spec,
     first_not_finite,
+    read_arrays,
 )
-from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import Shape, elements_of, given_tensors
-from netfold.sim.workload.sections import Synthetic
-from netfold.sim.workload.trace.workload import trace_spec
+from netfold.sim.workload.recording import trace_spec
+from netfold.sim.workload.workload_keys import Synthetic
 
 ARRAY = "the array"  # the name of gradients that come from no file
 INPUT_PATTERN = "input"  # the pattern's name for gradients from a file

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.files.workload import FileSpec
+from netfold.sim.workload.device_model import StepCost
 from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, Fusion
+from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
 from netfold.sim.workload.training.loop.recipe import Recipe

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import State
+from netfold.errors import DataError
+from netfold.homomorphic.codec import Codec, State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.devices.cost import StepCost
+from netfold.sim.workload.device_model import StepCost
 from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fused, pieces_of
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.devices.device import Passes
+    from netfold.sim.workload.device_model import Passes
+
 
 ALL_FACTS = frozenset(StepFact)
 FACTS_WITHOUT_TRAINING = frozenset({StepFact.ALL_BUCKETS})
@@ -254,3 +257,60 @@ class Untrained:
         if set(state) != {"step"}:
             raise ValueError(f"nothing is trained, found a state of {', '.join(state) or 'nothing'}")
         self._next_step = int(state["step"])
+
+
+# Facts of a step that a codec needs and a source of gradients may not know.
+
+
+class Refusal(NamedTuple):
+    """Why a codec cannot be used, and what to do."""
+
+    message: str
+    hint: str
+
+
+def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Refusal | None:
+    """The refusal of a codec that needs more than is known, or None.
+
+    Parameters
+    ----------
+    codec
+        Its `needs` are compared.
+    known
+        The facts of a step that are known.
+    where
+        What does not know the others, as a sentence's subject: "a study".
+    """
+    missing = [fact.value for fact in StepFact if fact in codec.needs - known]
+    if not missing:
+        return None
+    listed = ", ".join(missing[:-1]) + (" and " if len(missing) > 1 else "") + missing[-1]
+    return Refusal(
+        f"{codec.kind} needs {listed}, {where} does not know {'it' if len(missing) == 1 else 'them'}",
+        "use a scenario whose workload has the kind training, or another codec",
+    )
+
+
+# Random numbers keyed by their purpose, so that they do not depend on earlier draws.
+
+
+def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
+    """Generator for one purpose and key (such as step and worker), each ≥ 0, independent of all others."""
+    return np.random.Generator(np.random.PCG64([seed, zlib.crc32(purpose.encode()), *key]))
+
+
+def shards(samples: int, workers: int, seed: int) -> list[NDArray[np.int64]]:
+    """Sample indices of each worker: disjoint, together all of them, sizes differing by one at most.
+
+    Raises
+    ------
+    DataError
+        There are more workers than samples.
+    """
+    if workers > samples:
+        raise DataError(
+            f"{workers} workers cannot share {samples} samples",
+            f"use at most {samples} workers, or more data",
+        )
+    order = keyed(seed, "shards").permutation(samples)
+    return [order[worker::workers] for worker in range(workers)]

@@ -14,8 +14,8 @@ from netfold.sim.calibrate import kernels, timing
 from netfold.sim.calibrate.codecs import CodecRate, mean_bytes_per_ns
 from netfold.sim.calibrate.measure import AGREES, Calibration
 from netfold.sim.commands.main import app
-from netfold.sim.workload.devices.calibrated import read_device
-from netfold.sim.workload.devices.cost import KINDS, MATMUL, OTHER, Kernel
+from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Kernel
+from netfold.sim.workload.hardware import read_device
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only
 

@@ -29,7 +29,7 @@ from netfold.sim.commands.main import app
 from netfold.sim.study.source import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
-from netfold.sim.workload.trace.workload import TraceWorkload, trace_spec
+from netfold.sim.workload.recording import TraceWorkload, trace_spec
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.capture.folders import (

@@ -41,8 +41,8 @@ from netfold.sim.collectives.tree.run import Tree
 from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
 from netfold.sim.collectives.tree.spec import steps_of as tree_steps
 from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.workload.devices.device import Device
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
+from netfold.sim.workload.device_model import Device
+from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples

@@ -28,7 +28,7 @@ from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.frames import frames
 from netfold.sim.scenario.models import AnyCollectiveSection
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
+from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star

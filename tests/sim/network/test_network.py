@@ -31,7 +31,7 @@ from netfold.sim.results import load, summarize
 from netfold.sim.results.breakdown import RANK_SKEW
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice
+from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.synthetic import SyntheticWorkload
 from tests.examples import nightly
 from tests.sim.local_training import train

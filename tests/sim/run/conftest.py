@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import netfold.sim.workload.pool
+import netfold.sim.workload.workload_keys
 from netfold.sim.workload import Workload, training_workload
 from tests.sim import local_training
 

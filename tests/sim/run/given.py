@@ -23,9 +23,8 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts
 from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.devices.device import Device
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice
-from netfold.sim.workload.devices.variation import STEADY, Variation
+from netfold.sim.workload.device_model import STEADY, Device, Variation
+from netfold.sim.workload.devices import FixedDevice
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second

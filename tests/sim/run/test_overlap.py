@@ -20,13 +20,9 @@ from netfold.homomorphic.round import Tensor
 from netfold.sim.plan.faults import Condition
 from netfold.sim.plan.overlap import BucketOrder, Overlap
 from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.devices.calibrated import read_device
-from netfold.sim.workload.devices.cost import KINDS, MATMUL, OTHER, Kernel, Stage
-from netfold.sim.workload.devices.hardware import Link
-from netfold.sim.workload.devices.host_codec import HostCodec
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice
-from netfold.sim.workload.devices.roofline import RooflineDevice, constant
-from netfold.sim.workload.devices.variation import Jitter, Variation
+from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Jitter, Kernel, Stage, Variation
+from netfold.sim.workload.devices import FixedDevice, HostCodec
+from netfold.sim.workload.hardware import Link, RooflineDevice, constant, read_device
 from netfold.sim.workload.layers import placed, tensor_of
 from netfold.sim.workload.training.probe import ProbedStep, probe
 from tests import ROOT

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import netfold
-import netfold.sim.workload.pool
+import netfold.sim.workload.workload_keys
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense import Dense
@@ -31,7 +31,7 @@ from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
 from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.devices.device import Passes
+from netfold.sim.workload.device_model import Passes
 from netfold.sim.workload.training.workload import TrainingWorkload
 from tests.examples import examples
 from tests.sim.scenes import RING, simulate

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-import netfold.sim.workload.pool
+import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.rounds import Operation
@@ -25,8 +25,8 @@ from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step.lock_step import MessageAgreement
 from netfold.sim.workload import TrainingSpec, Workload
-from netfold.sim.workload.devices.hardware import HARDWARE
-from netfold.sim.workload.devices.kinds.measured import NOTE
+from netfold.sim.workload.devices import NOTE
+from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.training.workload import TrainingWorkload
 from netfold.units import PS_PER_US
 from tests.sim.checks.test_checks_limits import FINE

@@ -31,7 +31,7 @@ from netfold.sim.scenario.merge import merge
 from netfold.sim.scenario.models import NoDeviceSection
 from netfold.sim.scenario.node import Node
 from netfold.sim.scenario.source import SCENARIO_BYTES_MAX
-from netfold.sim.workload.sections import Synthetic
+from netfold.sim.workload.workload_keys import Synthetic
 from netfold.topologies.kind import topology_kinds
 from tests import ROOT
 from tests.examples import examples

@@ -23,7 +23,7 @@ from netfold.sim.scenario.profiles import SwitchProfile, read_profile
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.sweep.points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
-from netfold.sim.workload.sections import GradientFile, Synthetic, Training
+from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
 from netfold.switch.profiles import PROFILES, Profile
 from tests.sim.scenario.files import changed, told, write
 from tests.sim.scenes import TINY, plan, refused

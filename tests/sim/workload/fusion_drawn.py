@@ -8,8 +8,7 @@ from itertools import pairwise
 
 from netfold.sim.workload.fusion import Partition
 from netfold.sim.workload.fusion_weighing import Cost, Costs, Stages
-from netfold.sim.workload.layers import Layer, layers_of
-from netfold.sim.workload.profile import read_profile
+from netfold.sim.workload.layers import Layer, layers_of, read_profile
 from tests import ROOT
 from tests.reference.systems.layer_fusion import Time
 

@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 import netfold
 from netfold.errors import DataError
+from netfold.sim.workload import chakra as read
 from netfold.sim.workload import synthetic_workload
-from netfold.sim.workload.devices.device import Passes
+from netfold.sim.workload.chakra import WireError, chakra_spec, numbers, read_nodes, steps_of, varint
+from netfold.sim.workload.device_model import Passes
+from netfold.sim.workload.recording import ChakraTrace
 from netfold.sim.workload.synthetic import SyntheticSpec
-from netfold.sim.workload.trace.chakra import read
-from netfold.sim.workload.trace.chakra.read import read_nodes
-from netfold.sim.workload.trace.chakra.schedule import steps_of
-from netfold.sim.workload.trace.chakra.spec import chakra_spec
-from netfold.sim.workload.trace.chakra.wire import WireError, numbers, varint
-from netfold.sim.workload.trace.sections import ChakraTrace
 from tests.examples import examples
 from tests.sim.workload.traces import (
     COLLECTIVE,

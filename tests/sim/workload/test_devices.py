@@ -18,14 +18,27 @@ from netfold.homomorphic.message import Work
 from netfold.homomorphic.round import Tensor
 from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario import load
-from netfold.sim.workload.devices.calibrated import FORMAT
-from netfold.sim.workload.devices.cost import CONVOLUTION, KINDS, MATMUL, OTHER, Kernel, Stage, StepCost
-from netfold.sim.workload.devices.device import Device, Passes, charge_ps
-from netfold.sim.workload.devices.hardware import HARDWARE, LINKS
-from netfold.sim.workload.devices.host_codec import HostCodec
-from netfold.sim.workload.devices.kinds.fixed import FixedDevice, NoDevice
-from netfold.sim.workload.devices.kinds.measured import NOTE
-from netfold.sim.workload.devices.roofline import (
+from netfold.sim.workload.device_model import (
+    CONVOLUTION,
+    KINDS,
+    MATMUL,
+    OTHER,
+    STEADY,
+    Device,
+    Jitter,
+    Kernel,
+    Passes,
+    Stage,
+    StepCost,
+    Variation,
+    charge_ps,
+    scaled_ps,
+)
+from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
+from netfold.sim.workload.hardware import (
+    FORMAT,
+    HARDWARE,
+    LINKS,
     Curve,
     PeakDevice,
     RooflineDevice,
@@ -33,7 +46,6 @@ from netfold.sim.workload.devices.roofline import (
     peak_device,
     roofline_device,
 )
-from netfold.sim.workload.devices.variation import STEADY, Jitter, Variation, scaled_ps
 from tests.sim.scenes import TINY, job_plan, only, plan, refused, write
 
 CPU: Mapping[str, Any] = {

@@ -21,8 +21,8 @@ from safetensors.torch import save_file as save_torch_file
 
 from netfold.errors import DataError
 from netfold.sim.workload import FileSpec, file_workload
-from netfold.sim.workload.files.workload import file_spec
 from netfold.sim.workload.fusion import BySize, NoFusion
+from netfold.sim.workload.gradient_files import file_spec
 
 WORKERS, ELEMENTS = 3, 10
 GRADIENTS = np.arange(WORKERS * ELEMENTS, dtype=np.float32).reshape(WORKERS, ELEMENTS) / 4 - 3

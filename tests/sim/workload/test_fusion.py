@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from netfold.errors import DataError
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.fusion import (
     ONE_BUCKET,
     AsGiven,
@@ -44,6 +43,7 @@ from netfold.sim.workload.fusion_weighing import (
     predict,
 )
 from netfold.sim.workload.layers import Layer, layers_of, placed
+from netfold.sim.workload.workload import keyed, shards
 from tests.examples import nightly, scaled
 from tests.reference.systems import layer_fusion as reference
 from tests.sim.workload import fusion_drawn as drawn

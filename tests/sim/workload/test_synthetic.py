@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload import SyntheticSpec, Workload, normals, synthetic_workload
-from netfold.sim.workload.draws import keyed
-from netfold.sim.workload.facts import refusal_of_needs
+from netfold.sim.workload import SyntheticSpec, Workload, synthetic_workload
+from netfold.sim.workload import synthetic as normals
 from netfold.sim.workload.fusion import AsGiven, BySize, NoFusion
-from netfold.sim.workload.layers import given_tensors, layers_of, placed, read_tensors
-from netfold.sim.workload.normals import fill_normal
-from netfold.sim.workload.profile import read_profile
-from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern
+from netfold.sim.workload.layers import given_tensors, layers_of, placed, read_profile, read_tensors
+from netfold.sim.workload.synthetic import BLOCK_ELEMENTS, Distribution, Pattern, fill_normal
+from netfold.sim.workload.workload import keyed, refusal_of_needs
 from tests.examples import scaled
 from tests.sim.scenes import plan
 from tests.sim.workload import fusion_drawn as drawn

@@ -29,7 +29,7 @@ from netfold.sim.collectives.host_messages import (
     MessageExchange,
     merge_ps,
 )
-from netfold.sim.workload.devices.device import Device, charge_ps
+from netfold.sim.workload.device_model import Device, charge_ps
 
 
 class AllGather(ChannelCollective):

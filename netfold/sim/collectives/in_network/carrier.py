@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netfold.homomorphic.codec import Carrier, MessageSize
 from netfold.sim.engine.interface import Job
 from netfold.sim.plan.idle_network import Window, full_window_trip_ps, host_bound, job_traffic, wire_bound
-from netfold.sim.workload.devices.device import Device, memory_bps
+from netfold.sim.workload.device_model import Device, memory_bps
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_S
 

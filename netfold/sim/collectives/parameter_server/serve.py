@@ -16,7 +16,7 @@ from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.channels import Parcel
 from netfold.sim.collectives.collective import RunContext
 from netfold.sim.collectives.host_messages import Finished, MessageExchange, merge_ps
-from netfold.sim.workload.devices.device import charge_ps
+from netfold.sim.workload.device_model import charge_ps
 
 if TYPE_CHECKING:
     from netfold.sim.collectives.parameter_server.run import ParameterServer

@@ -16,8 +16,8 @@ from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import because
 from netfold.sim.report.setup import shown
 from netfold.sim.results.verdicts import GOOD, kind
-from netfold.sim.workload.sections import CHOICES
 from netfold.sim.workload.training.loop.metrics import metric_named
+from netfold.sim.workload.workload_keys import CHOICES
 from netfold.spelling import names_hint
 
 Entry = Mapping[str, Any]  # a variant of a summary

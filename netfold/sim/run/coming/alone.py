@@ -12,7 +12,7 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
-from netfold.sim.workload.pool import Workloads
+from netfold.sim.workload.workload_keys import Workloads
 
 
 def alone_times(simulation: Simulation) -> dict[int, int | None]:

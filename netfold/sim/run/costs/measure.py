@@ -33,11 +33,11 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.run.step.facts import AFTER_BACKWARD
-from netfold.sim.workload.devices.variation import STEADY
+from netfold.sim.workload.device_model import STEADY
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
 from netfold.sim.workload.fusion_weighing import Costs, Sample, Stages, Weighing
 from netfold.sim.workload.layers import FLOAT_BYTES
-from netfold.sim.workload.pool import Workloads
+from netfold.sim.workload.workload_keys import Workloads
 
 _PARTS = 8  # medium buckets of a warm-up: this share of the gradient, besides single layers and all of it
 _STEPS = 2  # of a warm-up; the last one counts

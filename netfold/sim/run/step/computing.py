@@ -13,8 +13,7 @@ from netfold.sim.network.host_time import HostTimes
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.workload import Bucket
-from netfold.sim.workload.devices.device import Passes
-from netfold.sim.workload.devices.variation import scaled_ps
+from netfold.sim.workload.device_model import Passes, scaled_ps
 
 MORE_PASSES = "more passes"
 UPDATE = "update"

@@ -12,8 +12,7 @@ from netfold.sim.network.host_time import HostTimes
 from netfold.sim.plan.overlap import Overlap
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Workload
-from netfold.sim.workload.devices.device import Device, Passes
-from netfold.sim.workload.devices.variation import STEADY, Variation
+from netfold.sim.workload.device_model import STEADY, Device, Passes, Variation
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from netfold.sim.run.step.parts import JobParts
 from netfold.sim.run.step.turns import Turns
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
-from netfold.sim.workload.devices.device import charge_ps
-from netfold.sim.workload.devices.variation import scaled_ps
+from netfold.sim.workload.device_model import charge_ps, scaled_ps
 
 COPY_BACK = "copy of the sum"  # to the device, where the codec runs on the host
 

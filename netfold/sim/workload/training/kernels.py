@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from netfold.sim.workload.devices.cost import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, OTHER, Kernel
+from netfold.sim.workload.device_model import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, OTHER, Kernel
 
 _aten = torch.ops.aten
 _ALLOCATING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.devices.cost import Kernel, Stage, StepCost
+from netfold.sim.workload.device_model import Kernel, Stage, StepCost
 from netfold.sim.workload.training.kernels import KernelCounter
 from netfold.sim.workload.training.modules import ModuleLayers
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.devices.device import Passes
+from netfold.sim.workload.device_model import Passes
 
 WARM_UPS, RUNS = 1, 5
 _PS_PER_NS = 1000

@@ -20,8 +20,8 @@ from torch import nn
 from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.devices.cost import StepCost
-from netfold.sim.workload.devices.device import Passes as PassTimes
+from netfold.sim.workload.device_model import Passes as PassTimes
+from netfold.sim.workload.device_model import StepCost
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.optimizers import Sgd

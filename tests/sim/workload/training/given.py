@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload import Workload
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
@@ -24,7 +23,7 @@ from netfold.sim.workload.training.models.text.gpt import Gpt
 from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
 from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.workload import TrainingWorkload
-from netfold.sim.workload.workload import Score
+from netfold.sim.workload.workload import Score, keyed
 
 INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.devices.cost import (
+from netfold.sim.workload.device_model import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     MATMUL,
@@ -25,7 +25,6 @@ from netfold.sim.workload.devices.cost import (
     Kernel,
     StepCost,
 )
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.data.ratings import Ratings
@@ -37,6 +36,7 @@ from netfold.sim.workload.training.tasks.images import ImagesTask
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from netfold.sim.workload.training.timing import timed_passes
 from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.workload import keyed, shards
 from tests.examples import examples
 from tests.sim.workload.training.given import Told, totals, train, weights_of
 

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from netfold.errors import DataError
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.data import wordpiece
 from netfold.sim.workload.training.data.text import (
     UNKNOWN,
@@ -47,6 +46,7 @@ from netfold.sim.workload.training.tasks.language import LanguageTask, perplexit
 from netfold.sim.workload.training.tasks.questions import LONGEST, SHORTEST, QuestionsTask, asked
 from netfold.sim.workload.training.tasks.sampled import expected_counts, log_uniform, probabilities
 from netfold.sim.workload.training.tasks.windows import HELD_OUT, PAGE, Windows
+from netfold.sim.workload.workload import keyed
 from tests.examples import examples, nightly
 from tests.sim.workload.training.given import (
     BERT,

@@ -37,7 +37,7 @@ from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.workload.devices.device import memory_bps
+from netfold.sim.workload.device_model import memory_bps
 
 CARRIED = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN})
 _SUM_BYTES = 4  # per element: of each group its sum, its lanes' and its total; of all, lanes and total

@@ -35,7 +35,7 @@ from netfold.sim.plan.idle_network import (
 )
 from netfold.sim.plan.multicast import with_splits
 from netfold.sim.plan.placement import HostAllocation
-from netfold.sim.workload.devices.device import Device
+from netfold.sim.workload.device_model import Device
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
 from netfold.topologies.network import SWITCHES, flow_key_plain, path, planned_key

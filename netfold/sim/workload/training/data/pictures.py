@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.data.fetch import fetch_all
 from netfold.sim.workload.training.data.images import Images, load_images
+from netfold.sim.workload.workload import keyed
 
 _TEST_SHARE = 6  # of a photo's width: one in so many columns
 _TRAINED = 500  # crops of a photo

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from netfold.sim.workload.draws import keyed
+from netfold.sim.workload.workload import keyed
 
 Loss = Callable[[nn.Module, int, int], Tensor]  # of a model, on the batch of a step of a worker
 Sink = Callable[[str, Tensor], None]  # takes a tensor's name and its gradient

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.training.data.images import Images
 from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.workload import Score
+from netfold.sim.workload.workload import Score, keyed, shards
 
 HELD_OUT = 5  # one image in so many
 _TESTED_BYTES = 4 << 20  # of images that are tested at once

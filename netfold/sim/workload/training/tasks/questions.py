@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.data.wordpiece import CLASSIFY, SEPARATE
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.tasks.windows import Windows
-from netfold.sim.workload.workload import Score
+from netfold.sim.workload.workload import Score, keyed
 
 SHORTEST, LONGEST = 4, 16  # tokens of a question; the longest is also a quarter of the sequence at most
 

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.networks.neumf import NeuMF
-from netfold.sim.workload.workload import Score
+from netfold.sim.workload.workload import Score, keyed, shards
 
 # He et al., Neural Collaborative Filtering, WWW 2017, §4.1
 NEGATIVES = 4  # unrated items per rated one, in training

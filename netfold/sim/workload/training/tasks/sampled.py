@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.kernels.functions import expm1s, exps, log1ps, logs
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.networks.lstm import SampledLstm
 from netfold.sim.workload.training.tasks.language import LanguageTask
+from netfold.sim.workload.workload import keyed
 
 _TESTED_TOKENS = 1024  # the softmax of a test is over the whole vocabulary
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.training.models.spec import TaskSettings
+from netfold.sim.workload.workload import keyed, shards
 
 HELD_OUT = 20  # one page in so many
 PAGE = 64  # neighbouring windows

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from netfold.sim.workload.draws import keyed
 from netfold.sim.workload.training.loop.passes import drawing
 from netfold.sim.workload.training.user.errors import UserModelError, told
+from netfold.sim.workload.workload import keyed
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:

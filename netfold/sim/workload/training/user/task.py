@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset, default_collate
 
 from netfold.homomorphic.round import Tensor as Described
-from netfold.sim.workload.draws import keyed, shards
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.training.loop.passes import drawing, one_thread
 from netfold.sim.workload.training.models.spec import TaskSettings
@@ -25,7 +24,7 @@ from netfold.sim.workload.training.user.model import LocatedModel
 from netfold.sim.workload.training.user.parts import Parts, kind_of, read_parts, require_same
 from netfold.sim.workload.training.user.source import beside, call, function_of, seeded
 from netfold.sim.workload.training.user.watch import Watch
-from netfold.sim.workload.workload import Score
+from netfold.sim.workload.workload import Score, keyed, shards
 
 
 class UserTask:

@@ -1,21 +1,82 @@
-"""Gradients and times that `netfold capture` recorded from a real training."""
+"""Recordings as workloads: of netfold's own capture with values, and Chakra execution traces without."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
 
 from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
-from netfold.sim.capture.layout import RankStep, Trace, read_trace
+from netfold.sim.capture.layout import RankStep, TraceFile, read_trace
 from netfold.sim.capture.values import read_values, require_digest
-from netfold.sim.workload.devices.device import Passes
-from netfold.sim.workload.files.workload import FileSpec, first_not_finite
-from netfold.sim.workload.fusion import Fusion
+from netfold.sim.keys.fields import Count, Share
+from netfold.sim.keys.section import Section
+from netfold.sim.workload.device_model import Passes
+from netfold.sim.workload.fusion import Fusion, Partition
+from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
+from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
 from netfold.sim.workload.layers import Layer, layers_of, placed, tensor_of
-from netfold.sim.workload.trace.recorded import AsRecorded, PassTimes, RecordedTimes
 from netfold.sim.workload.workload import Untrained
+
+# What a recording says beside its gradients: its buckets, and the times of its passes.
+
+
+@dataclass(frozen=True)
+class AsRecorded(Fusion):
+    """The buckets of a recording, whose layers are its tensors."""
+
+    title: ClassVar[str] = "as recorded"
+    buckets: Partition
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """The recorded buckets."""
+        return self.buckets
+
+
+class PassTimes(NamedTuple):
+    """The times of one worker's passes of one step, picoseconds."""
+
+    forward_ps: int
+    backward_ps: int
+    ready_ps: tuple[int, ...]  # of each tensor, since backward began
+
+
+@dataclass(frozen=True)
+class RecordedTimes:
+    """The times of all passes of a recording; its steps repeat, and so do its ranks."""
+
+    names: tuple[str, ...]  # of the tensors
+    steps: tuple[tuple[PassTimes, ...], ...]  # of each rank
+
+    def passes(self, step: int, worker: int) -> Passes:
+        """The times of a worker's passes of a step."""
+        ranks = self.steps[step % len(self.steps)]
+        own = ranks[worker % len(ranks)]
+        return Passes(own.forward_ps, own.backward_ps, dict(zip(self.names, own.ready_ps, strict=True)))
+
+    @property
+    def longest_ps(self) -> int:
+        """The longest passes of a step."""
+        return max(own.forward_ps + own.backward_ps for ranks in self.steps for own in ranks)
+
+    def ready_shares(self) -> tuple[float, ...]:
+        """Mean share of backward after which each tensor is ready; none before the tensor before it."""
+        all_ranks = [own for ranks in self.steps for own in ranks if own.backward_ps]
+        if not all_ranks:
+            return ()
+        sums = [0.0] * len(self.names)
+        for own in all_ranks:
+            for place, ready_ps in enumerate(own.ready_ps):
+                sums[place] += ready_ps / own.backward_ps
+        return tuple(accumulate((one / len(all_ranks) for one in sums), max))
+
+
+# Gradients and times that `netfold capture` recorded from a real training.
+
 
 _PS_PER_NS = 1000
 
@@ -63,7 +124,9 @@ def trace_spec(
     return _spec_of(trace, folder, given, fusion, with_times)
 
 
-def _spec_of(trace: Trace, folder: Path, given: str, fusion: Fusion | None, with_times: bool) -> TraceSpec:
+def _spec_of(
+    trace: TraceFile, folder: Path, given: str, fusion: Fusion | None, with_times: bool
+) -> TraceSpec:
     rows = trace.tensors
     if fusion is None:
         order = [place for own in trace.buckets for place in own]
@@ -160,3 +223,57 @@ class TraceWorkload(Untrained):
                 "netfold capture leaves out such steps: record again",
             )
         return found
+
+
+# The keys of recordings in a scenario.
+
+
+class Trace(Section):
+    """Gradients and times recorded from a real training by `netfold capture`; nothing is trained."""
+
+    kind: Literal["trace"]
+    path: str
+    """The recorded folder, relative to the scenario file. There must be as many workers as ranks."""
+    steps: Count | None = None
+    """Optimizer steps; by default those of the recording. Further steps start again at its first."""
+    times: Literal["recorded", "device"] = "recorded"
+    """recorded: forward and backward take the recorded times, of each rank and step, whatever the device;
+    what a rank did between two steps, such as the optimizer, counts to forward. device: the device's times;
+    gradients are ready after the recorded shares of backward."""
+    fusion: AnyFusion | None = None
+    """Which layers are sent together, as one bucket; by default the recorded buckets."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""
+
+
+class ChakraTrace(Section):
+    """Compute times and all-reduces of a Chakra execution trace (MLCommons), with random gradients."""
+
+    kind: Literal["chakra"]
+    path: str
+    """The trace of one rank, relative to the scenario file: .et, .et.gz, or .json as chakra_jsonizer or the
+    feeder writes it. All workers compute as this rank does."""
+    steps: Count | None = None
+    """Optimizer steps; by default those of the trace. Further steps start again at its first."""
+    times: Literal["recorded", "device"] = "recorded"
+    """recorded: computations take their durations in the trace, whatever the device; device: the device's
+    times; gradients are ready after the trace's shares of backward."""
+    element_bytes: Literal[1, 2, 4, 8] = 4
+    """Bytes of an element of the traced all-reduces; the gradients here are float32."""
+    group: str | None = None
+    """Only all-reduces of this process group (pg_name); needed where the trace has those of several."""
+    density: Share = 1.0
+    """Share of non-zero elements at each worker."""
+    pattern: Literal["iid", "rows", "columns", "blocks"] = "iid"
+    """Which elements are zero together: iid: each on its own; rows, columns: whole rows or columns; blocks:
+    runs as long as a row."""
+    row_elements: Count = 64
+    """Elements of a row."""
+    overlap: Share = 0.0
+    """Share of a worker's non-zero positions that all workers have in common."""
+    distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"
+    """Distribution of the non-zero elements."""
+    fusion: AnyFusion | None = None
+    """Which all-reduces are sent together, as one bucket; by default each is a bucket."""
+    bucket: ShortFusion = None
+    """Short for fusion by this size: {kind: size, bytes: …}."""

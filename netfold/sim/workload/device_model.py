@@ -1,18 +1,62 @@
-"""The contract of devices, which say how long compute takes."""
+"""What one step of one worker costs: kernels with arithmetic and memory traffic, counted on the model."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Work
 from netfold.homomorphic.round import Tensor
-from netfold.sim.workload.devices.cost import StepCost
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.units import PS_PER_S, transmit_time_ps
+
+MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD, OTHER = "matmul", "convolution", "convolution_backward", "other"
+KINDS = (MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD)  # of kernels whose arithmetic is counted
+
+
+class Kernel(NamedTuple):
+    """One operator of PyTorch that computes something; a GPU starts a kernel for it."""
+
+    kind: str  # one of KINDS, or OTHER: no arithmetic is counted
+    flops: int
+    size_bytes: int  # read and written
+
+
+class Stage(NamedTuple):
+    """A part of the backward pass, up to the instant at which a tensor's gradient is ready."""
+
+    tensor: str  # empty: what follows the last gradient
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Arithmetic and memory traffic of one step of one worker, which a device turns into time.
+
+    The totals estimate bytes from what autograd saves; `forward` and `backward` have those of every kernel.
+    """
+
+    forward_flops: int = 0
+    backward_flops: int = 0
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+    forward: tuple[Kernel, ...] = ()
+    backward: tuple[Stage, ...] = ()  # in the order in which gradients are ready
+    update_bytes: int = 0  # that the optimizer reads and writes: weights, gradients and its state
+    passes: int = 1  # forward and backward passes, each of this work, before gradients are exchanged
+
+
+# The contract of devices, which say how long compute takes.
+
 
 _SAMPLE_BYTES = 10**9
 
@@ -143,3 +187,62 @@ class Place(NamedTuple):
     folder: Path  # of the scenario file
     tensors: tuple[Tensor, ...]  # of the workload
     is_trained: bool  # whether the workload has a model
+
+
+# Jitter and stragglers: how many times as long as usual a worker's device takes in a step.
+
+
+_USUAL = Fraction(1)
+_PARTS = 1 << 20  # factors are whole multiples of 1 / _PARTS, so that machines agree on them
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """A factor of mean 1 for each worker and step."""
+
+    kind: Literal["lognormal", "gamma"]
+    spread: float  # its standard deviation
+
+    def draw(self, generator: np.random.Generator) -> float:
+        """A factor.
+
+        Lognormal: exp(s z - s²/2) with s² = ln(1 + spread²) and a normal z. Gamma: shape 1 / spread², scale
+        spread².
+        """
+        if not self.spread:
+            return 1.0
+        variance = self.spread**2
+        if self.kind == "gamma":
+            return float(generator.gamma(1 / variance, variance))
+        sigma = math.sqrt(math.log1p(variance))
+        return math.exp(sigma * float(generator.standard_normal()) - sigma * sigma / 2)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How the devices of a job's workers differ, and how they vary.
+
+    A draw is keyed by seed, job, worker and step: variants that differ in codec or collective meet the same.
+    """
+
+    jitter: Jitter | None = None
+    slow: tuple[tuple[int, float], ...] = ()  # worker and factor
+    job: int = 0  # its number in the variant
+
+    def factor(self, seed: int, worker: int, step: int) -> Fraction:
+        """The factor of a worker's compute times in a step, exactly 1 where nothing varies."""
+        if self.jitter is None and not self.slow:
+            return _USUAL
+        factor = next((own for slow, own in self.slow if slow == worker), 1.0)
+        if self.jitter is not None:
+            key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
+            factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
+        return Fraction(round(factor * _PARTS), _PARTS)
+
+
+STEADY = Variation()
+
+
+def scaled_ps(time_ps: int, factor: Fraction) -> int:
+    """A time multiplied by a factor, rounded up."""
+    return time_ps if factor == 1 else math.ceil(time_ps * factor)

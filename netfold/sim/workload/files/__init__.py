@@ -1,1 +1,0 @@
-"""Workloads from a user's files: NumPy arrays and archives, safetensors, PyTorch."""

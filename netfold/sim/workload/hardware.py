@@ -1,0 +1,442 @@
+"""The table of devices: what each can do at most, what of that is reached, and who says so.
+
+Peaks are those of vendors' data sheets, dense (without sparsity). A share is what the best published or usual
+measurement of large matrix products, and of streams through memory, reached. Real layers reach less: small
+matrices, odd shapes and short kernels are not in these shares. Where no measurement is named, the share is an
+assumption, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from netfold.sim.workload.device_model import KINDS, OTHER, Device, Kernel, Passes, StepCost
+from netfold.units import PS_PER_S, PS_PER_US
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+
+_ASSUMED = "assumed"
+_MAMF = (
+    "measured: BF16 matrix products, Bekman, Machine Learning Engineering, 'Maximum Achievable Matmul FLOPS'"
+)
+_AS_BF16 = "assumed to be that of BF16"
+_VOLTA = "measured: Jia et al., Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking, 2018"
+_TURING = "measured: Jia et al., Dissecting the NVIDIA Turing T4 GPU via Microbenchmarking, 2019"
+_LAUNCH = (
+    "assumed; Gray, Getting Started with CUDA Graphs, 2019, has 3.8 µs from one short kernel to the next on "
+    "a V100, to which PyTorch's operators add"
+)
+_STREAMS = "assumed: kernels of a codec are streams through memory"
+_CODECS = (
+    "measured: `netfold calibrate` on one core of an Intel Xeon: netfold's own codecs pass 5.5 counted bytes "
+    "a nanosecond where a copy passes 14: bits are packed and numbers rounded one by one"
+)
+_CALLS = "assumed: an operator of PyTorch on a processor, backward included"
+
+
+class Rate(NamedTuple):
+    """A peak rate, and what of it programs reach."""
+
+    peak: int  # operations or bytes per second
+    share: float  # of the peak that is reached
+    source: str  # of the share
+
+
+class Link(NamedTuple):
+    """The link between a device and its host."""
+
+    name: str
+    bytes_per_s: int  # in one direction, line codes taken off
+    share: float  # of it that copies of pinned memory reach
+    start_ps: int  # of a copy
+    source: str
+
+
+_COPIES = (
+    "share: Neugebauer et al., Understanding PCIe Performance for End Host Networking, SIGCOMM 2018: headers "
+    "and flow control leave about 4/5; start: assumed"
+)
+LINKS = {
+    link.name: link
+    for link in (
+        Link("pcie3", 15_754_000_000, 0.8, 10 * PS_PER_US, _COPIES),  # 16 lanes · 8 GT/s · 128/130
+        Link("pcie4", 31_508_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+        Link("pcie5", 63_015_000_000, 0.8, 10 * PS_PER_US, _COPIES),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device of the table."""
+
+    name: str
+    title: str
+    source: str  # of the peaks
+    arithmetic: Mapping[Precision, Rate]  # floating-point operations per second
+    memory: Rate  # bytes per second
+    launch_ps: int  # from one short kernel to the next
+    launch_source: str
+    link: str | None  # a name in LINKS; None: it is the host
+    codec_share: float  # of the memory bandwidth that is reached, for what codecs count as read and written
+    codec_source: str
+
+
+def _tera(count: float) -> int:
+    """Operations per second from TFLOPS with three decimals at most."""
+    return round(count * 1000) * 10**9
+
+
+def _gpu(
+    name: str,
+    title: str,
+    source: str,
+    arithmetic: Mapping[Precision, tuple[float, float, str]],
+    memory: tuple[int, float, str],
+    link: str,
+) -> Hardware:
+    """A row of the table, from TFLOPS and GB/s."""
+    rates: dict[Precision, Rate] = {
+        precision: Rate(_tera(peak), share, of) for precision, (peak, share, of) in arithmetic.items()
+    }
+    bandwidth = Rate(memory[0] * 10**9, *memory[1:])
+    return Hardware(name, title, source, rates, bandwidth, 5 * PS_PER_US, _LAUNCH, link, 1.0, _STREAMS)
+
+
+HARDWARE = {
+    row.name: row
+    for row in (
+        _gpu(
+            "p100",
+            "NVIDIA Tesla P100, SXM2, 16 GB",
+            "NVIDIA Tesla P100 data sheet (2016): SXM2, 16 GB",
+            {"fp32": (10.6, 0.9, _ASSUMED), "fp16": (21.2, 0.85, _ASSUMED)},
+            (732, 0.70, _VOLTA),
+            "pcie3",
+        ),
+        _gpu(
+            "t4",
+            "NVIDIA T4, 16 GB",
+            "NVIDIA T4 data sheet (2019)",
+            {
+                "fp32": (8.1, 0.6, f"{_ASSUMED}: at 70 W its clock falls under load"),
+                "fp16": (65, 0.5, f"{_ASSUMED}: at 70 W its clock falls under load"),
+            },
+            (300, 0.73, f"{_TURING}: 220 GB/s"),
+            "pcie3",
+        ),
+        _gpu(
+            "v100",
+            "NVIDIA V100, SXM2",
+            "NVIDIA V100 data sheet (2020): SXM2",
+            {
+                "fp32": (15.7, 0.9, _ASSUMED),
+                "fp16": (
+                    125,
+                    0.66,
+                    "measured: Markidis et al., NVIDIA Tensor Core Programmability, Performance & Precision, "
+                    "2018: 83 TFLOPS",
+                ),
+            },
+            (900, 0.83, f"{_VOLTA}: 750 GB/s"),
+            "pcie3",
+        ),
+        _gpu(
+            "a100",
+            "NVIDIA A100, SXM, 40 GB",
+            "NVIDIA A100 data sheet (2020): SXM, 40 GB",
+            {
+                "fp32": (19.5, 0.9, _ASSUMED),
+                "tf32": (156, 0.87, _AS_BF16),
+                "bf16": (312, 0.87, f"{_MAMF}: 271.2 TFLOPS"),
+                "fp16": (312, 0.87, _AS_BF16),
+            },
+            (1555, 0.9, f"{_ASSUMED}: usual for streams through HBM2"),
+            "pcie4",
+        ),
+        _gpu(
+            "h100",
+            "NVIDIA H100, SXM, 80 GB",
+            "NVIDIA H100 data sheet (2023): SXM, 80 GB",
+            {
+                "fp32": (67, 0.8, _ASSUMED),
+                "tf32": (494.7, 0.8, _AS_BF16),
+                "bf16": (989.4, 0.8, f"{_MAMF}: 792.1 TFLOPS"),
+                "fp16": (989.4, 0.8, _AS_BF16),
+            },
+            (3350, 0.9, f"{_ASSUMED}: usual for streams through HBM3"),
+            "pcie5",
+        ),
+        _gpu(
+            "b200",
+            "NVIDIA B200, SXM, 1000 W",
+            "NVIDIA Blackwell Architecture Technical Brief (2024): HGX B200",
+            {
+                "fp32": (80, 0.8, _ASSUMED),
+                "tf32": (1125, 0.776, _AS_BF16),
+                "bf16": (2250, 0.776, f"{_MAMF}: 1745 TFLOPS"),
+                "fp16": (2250, 0.776, _AS_BF16),
+            },
+            (8000, 0.9, f"{_ASSUMED}: usual for streams through HBM3e"),
+            "pcie5",
+        ),
+        Hardware(
+            "cpu_core",
+            "one core of an AMD EPYC 7763",
+            "AMD EPYC 7003 data sheet (2021): 3.5 GHz boost, 32 float32 operations a cycle; 8 channels of "
+            "DDR4-3200, which a core shares",
+            {"fp32": Rate(112 * 10**9, 0.8, _ASSUMED)},
+            Rate(204_800_000_000, 0.1, f"{_ASSUMED}: what one core keeps in flight is about 20 GB/s"),
+            4 * PS_PER_US,
+            _CALLS,
+            None,
+            0.4,
+            _CODECS,
+        ),
+        Hardware(
+            "cpu_socket",
+            "an AMD EPYC 7763, 64 cores",
+            "AMD EPYC 7003 data sheet (2021): 2.45 GHz, 64 cores of 32 float32 operations a cycle; 8 "
+            "channels of DDR4-3200",
+            {"fp32": Rate(5_017_600_000_000, 0.7, _ASSUMED)},
+            Rate(204_800_000_000, 0.8, f"{_ASSUMED}: usual for STREAM on this processor"),
+            8 * PS_PER_US,
+            f"{_CALLS}, on many threads",
+            None,
+            0.4,
+            _CODECS,
+        ),
+    )
+}
+
+
+# Devices of the table, or calibrated ones: every kernel takes the longer of its arithmetic and its traffic.
+#
+#     time of a kernel = launch + max(operations / rate of arithmetic, bytes / rate of memory)
+#
+# Williams, Waterman and Patterson, Roofline: An Insightful Visual Performance Model, CACM 52(4), 2009. A pass
+# takes the sum over its kernels; a tensor's gradient is ready when the kernels up to it are done.
+
+
+_HALF: tuple[Precision, ...] = ("bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Time by size, operations or bytes: a line between points, and from 0 to the first; beyond, its rate."""
+
+    points: tuple[tuple[int, int], ...]  # (size, picoseconds), both rising
+
+    def ps(self, size: int) -> int:
+        """Time for a size, rounded up."""
+        place = bisect_left(self.points, (size, 0))
+        if place == len(self.points):  # beyond: the rate of the last point
+            last, last_ps = self.points[-1]
+            return -(-size * last_ps // last)
+        end, end_ps = self.points[place]
+        start, start_ps = self.points[place - 1] if place else (0, 0)
+        return start_ps - (-(size - start) * (end_ps - start_ps) // (end - start))
+
+
+def constant(per_s: int) -> Curve:
+    """The times of one rate for all sizes, exact to a picosecond in a second."""
+    return Curve(((per_s, PS_PER_S),))
+
+
+@dataclass(frozen=True)
+class RooflineDevice(Device):
+    """Rates of a device; encoding, decoding and merging have their own, since they are other kernels."""
+
+    name: str
+    arithmetic: tuple[tuple[str, Curve], ...]  # of each kind of kernel whose operations are counted
+    memory: Curve
+    operator_ps: int  # to start a kernel of the passes
+    codec_arithmetic: Curve
+    codec_memory: Curve
+    launch_ps: int  # and one of an encoding, a decoding or a merge
+    is_serial: bool = False  # arithmetic waits for memory, so that their times add up
+    is_half: bool = False  # tensors of the passes have two bytes an element, weights and sums four
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """The larger of the arithmetic time and the memory time."""
+        return max(self.codec_arithmetic.ps(flops), self.codec_memory.ps(size_bytes))
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time to move the bytes through memory."""
+        return self.codec_memory.ps(read_bytes + written_bytes)
+
+    def kernel_ps(self, kernel: Kernel) -> int:
+        """Time of one kernel of the passes, its start included."""
+        size_bytes = kernel.size_bytes // 2 if self.is_half else kernel.size_bytes
+        time_ps = self.memory.ps(size_bytes)
+        if kernel.kind != OTHER:
+            own_ps = dict(self.arithmetic)[kernel.kind].ps(kernel.flops)
+            time_ps = time_ps + own_ps if self.is_serial else max(time_ps, own_ps)
+        return self.operator_ps + time_ps
+
+    def passes(self, cost: StepCost) -> Passes:
+        """The sums over the kernels."""
+        now_ps, ready_ps = 0, {}
+        for stage in cost.backward:
+            now_ps += self._sum_ps(stage.kernels)
+            if stage.tensor:
+                ready_ps[stage.tensor] = now_ps
+        return Passes(self._sum_ps(cost.forward), now_ps, ready_ps)
+
+    def update_ps(self, cost: StepCost) -> int:
+        """One kernel that passes over weights, gradients and the optimizer's state, all in float32."""
+        return self.operator_ps + self.memory.ps(cost.update_bytes) if cost.update_bytes else 0
+
+    def _sum_ps(self, kernels: Sequence[Kernel]) -> int:
+        return sum(map(self.kernel_ps, kernels))
+
+
+@dataclass(frozen=True)
+class PeakDevice(Device):
+    """The peak rates of an accelerator, for the passes as wholes: a lower bound, as in the first versions.
+
+    Backward is taken to produce gradient bytes at an even rate, and the optimizer takes no time.
+    """
+
+    name: str
+    flops_per_s: int  # float32
+    memory_bytes_per_s: int
+    launch_ps: int = 0
+
+    def compute_ps(self, flops: int, size_bytes: int) -> int:
+        """The larger of the arithmetic time and the memory time."""
+        return max(-(-flops * PS_PER_S // self.flops_per_s), self.work_ps(size_bytes, 0))
+
+    def work_ps(self, read_bytes: int, written_bytes: int) -> int:
+        """Time to move the bytes through memory."""
+        return -(-(read_bytes + written_bytes) * PS_PER_S // self.memory_bytes_per_s)
+
+    def passes(self, cost: StepCost) -> Passes:
+        """The larger of arithmetic and memory time of each pass; nothing is known of tensors."""
+        return Passes(
+            self.compute_ps(cost.forward_flops, cost.forward_bytes),
+            self.compute_ps(cost.backward_flops, cost.backward_bytes),
+        )
+
+
+def peak_device(hardware: Hardware, launch_ps: int) -> PeakDevice:
+    """A device at its peak rates in float32."""
+    return PeakDevice(hardware.name, hardware.arithmetic["fp32"].peak, hardware.memory.peak, launch_ps)
+
+
+def roofline_device(
+    hardware: Hardware,
+    precision: Precision,
+    efficiency: float | None = None,
+    memory_efficiency: float | None = None,
+    launch_ps: int | None = None,
+) -> RooflineDevice:
+    """A device of the table, with the shares of its peaks that are reached or others.
+
+    A codec's arithmetic is float32, without tensor cores.
+    """
+
+    def reached(peak: int, share: float) -> Curve:
+        return constant(max(1, round(peak * share)))
+
+    rate, vector, memory = hardware.arithmetic[precision], hardware.arithmetic["fp32"], hardware.memory
+    curve = reached(rate.peak, rate.share if efficiency is None else efficiency)
+    share = memory.share if memory_efficiency is None else memory_efficiency
+    return RooflineDevice(
+        name=hardware.name,
+        arithmetic=tuple((kind, curve) for kind in KINDS),
+        memory=reached(memory.peak, share),
+        operator_ps=hardware.launch_ps if launch_ps is None else launch_ps,
+        launch_ps=hardware.launch_ps if launch_ps is None else launch_ps,
+        codec_arithmetic=reached(vector.peak, vector.share if efficiency is None else efficiency),
+        codec_memory=reached(memory.peak, share * hardware.codec_share),
+        is_half=precision in _HALF,
+    )
+
+
+# Device files: what a processor was measured to do, as `netfold calibrate` writes it.
+#
+# A JSON object; sizes are operations or bytes, times nanoseconds, both rising within a list:
+#
+#     {"format": "netfold device 1", "name": "…", "threads": 1, "launch_ns": 2100,
+#      "arithmetic": {"matmul": [[16384, 900], …], "convolution": […], "convolution_backward": […]},
+#      "memory": [[4096, 150], …],
+#      "codec": {"launch_ns": 3000, "arithmetic": […], "memory": […]}}
+#
+# A kernel of PyTorch takes `launch_ns`, its memory traffic and its arithmetic, each by a line between
+# points: a core does one after the other, so their times add up. `codec` has the rates of encoding and
+# decoding, whose traffic codecs count themselves. Other keys say how it was measured, and are not read.
+
+
+FORMAT = "netfold device 1"
+_HINT = "netfold calibrate writes a device file of this machine"
+_PS_PER_NS, _NS_MAX = 1000, 10**15  # 11 days
+POINTS_MAX = 1000  # of a list
+
+
+def read_device(text: str) -> RooflineDevice:
+    """The device in a file.
+
+    Raises
+    ------
+    ValueError
+        The text is no device file; a hint is on the second line.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"is not JSON\n{_HINT}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ValueError(f"is no device file: its 'format' must be {FORMAT!r}\n{_HINT}")
+    arithmetic, codec = found.get("arithmetic"), found.get("codec")
+    if not isinstance(arithmetic, dict) or not isinstance(codec, dict):
+        raise ValueError(f"'arithmetic' and 'codec' must be objects\n{_HINT}")
+    name = found.get("name")
+    if not isinstance(name, str):
+        raise ValueError(f"'name' must be text\n{_HINT}")
+    return RooflineDevice(
+        name=name,
+        arithmetic=tuple((kind, _curve(arithmetic.get(kind), f"arithmetic.{kind}")) for kind in KINDS),
+        memory=_curve(found.get("memory"), "memory"),
+        operator_ps=_ps(found.get("launch_ns"), "launch_ns"),
+        codec_arithmetic=_curve(codec.get("arithmetic"), "codec.arithmetic"),
+        codec_memory=_curve(codec.get("memory"), "codec.memory"),
+        launch_ps=_ps(codec.get("launch_ns"), "codec.launch_ns"),
+        is_serial=True,
+    )
+
+
+def _curve(found: Any, key: str) -> Curve:
+    """The points of a list, in picoseconds."""
+    if not isinstance(found, list) or not 0 < len(found) <= POINTS_MAX:
+        raise ValueError(f"{key!r} must be a list of 1 to {POINTS_MAX} points [size, nanoseconds]\n{_HINT}")
+    points = []
+    for point in found:
+        if not isinstance(point, list) or len(point) != 2 or not _is_size(point[0]):
+            raise ValueError(f"{key!r}: a point is written [size, nanoseconds], found {point!r:.40}\n{_HINT}")
+        points.append((point[0], _ps(point[1], key)))
+    for one, other in pairwise(points):
+        if not (one[0] < other[0] and one[1] <= other[1]):
+            raise ValueError(f"{key!r}: sizes must rise, and times not fall, from point to point\n{_HINT}")
+    if points[-1][1] <= 0:
+        raise ValueError(f"{key!r}: the largest size must take some time\n{_HINT}")
+    return Curve(tuple(points))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
+
+
+def _ps(value: Any, key: str) -> int:
+    """Nanoseconds of a file as picoseconds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _NS_MAX:
+        raise ValueError(
+            f"{key!r}: a time is a number of nanoseconds, 0 to {_NS_MAX:g}, found {value!r:.40}\n{_HINT}"
+        )
+    return int(value * _PS_PER_NS + 0.5)
