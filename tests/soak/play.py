@@ -305,12 +305,15 @@ def tensors_of(job: Any) -> Any:
 
 def _of_variant(drawn: Drawn, plan: Any, variant: VariantPlan, results: dict[str, VariantResult]) -> Verdict:
     """Run a variant and judge it."""
-    witness, made = Witness(), netfold.sim.workload.pool.synthetic_workload
+    witness, made = Witness(), netfold.sim.workload.workload_keys.synthetic_workload
 
     def transformed(*given: Any) -> _Transformed:
         return _Transformed(made(*given), drawn.transform)
 
-    with witness.watching(), mock.patch.object(netfold.sim.workload.pool, "synthetic_workload", transformed):
+    with (
+        witness.watching(),
+        mock.patch.object(netfold.sim.workload.workload_keys, "synthetic_workload", transformed),
+    ):
         result = results[variant.name] = run_variant(plan, variant)
     return worst([*of_network(result), *(of_job(job, variant, witness, drawn) for job in result.jobs)])
 

@@ -410,7 +410,7 @@ def simulated(
         made.append(training_workload(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", make)
+    monkeypatch.setattr(netfold.sim.workload.workload_keys, "training_workload", make)
     codec, bucket, collective = case
     sets = (f"workers={WORKERS}", f"{MLP}{bucket}B}}", scenario_of(codec), collective)
     resolved = plan(folder, *sets)

@@ -20,6 +20,6 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
         workloads.append(training_workload(*arguments))
         return workloads[-1]
 
-    for module in (netfold.sim.workload.pool, local_training):
+    for module in (netfold.sim.workload.workload_keys, local_training):
         monkeypatch.setattr(module, "training_workload", make)
     return workloads

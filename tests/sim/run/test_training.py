@@ -167,7 +167,7 @@ def test_gradients_of_rows_are_trained_as_dense_ones_are(
             made_by.append(made(task, workers, spec.learning_rate))  # type: ignore[arg-type]
             return made_by[-1]
 
-        monkeypatch.setattr(netfold.sim.workload.pool, "training_workload", workload)
+        monkeypatch.setattr(netfold.sim.workload.workload_keys, "training_workload", workload)
         job = job_of(tmp_path, "overlap={buckets_in_flight: 2}")
         assert all(record.merges_verified for record in job.journal.rounds)
     loop = made(TABLE, 3, 0.1)

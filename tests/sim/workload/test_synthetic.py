@@ -399,7 +399,7 @@ def test_the_profiles_that_come_with_netfold(name: str, layers: int, elements: i
 
 CODE = """
 import sys
-from netfold.sim.workload.devices.kinds import registry
+from netfold.sim.workload import devices
 from netfold.sim.workload.training import data
 from netfold.sim.workload.training.models.registry import MODELS
 assert all(model().elements > 0 for model in MODELS)

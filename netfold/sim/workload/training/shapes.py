@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload.layers import placed, tensor_of
@@ -48,3 +49,21 @@ def lstm(name: str, inputs: int, hidden: int, layers: int) -> tuple[Tensor, ...]
 def in_ready_order(layers: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """All tensors, those of the last layer first; each layer's as they are given."""
     return placed(tensor for layer in reversed(list(layers)) for tensor in layer)
+
+
+_EXPANSION = 4  # of a bottleneck
+
+
+class ResidualStage(NamedTuple):
+    """Blocks of a residual network with the same number of channels."""
+
+    width: int  # channels of the convolutions 3 x 3
+    blocks: int
+    stride: int  # of the first block
+    is_bottleneck: bool = False
+    pads: bool = False  # shortcuts have no parameters (option A)
+
+    @property
+    def outputs(self) -> int:
+        """Channels of its result."""
+        return self.width * _EXPANSION if self.is_bottleneck else self.width

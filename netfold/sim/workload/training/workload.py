@@ -33,8 +33,8 @@ from netfold.sim.workload.training.loop.passes import Passes, drawing, evaluatin
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.loop.rows import Rows
 from netfold.sim.workload.training.loop.usage import Usage
+from netfold.sim.workload.training.models.spec import Task
 from netfold.sim.workload.training.probe import ProbedStep, probe
-from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.timing import timed_passes
 from netfold.sim.workload.training.weights import Move, Weights
 from netfold.sim.workload.workload import Score

@@ -17,11 +17,10 @@ from netfold.sim.workload.fusion import Fusion, NoFusion
 from netfold.sim.workload.training.loop.passes import one_thread
 from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
+from netfold.sim.workload.training.models.spec import Model, Task, TaskSettings
 from netfold.sim.workload.training.models.text.bert import BertQa
 from netfold.sim.workload.training.models.text.gpt import Gpt
 from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.training.tasks.task import Task
 from netfold.sim.workload.training.workload import TrainingWorkload
 from netfold.sim.workload.workload import Score, keyed
 

@@ -29,6 +29,7 @@ from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.kernels import KernelCounter
+from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.probe import probe
@@ -327,7 +328,14 @@ def digits_seen(holds_out: bool = False) -> Seen:
 def ratings_seen() -> Seen:
     """Every user has rated one item, that of its own number."""
     numbers = np.arange(SAMPLES)
-    task = RecommenderTask(Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES), (1, 1), BATCH, WORKERS, 1)
+    task = RecommenderTask(
+        Ncf().network,
+        Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES),
+        (1, 1),
+        batch=BATCH,
+        workers=WORKERS,
+        seed=1,
+    )
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
 
 
@@ -421,7 +429,7 @@ def last_ratings(ratings: Ratings) -> dict[int, int]:
 @given(timed_ratings(), st.integers(0, 99))
 def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
     """Of each list of items, is the first among the ten of the largest logits? Some are equal."""
-    task = RecommenderTask(ratings, (1, 1), batch=4, workers=1, seed=seed, holds_out=True)
+    task = RecommenderTask(Ncf().network, ratings, (1, 1), batch=4, workers=1, seed=seed, holds_out=True)
     table = np.random.default_rng(seed).integers(0, 40, (ratings.users_count, ratings.items_count))
     told = Told(lambda users, items: torch.from_numpy(table)[users, items].float())
     score = task.score(told)
@@ -446,7 +454,7 @@ def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
 
 
 def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
-    task = RecommenderTask(movielens, (1, 1), batch=20_000, workers=2, seed=5, holds_out=True)
+    task = RecommenderTask(Ncf().network, movielens, (1, 1), batch=20_000, workers=2, seed=5, holds_out=True)
     last = last_ratings(movielens)
     held_out = {(user, int(movielens.items[index])) for user, index in last.items()}
     drawn: set[tuple[int, int]] = set()
@@ -463,7 +471,7 @@ def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
 
 def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
     """Within 5 sigma of 943 draws at 0.1; and a model that knows the held-out film finds it."""
-    task = RecommenderTask(movielens, (1, 1), batch=4, workers=1, seed=5, holds_out=True)
+    task = RecommenderTask(Ncf().network, movielens, (1, 1), batch=4, workers=1, seed=5, holds_out=True)
     generator = torch.Generator().manual_seed(1)
     score = task.score(Told(lambda users, _: torch.rand(len(users), generator=generator)))
     last = {user: int(movielens.items[index]) for user, index in last_ratings(movielens).items()}

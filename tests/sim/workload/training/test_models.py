@@ -33,7 +33,6 @@ from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
 from netfold.sim.workload.training.networks.bert import BertQuestions
 from netfold.sim.workload.training.networks.gpt import GptNetwork
 from netfold.sim.workload.training.networks.lstm import LstmLanguageModel, SampledLstm
-from netfold.sim.workload.training.networks.neumf import NeuMF
 from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 from tests.examples import examples, nightly
 from tests.sim.workload.training.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
@@ -159,7 +158,7 @@ def linear(of: Weights, name: str, x: Tensor) -> Tensor:
 
 
 def test_neumf_forward() -> None:
-    model = NeuMF(users=5, items=7)
+    model = Ncf().network(5, 7)
     users, items = torch.tensor([0, 4, 4]), torch.tensor([6, 0, 3])
     factors = floats(model, "factors_user.weight")[users] * floats(model, "factors_item.weight")[items]
     hidden = np.hstack((floats(model, "mlp_user.weight")[users], floats(model, "mlp_item.weight")[items]))
@@ -265,7 +264,7 @@ def test_vgg19() -> None:
 def test_embeddings_start_small_and_convolutions_as_he_et_al_say() -> None:
     """Normal with the variance 2 / (outputs · kernel²), here of 512 · 9: a third convolution of a stage."""
     torch.manual_seed(1)
-    assert floats(NeuMF(500, 1), "mlp_user.weight").std() == pytest.approx(0.01, rel=0.02)
+    assert floats(Ncf().network(500, 1), "mlp_user.weight").std() == pytest.approx(0.01, rel=0.02)
     for model in (ResNet18(), Vgg19Small()):
         for name, weight in model.module().named_parameters():
             if weight.shape == (512, 512, 3, 3):
@@ -499,7 +498,7 @@ def test_samples_are_rated_and_unrated_pairs(
     ratings: Ratings, copies: tuple[int, int], batch: int, seed: int
 ) -> None:
     """By the Kronecker product of the small copy and the ratings."""
-    task = RecommenderTask(ratings, copies, batch, workers=1, seed=seed)
+    task = RecommenderTask(Ncf().network, ratings, copies, batch=batch, workers=1, seed=seed)
     (users, items), labels = task.samples(step=3, worker=0)
     table = expanded(ratings, copies)
 
@@ -514,7 +513,7 @@ def test_samples_are_rated_and_unrated_pairs(
 
 def test_copies_keep_popularity_uneven(movielens: Ratings) -> None:
     """Blocks of a fractal expansion are as uneven as the ratings, in the frequencies of the small copy."""
-    task = RecommenderTask(movielens, (1, 4), batch=100_000, workers=1, seed=2)
+    task = RecommenderTask(Ncf().network, movielens, (1, 4), batch=100_000, workers=1, seed=2)
     (_, items), _ = task.samples(step=0, worker=0)
     small = np.bincount(movielens.items * 4 // 1682) / 100_000
     drawn = np.bincount(items[::5] // 1682) / 20_000

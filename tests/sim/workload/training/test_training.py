@@ -31,6 +31,7 @@ from netfold.sim.workload.training.data.images import Digits
 from netfold.sim.workload.training.data.ratings import Ratings
 from netfold.sim.workload.training.data.text import load_characters, load_words
 from netfold.sim.workload.training.loop.recipe import Recipe
+from netfold.sim.workload.training.models.ncf import Ncf
 from netfold.sim.workload.training.models.perceptrons import Mlp
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.models.text.bert import BertQa
@@ -90,7 +91,7 @@ def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
 
 def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
     """Those of a private copy of the model."""
-    task = RecommenderTask(movielens, (2, 1), batch=64, workers=3, seed=1)
+    task = RecommenderTask(Ncf().network, movielens, (2, 1), batch=64, workers=3, seed=1)
     workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=NoFusion(), seed=1)
     for step in (0, 1):
         gradients = workload.gradients(step)

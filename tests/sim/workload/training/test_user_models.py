@@ -14,7 +14,7 @@ import torch
 from ruamel.yaml import YAML
 
 import netfold
-from netfold.errors import DataError
+from netfold.errors import DataError, UserModelError
 from netfold.sim.resolve import resolve
 from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario import load
@@ -22,7 +22,6 @@ from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.training.models.registry import model_named
 from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.imported import imported
 from netfold.sim.workload.training.user.model import UserModel
 from netfold.sim.workload.training.workload import TrainingWorkload

@@ -52,4 +52,4 @@ class CnnModel(ImageModel):
         """A Cnn."""
         from netfold.sim.workload.training.networks.cnn import Cnn
 
-        return Cnn()
+        return Cnn(CONVOLUTIONS, HIDDEN, CLASSES, SIDE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 SMALL_IMAGES = (
     Data("photos", "CIFAR-10: patches of ten photos, each a class"),

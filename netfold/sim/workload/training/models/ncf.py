@@ -15,7 +15,7 @@ from netfold.sim.workload.training.shapes import embedding, linear
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 USERS, ITEMS = 943, 1682  # of MovieLens-100K
 FACTORS = 64
@@ -114,9 +114,13 @@ class Ncf(Model):
 
     def module(self) -> nn.Module:
         """A NeuMF."""
+        return self.network(self.users, self.items)
+
+    def network(self, users: int, items: int) -> nn.Module:
+        """A NeuMF for so many users and items."""
         from netfold.sim.workload.training.networks.neumf import NeuMF
 
-        return NeuMF(self.users, self.items, self.sparse)
+        return NeuMF(users, items, factors=FACTORS, mlp=MLP, sparse=self.sparse)
 
     def task(self, settings: TaskSettings) -> Task:
         """Which items does a user choose?"""
@@ -124,4 +128,12 @@ class Ncf(Model):
         from netfold.sim.workload.training.tasks.recommender import RecommenderTask
 
         _, batch, workers, seed, holds_out = settings
-        return RecommenderTask(load_movielens(), self.expand, batch, workers, seed, holds_out, self.sparse)
+        return RecommenderTask(
+            self.network,
+            load_movielens(),
+            self.expand,
+            batch=batch,
+            workers=workers,
+            seed=seed,
+            holds_out=holds_out,
+        )

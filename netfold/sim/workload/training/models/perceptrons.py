@@ -17,7 +17,7 @@ from netfold.sim.workload.training.shapes import linear
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 
 class Perceptron(Model):

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.workload.training.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
 from netfold.sim.workload.training.models.spec import Data, Density
-from netfold.sim.workload.training.shapes import convolution, in_ready_order, linear, norm
+from netfold.sim.workload.training.shapes import ResidualStage, convolution, in_ready_order, linear, norm
 
 if TYPE_CHECKING:
     from torch import nn
 
-_EXPANSION = 4  # of a bottleneck
 _SOURCE = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
-
-
-class Stage(NamedTuple):
-    """Blocks with the same number of channels."""
-
-    width: int  # channels of the convolutions 3 x 3
-    blocks: int
-    stride: int  # of the first block
-    is_bottleneck: bool = False
-    pads: bool = False  # shortcuts have no parameters (option A)
-
-    @property
-    def outputs(self) -> int:
-        """Channels of its result."""
-        return self.width * _EXPANSION if self.is_bottleneck else self.width
 
 
 class _ResNet(ImageModel):
     """What residual networks have in common."""
 
-    stages: ClassVar[tuple[Stage, ...]]
+    stages: ClassVar[tuple[ResidualStage, ...]]
     classes: ClassVar[int]
     channels: ClassVar[int] = 3
 
@@ -73,8 +57,8 @@ class ResNet20(_ResNet):
     densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 32
     sample_bytes: ClassVar[int] = 3_000_000
-    stages: ClassVar[tuple[Stage, ...]] = tuple(
-        Stage(width, 3, stride, pads=True) for width, stride in ((16, 1), (32, 2), (64, 2))
+    stages: ClassVar[tuple[ResidualStage, ...]] = tuple(
+        ResidualStage(width, 3, stride, pads=True) for width, stride in ((16, 1), (32, 2), (64, 2))
     )
     classes: ClassVar[int] = 10
 
@@ -90,9 +74,9 @@ class ResNet18(_ResNet):
     densities: ClassVar[tuple[Density, ...]] = (Density(4, 1.0, 1.0),)
     side: ClassVar[int] = 224
     sample_bytes: ClassVar[int] = 40_000_000
-    stages: ClassVar[tuple[Stage, ...]] = (
-        *(Stage(64, 2, 1), Stage(128, 2, 2)),
-        *(Stage(256, 2, 2), Stage(512, 2, 2)),
+    stages: ClassVar[tuple[ResidualStage, ...]] = (
+        *(ResidualStage(64, 2, 1), ResidualStage(128, 2, 2)),
+        *(ResidualStage(256, 2, 2), ResidualStage(512, 2, 2)),
     )
     classes: ClassVar[int] = 1000
 
@@ -108,14 +92,14 @@ class ResNet50(_ResNet):
     densities: ClassVar[tuple[Density, ...]] = (Density(1, 1.0, 1.0),)
     side: ClassVar[int] = 224
     sample_bytes: ClassVar[int] = 115_000_000
-    stages: ClassVar[tuple[Stage, ...]] = (
-        *(Stage(64, 3, 1, is_bottleneck=True), Stage(128, 4, 2, is_bottleneck=True)),
-        *(Stage(256, 6, 2, is_bottleneck=True), Stage(512, 3, 2, is_bottleneck=True)),
+    stages: ClassVar[tuple[ResidualStage, ...]] = (
+        *(ResidualStage(64, 3, 1, is_bottleneck=True), ResidualStage(128, 4, 2, is_bottleneck=True)),
+        *(ResidualStage(256, 6, 2, is_bottleneck=True), ResidualStage(512, 3, 2, is_bottleneck=True)),
     )
     classes: ClassVar[int] = 1000
 
 
-def _block(name: str, stage: Stage, inputs: int) -> Iterator[tuple[Tensor, ...]]:
+def _block(name: str, stage: ResidualStage, inputs: int) -> Iterator[tuple[Tensor, ...]]:
     """The layers of a block in the order in which they run, a shortcut's last."""
     kernels = (1, 3, 1) if stage.is_bottleneck else (3, 3)
     channels = [inputs, *(stage.width for _ in kernels[1:]), stage.outputs]

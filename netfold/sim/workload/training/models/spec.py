@@ -6,16 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from netfold.homomorphic.round import Tensor
 from netfold.sim.keys.section import Section
 from netfold.sim.workload.layers import elements_of
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.workload import Score
 
 
 class Data(NamedTuple):
@@ -47,6 +48,30 @@ class Density(NamedTuple):
     union: float  # of their sum
     options: Mapping[str, Any] = MappingProxyType({})  # of the model, beyond the defaults
     data: str | None = None  # one of the model's data sets; None: the default
+
+
+class Task(Protocol):
+    """A model with data for a fixed number of workers: loss, samples of each worker, a test on others.
+
+    Samples depend on (seed, step, worker) alone. Each worker draws from its own shard of the data, with
+    replacement. A task that holds out a part of its data for tests divides only the rest into shards.
+    """
+
+    def build(self) -> nn.Module:
+        """Return the model with new weights from PyTorch's global generator."""
+        ...
+
+    def samples(self, step: int, worker: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
+        """Inputs of the model and targets of the loss: one batch."""
+        ...
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Mean over the batch, a scalar."""
+        ...
+
+    def score(self, model: nn.Module) -> Score | None:
+        """How well a model in evaluation mode does on the held-out data; None if nothing is held out."""
+        ...
 
 
 class Model(Section, ABC):

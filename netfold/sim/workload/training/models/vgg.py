@@ -47,7 +47,7 @@ class Vgg19(ImageModel):
         """A Vgg."""
         from netfold.sim.workload.training.networks.vgg import Vgg
 
-        return Vgg(1000, has_head=True, batch_norm=False)
+        return Vgg(BLOCKS, HIDDEN, POOLED, classes=1000, has_head=True, batch_norm=False)
 
 
 class Vgg19Small(ImageModel):
@@ -76,7 +76,7 @@ class Vgg19Small(ImageModel):
         """A Vgg."""
         from netfold.sim.workload.training.networks.vgg import Vgg
 
-        return Vgg(10, has_head=False, batch_norm=self.batch_norm)
+        return Vgg(BLOCKS, HIDDEN, POOLED, classes=10, has_head=False, batch_norm=self.batch_norm)
 
 
 def _features(batch_norm: bool) -> Iterator[tuple[Tensor, ...]]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.training.models.cnn import CLASSES, CONVOLUTIONS, HIDDEN, SIDE
-
 
 class Cnn(nn.Module):
-    """Images `(batch, 1, 28, 28)` to logits `(batch, 10)`: two convolutions and two linear layers."""
+    """Images `(batch, 1, side, side)` to logits `(batch, classes)`: two convolutions, two linear layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: tuple[int, int], hidden: int, classes: int, side: int) -> None:
         super().__init__()
-        first, second = CONVOLUTIONS
+        first, second = channels
         self.conv1 = nn.Conv2d(1, first, 3, padding=1)
         self.conv2 = nn.Conv2d(first, second, 3, padding=1)
-        self.fc1 = nn.Linear(second * (SIDE // 4) ** 2, HIDDEN)
-        self.fc2 = nn.Linear(HIDDEN, CLASSES)
+        self.fc1 = nn.Linear(second * (side // 4) ** 2, hidden)
+        self.fc2 = nn.Linear(hidden, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
-
-from netfold.sim.workload.training.models.ncf import FACTORS, MLP
 
 
 class NeuMF(nn.Module):
     """Neural matrix factorisation for recommendation: a product of embeddings and an MLP, joined at the end.
 
-    He et al., Neural Collaborative Filtering, WWW 2017, §3.4; sizes as in MLPerf training 0.5: factors 64,
-    MLP 256-256-128-64. Gradients of the embeddings are dense tables in which only the rows of the batch are
+    He et al., Neural Collaborative Filtering, WWW 2017, §3.4; `factors` and `mlp` are the widths of
+    both. Gradients of the embeddings are dense tables in which only the rows of the batch are
     non-zero, or with `sparse` these rows alone.
     """
 
-    FACTORS = FACTORS
-    MLP = MLP
-
-    def __init__(self, users: int, items: int, sparse: bool = False) -> None:
+    def __init__(
+        self, users: int, items: int, *, factors: int, mlp: Sequence[int], sparse: bool = False
+    ) -> None:
         super().__init__()
-        self.factors_user = _table(users, self.FACTORS, sparse)
-        self.factors_item = _table(items, self.FACTORS, sparse)
-        self.mlp_user = _table(users, self.MLP[0] // 2, sparse)
-        self.mlp_item = _table(items, self.MLP[0] // 2, sparse)
+        self.factors_user = _table(users, factors, sparse)
+        self.factors_item = _table(items, factors, sparse)
+        self.mlp_user = _table(users, mlp[0] // 2, sparse)
+        self.mlp_item = _table(items, mlp[0] // 2, sparse)
         self.mlp = nn.Sequential(
-            *(
-                nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
-                for inputs, outputs in zip(self.MLP, self.MLP[1:], strict=False)
-            )
+            *(nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()) for inputs, outputs in pairwise(mlp))
         )
-        self.output = nn.Linear(self.FACTORS + self.MLP[-1], 1)
+        self.output = nn.Linear(factors + mlp[-1], 1)
 
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
         """Logits `(batch,)` of "this user has chosen this item", for indices `(batch,)` int64."""

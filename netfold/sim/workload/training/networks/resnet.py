@@ -7,13 +7,13 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.training.models.resnet import Stage
+from netfold.sim.workload.training.shapes import ResidualStage
 
 
 class Basic(nn.Module):
     """Two convolutions 3 x 3, and what they are added to."""
 
-    def __init__(self, stage: Stage, inputs: int, stride: int) -> None:
+    def __init__(self, stage: ResidualStage, inputs: int, stride: int) -> None:
         super().__init__()
         width = stage.width
         self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
@@ -32,7 +32,7 @@ class Basic(nn.Module):
 class Bottleneck(nn.Module):
     """A convolution 3 x 3 between two of 1 x 1, and what they are added to."""
 
-    def __init__(self, stage: Stage, inputs: int, stride: int) -> None:
+    def __init__(self, stage: ResidualStage, inputs: int, stride: int) -> None:
         super().__init__()
         width = stage.width
         self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
@@ -71,7 +71,7 @@ class ResNet(nn.Module):
     Convolutions start from a normal distribution (He et al., fan out), as in torchvision.
     """
 
-    def __init__(self, stages: tuple[Stage, ...], classes: int, is_large: bool) -> None:
+    def __init__(self, stages: tuple[ResidualStage, ...], classes: int, is_large: bool) -> None:
         super().__init__()
         inputs = stages[0].width
         self.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False) if is_large else _first(inputs)
@@ -104,7 +104,7 @@ def _first(outputs: int) -> nn.Conv2d:
     return nn.Conv2d(3, outputs, 3, 1, 1, bias=False)
 
 
-def _shortcut(stage: Stage, inputs: int, stride: int) -> nn.Module:
+def _shortcut(stage: ResidualStage, inputs: int, stride: int) -> nn.Module:
     """What is added: the inputs as they are where the shape stays."""
     if stride == 1 and inputs == stage.outputs:
         return nn.Identity()

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from netfold.sim.workload.training.models.vgg import BLOCKS, HIDDEN, POOLED
-
 
 class Vgg(nn.Module):
     """Images `(batch, 3, side, side)` to logits `(batch, classes)`; parameters as torchvision names them.
@@ -17,6 +15,10 @@ class Vgg(nn.Module):
 
     Parameters
     ----------
+    blocks
+        Outputs of the convolutions, block by block.
+    hidden, pooled
+        Width of the linear layers of the head, and side of the images that it is given.
     classes
         How many logits.
     has_head
@@ -25,16 +27,25 @@ class Vgg(nn.Module):
         Whether a norm follows each convolution.
     """
 
-    def __init__(self, classes: int, has_head: bool, batch_norm: bool) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[int]],
+        hidden: int,
+        pooled: int,
+        *,
+        classes: int,
+        has_head: bool,
+        batch_norm: bool,
+    ) -> None:
         super().__init__()
-        self.features = nn.Sequential(*_features(BLOCKS, batch_norm))
-        channels = BLOCKS[-1][-1]
-        self.pool = nn.AdaptiveAvgPool2d(POOLED if has_head else 1)
+        self.features = nn.Sequential(*_features(blocks, batch_norm))
+        channels = blocks[-1][-1]
+        self.pool = nn.AdaptiveAvgPool2d(pooled if has_head else 1)
         self.classifier = (
             nn.Sequential(
-                *(nn.Linear(channels * POOLED**2, HIDDEN), nn.ReLU(inplace=True), nn.Dropout()),
-                *(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(inplace=True), nn.Dropout()),
-                nn.Linear(HIDDEN, classes),
+                *(nn.Linear(channels * pooled**2, hidden), nn.ReLU(inplace=True), nn.Dropout()),
+                *(nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout()),
+                nn.Linear(hidden, classes),
             )
             if has_head
             else nn.Sequential(nn.Linear(channels, classes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload.training.data.ratings import Ratings
-from netfold.sim.workload.training.networks.neumf import NeuMF
 from netfold.sim.workload.workload import Score, keyed, shards
 
 # He et al., Neural Collaborative Filtering, WWW 2017, §4.1
@@ -46,19 +46,21 @@ class RecommenderTask:
 
     def __init__(
         self,
+        network: Callable[[int, int], nn.Module],
         ratings: Ratings,
         copies: tuple[int, int],
+        *,
         batch: int,
         workers: int,
         seed: int,
         holds_out: bool = False,
-        sparse: bool = False,
     ) -> None:
+        """`network` makes the model for a number of users and one of items."""
         self.tests = held_out(ratings, seed) if holds_out else None
         if self.tests is not None:
             ratings = without(ratings, self.tests.ratings)
         self._ratings = ratings
-        self._copies, self._sparse = copies, sparse
+        self._network, self._copies = network, copies
         self._rated = _table(ratings.users, ratings.items, (ratings.users_count, ratings.items_count))
         self._user_blocks = ratings.users * copies[0] // ratings.users_count
         self._item_blocks = ratings.items * copies[1] // ratings.items_count
@@ -68,9 +70,9 @@ class RecommenderTask:
         self._seed = seed
 
     def build(self) -> nn.Module:
-        """Return a NeuMF for the expanded users and items."""
+        """The model for the expanded users and items."""
         users, items = (count * copies for count, copies in zip(self._ratings[3:], self._copies, strict=True))
-        return NeuMF(users, items, self._sparse)
+        return self._network(users, items)
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Users and items, both `(batch,)` int64, and labels `(batch,)`: 1, 0, 0, 0, 0, 1, 0 …

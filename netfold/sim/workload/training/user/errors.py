@@ -6,11 +6,7 @@ import linecache
 import traceback
 from pathlib import Path
 
-from netfold.errors import DataError
-
-
-class UserModelError(DataError):
-    """A user's model that cannot be trained: what is wrong, where, and what to do."""
+from netfold.errors import UserModelError
 
 
 def told(error: BaseException, path: str, given: str, doing: str) -> UserModelError:

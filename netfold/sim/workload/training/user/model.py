@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import field_validator
 
+from netfold.errors import UserModelError
 from netfold.homomorphic.round import Tensor
 from netfold.sim.files.foreign import UnreadableError, open_regular
 from netfold.sim.workload.training.models.spec import Data, Model, TaskSettings
-from netfold.sim.workload.training.user.errors import UserModelError
 from netfold.sim.workload.training.user.imported import imported
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
 _HOW = "give a file and a function in it, such as ./mine.py:make"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from netfold.sim.workload.training.user.errors import UserModelError
+from netfold.errors import UserModelError
 
 _RETURN = "return module, data, loss"
 _NAMES = ("module", "data", "loss", "score")

@@ -11,20 +11,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from netfold.errors import UserModelError
 from netfold.sim.workload.training.loop.passes import drawing
-from netfold.sim.workload.training.user.errors import UserModelError, told
+from netfold.sim.workload.training.user.errors import told
 from netfold.sim.workload.workload import keyed
 from netfold.spelling import names_hint
 
-if TYPE_CHECKING:
-    from netfold.sim.workload.training.user.model import LocatedModel
+
+class UserFile(Protocol):
+    """A user's file that has been found, and the function in it."""
+
+    make: str
+    """File and function, as the scenario gives them."""
+    path: str
+    """Of the file, absolute."""
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The path of the file, as given."""
+        ...
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+        ...
 
 
-def function_of(model: LocatedModel) -> Callable[[], Any]:
+def function_of(model: UserFile) -> Callable[[], Any]:
     """The user's function; the file is run, and may import files beside it.
 
     Raises
@@ -55,7 +73,7 @@ def function_of(model: LocatedModel) -> Callable[[], Any]:
     return function  # type: ignore[no-any-return]
 
 
-def call(model: LocatedModel, function: Callable[[], Any], seed: int) -> Any:
+def call(model: UserFile, function: Callable[[], Any], seed: int) -> Any:
     """What the function returns; the generators of PyTorch, NumPy and Python are seeded for it.
 
     Raises
@@ -89,7 +107,7 @@ def seeded(seed: int, purpose: str, *key: int) -> Iterator[None]:
 
 
 @contextmanager
-def beside(model: LocatedModel) -> Iterator[None]:
+def beside(model: UserFile) -> Iterator[None]:
     """Let the user's code import files that are beside its own."""
     folder = str(Path(model.path).parent)
     sys.path.insert(0, folder)
@@ -99,7 +117,7 @@ def beside(model: LocatedModel) -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def _run(model: LocatedModel) -> ModuleType:
+def _run(model: UserFile) -> ModuleType:
     """The user's file as a module; a file that has not changed runs once."""
     name = "netfold_user_" + hashlib.sha256(f"{model.sha256} {model.path}".encode()).hexdigest()[:16]
     if name in sys.modules:

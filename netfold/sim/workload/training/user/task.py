@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset, default_collate
 
+from netfold.errors import UserModelError
 from netfold.homomorphic.round import Tensor as Described
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.training.loop.passes import drawing, one_thread
 from netfold.sim.workload.training.models.spec import TaskSettings
 from netfold.sim.workload.training.probe import probe
-from netfold.sim.workload.training.user.errors import UserModelError
-from netfold.sim.workload.training.user.model import LocatedModel
 from netfold.sim.workload.training.user.parts import Parts, kind_of, read_parts, require_same
-from netfold.sim.workload.training.user.source import beside, call, function_of, seeded
+from netfold.sim.workload.training.user.source import UserFile, beside, call, function_of, seeded
 from netfold.sim.workload.training.user.watch import Watch
 from netfold.sim.workload.workload import Score, keyed, shards
 
@@ -38,7 +37,7 @@ class UserTask:
         There are fewer samples than workers.
     """
 
-    def __init__(self, model: LocatedModel, settings: TaskSettings) -> None:
+    def __init__(self, model: UserFile, settings: TaskSettings) -> None:
         self._model, self._settings = model, settings
         self._watch = Watch(model.path, model.file, settings.seed)
         self._function = function_of(model)
@@ -135,7 +134,7 @@ class UserTask:
             return self.loss(module(*inputs), targets)
 
 
-def tensors_of(model: LocatedModel, settings: TaskSettings) -> tuple[Described, ...]:
+def tensors_of(model: UserFile, settings: TaskSettings) -> tuple[Described, ...]:
     """The parameters of a user's model; a file is looked at once for the same settings.
 
     Raises
@@ -151,7 +150,7 @@ def tensors_of(model: LocatedModel, settings: TaskSettings) -> tuple[Described, 
     return _known[key]
 
 
-_known: dict[tuple[LocatedModel, TaskSettings], tuple[Described, ...]] = {}
+_known: dict[tuple[UserFile, TaskSettings], tuple[Described, ...]] = {}
 _KNOWN_MAX = 32
 
 

@@ -11,8 +11,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from netfold.errors import NetfoldError
-from netfold.sim.workload.training.user.errors import UserModelError, told
+from netfold.errors import NetfoldError, UserModelError
+from netfold.sim.workload.training.user.errors import told
 from netfold.sim.workload.training.user.source import seeded
 
 

@@ -17,7 +17,7 @@ from netfold.sim.workload.training.shapes import embedding, linear, norm
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 _SPANS = "and the question repeats the answer, a span drawn at random"
 

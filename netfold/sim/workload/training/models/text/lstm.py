@@ -16,7 +16,7 @@ from netfold.sim.workload.training.shapes import embedding, in_ready_order, line
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.training.tasks.task import Task
+    from netfold.sim.workload.training.models.spec import Task
 
 _PLAYS = "38 plays by Shakespeare"
 _BOTH = f"{_PLAYS} and the King James Bible"
