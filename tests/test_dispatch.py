@@ -41,7 +41,7 @@ DRAWN = {
     *("exponential", "beta", "chisquare"),
 }
 TRAFFIC = "netfold/sim/collectives/in_network/placement/traffic.py"
-NETWORKS = "netfold/sim/workload/training/networks/"  # of PyTorch, which is pinned
+NETWORKS = "netfold/sim/workload/networks.py"  # of PyTorch, which is pinned
 
 SCALAR = "a C library's function of one number, which has one version for all processors with AVX2"
 NUMPYS_BITS = f"draws NumPy's own numbers; {SCALAR}"
@@ -68,8 +68,8 @@ ALLOWED = {
     ("netfold/testing/cases.py", "random.standard_normal(elements)"): TRIED,
     ("netfold/testing/many.py", "random.standard_normal((1 + workers, _ELEMENTS))"): TRIED,
     ("netfold/sim/workload/synthetic.py", "np.log1p"): NUMPYS_BITS,
-    ("netfold/sim/workload/training/data/images.py", "weights @ small"): WHOLE,
-    ("netfold/sim/workload/training/data/images.py", "weights @ small @ weights.T"): WHOLE,
+    ("netfold/sim/workload/data_readers.py", "weights @ small"): WHOLE,
+    ("netfold/sim/workload/data_readers.py", "weights @ small @ weights.T"): WHOLE,
     ("netfold/sim/workload/schedules.py", "self.by ** (step // self.every)"): SCALAR,
     ("netfold/topologies/kinds/bcube.py", "self.n ** (self.k + 1)"): WHOLE,
     ("netfold/topologies/kinds/bcube.py", "self.n ** level"): WHOLE,

@@ -30,7 +30,7 @@ from netfold.sim.resolve import resolve
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load
-from netfold.sim.workload.training.data import fetch as data_fetch
+from netfold.sim.workload import data_sets as data_fetch
 from tests.soak.draw import Drawn
 from tests.soak.judge import (
     LARGEST,

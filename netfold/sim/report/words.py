@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netfold.sim.results.breakdown import RANK_SKEW
-from netfold.sim.workload.training.loop.metrics import metric_named
+from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 
 NOTHING = "–"

@@ -16,8 +16,8 @@ from netfold.sim.workload.device_model import Device, DeviceError, Place, Variat
 from netfold.sim.workload.devices import DeviceSection
 from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
+from netfold.sim.workload.models.model import Model, TaskSettings
 from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
 from netfold.sim.workload.workload import refusal_of_needs
 
 PROFILE_BYTES_MAX = 2**22

@@ -14,7 +14,7 @@ from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
 from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.stays import Stay, overview
 from netfold.sim.results.verdicts import of_checks, worst
-from netfold.sim.workload.training.loop.metrics import metric_named
+from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_S, PS_PER_US
 
 DENSE_ELEMENT_BYTES = 4  # float32

@@ -15,9 +15,8 @@ from netfold.sim.scenario.node import Node
 from netfold.sim.study.defaults import WORKERS
 from netfold.sim.study.options import read_kind
 from netfold.sim.workload.layers import layers_of
-from netfold.sim.workload.training.model_key import AnyModel
-from netfold.sim.workload.training.models.registry import MODELS, model_kinds
-from netfold.sim.workload.training.models.spec import Density, Model, TaskSettings
+from netfold.sim.workload.models.model import Density, Model, TaskSettings
+from netfold.sim.workload.models.registry import MODELS, AnyModel, model_kinds
 
 _BATCH = 16  # where none is known
 _EXAMPLE = "use MODEL:OPTION=VALUE,OPTION=VALUE, for example ncf:expand=[147,16]"
@@ -136,7 +135,7 @@ def measured(
     DataError
         A data set is not available, or has fewer samples than there are workers.
     """
-    from netfold.sim.workload.training.densities import measure  # late: it imports PyTorch
+    from netfold.sim.workload.model_probe import measure  # late: it imports PyTorch
 
     pin()
     for model, batch, data in items:

@@ -13,7 +13,7 @@ from pathlib import Path
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.hosts import host_profiles
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.workload.training.user.imported import imported
+from netfold.sim.workload.user_model import imported
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
 from netfold.topologies.kind import topology_kinds

@@ -3,10 +3,9 @@
     spec ─ training_workload or synthetic_workload → Workload:
         gradients(step) → [worker][bucket];  apply(step, totals);  score(step, is_last) on held-out data
 
-`layers` finds the layers of tensors, `profile` reads those that were measured, `fusion` divides layers into
-buckets, and `buckets` cuts gradients.
-`training.models` has the models, `training.data` the data sets; `devices` say how long compute takes. PyTorch
-is imported only when something is trained.
+`layers` finds the layers of tensors and reads those that were measured, `fusion` divides layers into buckets
+and cuts gradients. `models` has the models, `data_sets` the data; `devices` say how long compute takes.
+PyTorch is imported only when something is trained.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from netfold.sim.workload.device_model import StepCost
 from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, Fusion
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.layers import Layer, layers_of
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.models.registry import model_named
+from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload
-from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.models.registry import model_named
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
 from netfold.sim.workload.workload import Workload
 
 __all__ = [
@@ -95,7 +94,7 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
     DataError
         The data set is not available, or has fewer samples than there are workers.
     """
-    from netfold.sim.workload.training.workload import TrainingWorkload
+    from netfold.sim.workload.training import TrainingWorkload
 
     data, holds_out = spec.model.data_named(spec.data).name, spec.test_every is not None
     task = spec.model.task(TaskSettings(data, spec.batch, workers, seed, holds_out))

@@ -31,16 +31,14 @@ from netfold.sim.workload import (
 from netfold.sim.workload.fusion import DDP_BYTES, OneSection, SizeSection
 from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
+from netfold.sim.workload.models.model import Model
+from netfold.sim.workload.models.registry import MODELS, AnyModel, data_names
 from netfold.sim.workload.optimizers import SECTIONS as OPTIMIZERS
 from netfold.sim.workload.optimizers import OptimizerSection, SgdSection
+from netfold.sim.workload.recipe import Recipe, metric_named
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.schedules import SECTIONS as SCHEDULES
 from netfold.sim.workload.schedules import ConstantSection, ScheduleSection
-from netfold.sim.workload.training.loop.metrics import metric_named
-from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.model_key import AnyModel
-from netfold.sim.workload.training.models.registry import MODELS, data_names
-from netfold.sim.workload.training.models.spec import Model
 from netfold.sim.workload.workload import Workload
 from netfold.units import FRACTION_PATTERN, parse_fraction
 

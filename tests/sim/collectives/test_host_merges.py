@@ -17,7 +17,7 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.workload import synthetic
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 from tests.sim.host_codecs import known
 from tests.sim.scenes import TINY, job_of, metrics_of, only, refused, run, simulate
 

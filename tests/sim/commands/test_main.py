@@ -19,15 +19,15 @@ import netfold.sim.commands.main
 import netfold.sim.report.compare
 import netfold.sim.report.html
 import netfold.sim.run.run
-import netfold.sim.workload.training.data.fetch
+import netfold.sim.workload.data_sets
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.commands.main import app
 from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
 from netfold.sim.run.outcome import Outcome
 from netfold.sim.study.models import read_model, wanted
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.perceptrons import Mlp784
-from netfold.sim.workload.training.models.registry import MODELS, model_kinds
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.models.perceptrons import Mlp784
+from netfold.sim.workload.models.registry import MODELS, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
@@ -188,7 +188,7 @@ def test_bad_usage_exits_with_2(arguments: list[str]) -> None:
 
 def test_data_sets_are_listed_and_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NETFOLD_CACHE", str(tmp_path))
-    monkeypatch.setattr(netfold.sim.workload.training.data.fetch, "fetch", lambda name: tmp_path / name)
+    monkeypatch.setattr(netfold.sim.workload.data_sets, "fetch", lambda name: tmp_path / name)
 
     assert "  file: not fetched yet\n" in run_netfold("data", "list").stdout
     assert run_netfold("data", "fetch", "digits").stdout == f"{tmp_path / 'digits'}\n"

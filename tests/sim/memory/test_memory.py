@@ -21,7 +21,7 @@ from netfold.sim.resolve.memory import JobSize, _footprint
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.training.models.ncf import Ncf
+from netfold.sim.workload.models.ncf import Ncf
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only, refused

@@ -28,8 +28,8 @@ from netfold.sim.resolve.memory import JobSize
 from netfold.sim.resolve.sections import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
+from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.schedules import Cosine, Linear, Step
-from netfold.sim.workload.training.loop.recipe import Recipe
 from netfold.topologies.files import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, next_links, planned_key

@@ -24,7 +24,7 @@ from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Jitter, Kern
 from netfold.sim.workload.devices import FixedDevice, HostCodec
 from netfold.sim.workload.hardware import Link, RooflineDevice, constant, read_device
 from netfold.sim.workload.layers import placed, tensor_of
-from netfold.sim.workload.training.probe import ProbedStep, probe
+from netfold.sim.workload.model_probe import ProbedStep, probe
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.run.ddp import build, loss_of

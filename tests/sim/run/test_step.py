@@ -32,7 +32,7 @@ from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.run.step.wire import WireBytes
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device_model import Passes
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import examples
 from tests.sim.scenes import RING, simulate
 from tests.sim.workload.training.given import weights_of

@@ -27,7 +27,7 @@ from netfold.sim.run.step.lock_step import MessageAgreement
 from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.devices import NOTE
 from netfold.sim.workload.hardware import HARDWARE
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 from netfold.units import PS_PER_US
 from tests.sim.checks.test_checks_limits import FINE
 from tests.sim.local_training import train

@@ -2,9 +2,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from netfold.sim.workload.training.data import text, wordpiece
-from netfold.sim.workload.training.data.images import Digits, load_digits, load_large_digits, load_mnist
-from netfold.sim.workload.training.data.ratings import Ratings, load_movielens
+from netfold.sim.workload import data_readers as text
+from netfold.sim.workload import data_readers as wordpiece
+from netfold.sim.workload.data_readers import (
+    Digits,
+    Ratings,
+    load_digits,
+    load_large_digits,
+    load_mnist,
+    load_movielens,
+)
 
 
 @pytest.fixture(scope="session")

@@ -400,8 +400,8 @@ def test_the_profiles_that_come_with_netfold(name: str, layers: int, elements: i
 CODE = """
 import sys
 from netfold.sim.workload import devices
-from netfold.sim.workload.training import data
-from netfold.sim.workload.training.models.registry import MODELS
+from netfold.sim.workload import data_sets as data
+from netfold.sim.workload.models.registry import MODELS
 assert all(model().elements > 0 for model in MODELS)
 print('netfold.sim.workload' in sys.modules, 'torch' in sys.modules)
 from netfold.sim.workload import TrainingSpec, training_workload

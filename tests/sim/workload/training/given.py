@@ -14,14 +14,14 @@ from torch.nn import functional
 
 from netfold.sim.workload import Workload
 from netfold.sim.workload.fusion import Fusion, NoFusion
-from netfold.sim.workload.training.loop.passes import one_thread
-from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.spec import Model, Task, TaskSettings
-from netfold.sim.workload.training.models.text.bert import BertQa
-from netfold.sim.workload.training.models.text.gpt import Gpt
-from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.models.bert import BertQa
+from netfold.sim.workload.models.gpt import Gpt
+from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.models.model import Model, Task, TaskSettings
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.weights import one_thread
 from netfold.sim.workload.workload import Score, keyed
 
 INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11

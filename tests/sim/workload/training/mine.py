@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.user.model import UserModel
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.user_model import UserModel
 
 HEADER = """import torch; from torch import nn
 DATA = (torch.arange(36.0).reshape(9, 4) / 36, torch.ones(9, 2))

@@ -20,15 +20,23 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from netfold.errors import DataError
-from netfold.sim.workload.training.data import fetch
-from netfold.sim.workload.training.data import fetch as data
-from netfold.sim.workload.training.data.catalogue import DATA_SETS, DataFile, DataSet, Installed, Package
-from netfold.sim.workload.training.data.images import Digits, Greys, enlarged, load_fashion
-from netfold.sim.workload.training.data.pictures import Crops, Planes, load_photos, load_pictures
-from netfold.sim.workload.training.data.ratings import Ratings
-from netfold.sim.workload.training.models.cnn import CnnModel
-from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.tasks.images import ImagesTask
+from netfold.sim.workload import data_sets as data
+from netfold.sim.workload import data_sets as fetch
+from netfold.sim.workload.data_readers import (
+    Crops,
+    Digits,
+    Greys,
+    Planes,
+    Ratings,
+    enlarged,
+    load_fashion,
+    load_photos,
+    load_pictures,
+)
+from netfold.sim.workload.data_sets import DATA_SETS, DataFile, DataSet, Installed, Package
+from netfold.sim.workload.models.cnn import CnnModel
+from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.tasks import ImagesTask
 from tests.examples import nightly
 
 

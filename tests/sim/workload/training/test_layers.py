@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.data_readers import Digits, Ratings
 from netfold.sim.workload.device_model import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
@@ -26,17 +27,12 @@ from netfold.sim.workload.device_model import (
     StepCost,
 )
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
-from netfold.sim.workload.training.data.images import Digits
-from netfold.sim.workload.training.data.ratings import Ratings
-from netfold.sim.workload.training.kernels import KernelCounter
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.perceptrons import Mlp
-from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.probe import probe
-from netfold.sim.workload.training.tasks.images import ImagesTask
-from netfold.sim.workload.training.tasks.recommender import RecommenderTask
-from netfold.sim.workload.training.timing import timed_passes
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
+from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.models.perceptrons import Mlp
+from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
+from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import keyed, shards
 from tests.examples import examples
 from tests.sim.workload.training.given import Told, totals, train, weights_of

@@ -25,12 +25,9 @@ from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.optimizers import Adam, Sgd
+from netfold.sim.workload.recipe import Metric, Recipe, metric_named, register
 from netfold.sim.workload.schedules import Step
-from netfold.sim.workload.training.loop.arena import Arena, mapped
-from netfold.sim.workload.training.loop.metrics import Metric, metric_named, register
-from netfold.sim.workload.training.loop.passes import one_thread
-from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.loop.rows import no_rows, rows_of
+from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan
 from tests.sim.workload.training.given import (
@@ -202,7 +199,7 @@ _PEAK = """
 import torch
 from torch import nn
 from netfold.sim.workload.fusion.size import BySize
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.training import TrainingWorkload
 
 class Task:
     def build(self): return nn.Sequential(*[nn.Linear(1250, 1250) for _ in range(16)])

@@ -15,25 +15,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  as everywhere
 
 from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.data_readers import Ratings
+from netfold.sim.workload.data_sets import DATA_SETS
 from netfold.sim.workload.fusion import NoFusion
 from netfold.sim.workload.layers import layers_of, placed
-from netfold.sim.workload.training.data.catalogue import DATA_SETS
-from netfold.sim.workload.training.data.ratings import Ratings
-from netfold.sim.workload.training.densities import measure
-from netfold.sim.workload.training.models.cnn import CnnModel
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.perceptrons import Mlp784
-from netfold.sim.workload.training.models.registry import MODELS, model_kinds, model_named
-from netfold.sim.workload.training.models.resnet import ResNet18, ResNet20, ResNet50
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.models.text.bert import BertQa
-from netfold.sim.workload.training.models.text.gpt import Gpt
-from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.training.models.vgg import Vgg19, Vgg19Small
-from netfold.sim.workload.training.networks.bert import BertQuestions
-from netfold.sim.workload.training.networks.gpt import GptNetwork
-from netfold.sim.workload.training.networks.lstm import LstmLanguageModel, SampledLstm
-from netfold.sim.workload.training.tasks.recommender import RecommenderTask
+from netfold.sim.workload.model_probe import measure
+from netfold.sim.workload.models.bert import BertQa
+from netfold.sim.workload.models.cnn import CnnModel
+from netfold.sim.workload.models.gpt import Gpt
+from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.models.perceptrons import Mlp784
+from netfold.sim.workload.models.registry import MODELS, model_kinds, model_named
+from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
+from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
+from netfold.sim.workload.networks import BertQuestions, GptNetwork, LstmLanguageModel, SampledLstm
+from netfold.sim.workload.tasks import RecommenderTask
 from tests.examples import examples, nightly
 from tests.sim.workload.training.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
 

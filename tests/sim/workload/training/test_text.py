@@ -22,30 +22,38 @@ from torch import Tensor, nn
 
 from netfold.errors import DataError
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.training.data import wordpiece
-from netfold.sim.workload.training.data.text import (
+from netfold.sim.workload import data_readers as wordpiece
+from netfold.sim.workload.data_readers import (
+    CLASSIFY,
+    SEPARATE,
+    SPECIAL,
     UNKNOWN,
+    cut,
+    learned,
     load_characters,
+    load_pieces,
     load_text,
     load_words,
     numbered,
     words_of,
 )
-from netfold.sim.workload.training.data.wordpiece import (
-    CLASSIFY,
-    SEPARATE,
-    SPECIAL,
-    cut,
-    learned,
-    load_pieces,
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.models.registry import model_named
+from netfold.sim.workload.tasks import HELD_OUT_WINDOWS as HELD_OUT
+from netfold.sim.workload.tasks import (
+    LONGEST,
+    PAGE,
+    SHORTEST,
+    LanguageTask,
+    QuestionsTask,
+    Windows,
+    asked,
+    expected_counts,
+    log_uniform,
+    perplexity,
+    probabilities,
 )
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.registry import model_named
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.tasks.language import LanguageTask, perplexity
-from netfold.sim.workload.training.tasks.questions import LONGEST, SHORTEST, QuestionsTask, asked
-from netfold.sim.workload.training.tasks.sampled import expected_counts, log_uniform, probabilities
-from netfold.sim.workload.training.tasks.windows import HELD_OUT, PAGE, Windows
 from netfold.sim.workload.workload import keyed
 from tests.examples import examples, nightly
 from tests.sim.workload.training.given import (

@@ -25,21 +25,18 @@ from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round, Step
 from netfold.sim.workload import TrainingSpec, training_workload
+from netfold.sim.workload.data_readers import Digits, Ratings, load_characters, load_words
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
+from netfold.sim.workload.models.bert import BertQa
+from netfold.sim.workload.models.gpt import Gpt
+from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.models.ncf import Ncf
+from netfold.sim.workload.models.perceptrons import Mlp
 from netfold.sim.workload.optimizers import Adam, Sgd
-from netfold.sim.workload.training.data.images import Digits
-from netfold.sim.workload.training.data.ratings import Ratings
-from netfold.sim.workload.training.data.text import load_characters, load_words
-from netfold.sim.workload.training.loop.recipe import Recipe
-from netfold.sim.workload.training.models.ncf import Ncf
-from netfold.sim.workload.training.models.perceptrons import Mlp
-from netfold.sim.workload.training.models.spec import TaskSettings
-from netfold.sim.workload.training.models.text.bert import BertQa
-from netfold.sim.workload.training.models.text.gpt import Gpt
-from netfold.sim.workload.training.models.text.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.training.tasks.images import ImagesTask
-from netfold.sim.workload.training.tasks.recommender import RecommenderTask
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
+from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import nightly
 from tests.sim.workload.training.given import by_name, bytes_of, one_pass, totals, train, weights_of
 

@@ -20,11 +20,10 @@ from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
-from netfold.sim.workload.training.models.registry import model_named
-from netfold.sim.workload.training.models.spec import Model, TaskSettings
-from netfold.sim.workload.training.user.imported import imported
-from netfold.sim.workload.training.user.model import UserModel
-from netfold.sim.workload.training.workload import TrainingWorkload
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.models.registry import model_named
+from netfold.sim.workload.training import TrainingWorkload
+from netfold.sim.workload.user_model import UserModel, imported
 from tests.sim.workload.training.given import by_name, train
 from tests.sim.workload.training.mine import BATCH, HEADER, SEED, WORKERS, located
 

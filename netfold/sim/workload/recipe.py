@@ -1,0 +1,149 @@
+"""How weights are learned from gradients, beside the learning rate: what a scenario says of a training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from netfold.homomorphic.round import StepFact
+from netfold.sim.workload.device_model import StepCost
+from netfold.sim.workload.layers import FLOAT_BYTES
+from netfold.sim.workload.optimizers import Optimizer, Sgd
+from netfold.sim.workload.schedules import Constant, Schedule
+
+_PLAIN_SGD, _CONSTANT = Sgd(), Constant()
+
+
+class RecipeRefusal(NamedTuple):
+    """Why a codec cannot be used with a recipe."""
+
+    key: str  # of the workload, that is at fault
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The optimizer, the schedule of its rate, and when gradients or weights are exchanged.
+
+    With `local_steps` of 1 every step exchanges gradients, and the optimizer takes one step with their mean.
+    With k each worker takes k optimizer steps of its own, with its own optimizer's state, which it keeps and
+    never exchanges. Then the difference of weights is exchanged (before minus after), and all go on with the
+    mean of the workers' weights: local SGD, Stich, ICLR 2019, algorithm 1.
+    """
+
+    optimizer: Optimizer = _PLAIN_SGD
+    schedule: Schedule = _CONSTANT
+    steps: int = 1  # exchanges in the whole training
+    local_steps: int = 1  # optimizer steps of a worker from one exchange to the next
+    target: float | None = None  # score on held-out data that is to be reached
+
+    @property
+    def is_local(self) -> bool:
+        """Whether workers take optimizer steps of their own."""
+        return self.local_steps > 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a total moves weights by rate · total / workers, as facts on a step tell codecs."""
+        return self.is_local or self.optimizer.is_plain
+
+    def cost(self, plain: StepCost, weights: int) -> StepCost:
+        """The cost of a step, given that of one pass and an update by plain SGD."""
+        floats = 0 if self.is_local else self.optimizer.state_floats
+        update_bytes = plain.update_bytes + 2 * FLOAT_BYTES * floats * weights
+        return replace(plain, passes=self.local_steps, update_bytes=update_bytes)
+
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """What codecs may know of a step.
+
+        The learning rate is that of weights −= rate · sum / workers. Where an optimizer does something else
+        with the sum, there is none, and an update cannot be made from it. Differences at kept weights cannot
+        be computed again where a worker's optimizer has gone on since.
+        """
+        unknown = set()
+        if not self.is_plain:
+            unknown.add(StepFact.LEARNING_RATE)
+        if self.is_local and self.optimizer.state_floats:
+            unknown.add(StepFact.KEPT_WEIGHTS)
+        return frozenset(StepFact) - unknown
+
+    def refusal(self, codec: str, needs: frozenset[StepFact]) -> RecipeRefusal | None:
+        """Why a codec of this kind, which needs these facts of a step, cannot be used; None if it can."""
+        unknown, kind = needs - self.facts, self.optimizer.kind
+        if StepFact.LEARNING_RATE in unknown:
+            return RecipeRefusal(
+                "optimizer",
+                f"codec {codec} makes updates of weights, or decides by them, and takes an update to be "
+                f"learning_rate · sum / workers; {kind} with these options does something else with the sum",
+                "use optimizer sgd without momentum and weight_decay, or local_steps, where each worker has "
+                "an optimizer of its own, or another codec",
+            )
+        if unknown:
+            return RecipeRefusal(
+                "optimizer",
+                f"codec {codec} compares what a worker sends with the same from weights that it kept; with "
+                f"local_steps and {kind}, which remembers past steps, that cannot be computed again",
+                "use optimizer sgd without momentum, local_steps: 1, or another codec",
+            )
+        return None
+
+    def warnings(self, codec: str, momentum: float) -> tuple[str, ...]:
+        """Warnings about a codec of this kind that keeps so much of workers' past gradients itself."""
+        if not momentum or not self.optimizer.momentum:
+            return ()
+        where = "workers' optimizers have" if self.is_local else "the optimizer has"
+        return (
+            f"momentum is taken twice: codec {codec} has workers keep {momentum:g} of theirs, and {where} "
+            f"{self.optimizer.momentum:g} ({self.optimizer.kind}); set one of them to 0",
+        )
+
+    def factor(self, step: int, local: int = 0) -> float:
+        """What the schedule multiplies the rate by, at a worker's optimizer step between two exchanges."""
+        return self.schedule.factor(step * self.local_steps + local, self.steps * self.local_steps)
+
+
+# Metrics of held-out data: which way is better, and how a value is written.
+
+
+class Metric(NamedTuple):
+    """What a score is a value of."""
+
+    name: str
+    more_is_better: bool = True
+    is_share: bool = False  # 0 to 1, written as a percentage
+    least: float = -math.inf  # no value is less
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Whether a value is as good as a target, or better; what is not a number is not."""
+        return value >= target if self.more_is_better else value <= target
+
+
+ACCURACY = Metric("accuracy", is_share=True)
+HIT_RATE = Metric("HR@10", is_share=True)
+EXACT_MATCH = Metric("exact match", is_share=True)
+PERPLEXITY = Metric("perplexity", more_is_better=False, least=1)
+LOSS = Metric("loss", more_is_better=False)
+
+_METRICS = {metric.name: metric for metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS)}
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric, under its name."""
+    _METRICS[metric.name] = metric
+    return metric
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of a name; of one that is not known, more is better."""
+    return _METRICS.get(name, Metric(name))
+
+
+def perplexity(loss: float) -> float:
+    """e to the mean cross entropy per token, in nats; infinite if that is no number, or beyond a float."""
+    try:
+        return math.inf if math.isnan(loss) else math.exp(loss)
+    except OverflowError:
+        return math.inf

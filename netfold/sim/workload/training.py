@@ -1,0 +1,520 @@
+"""Training workloads: models, data sets and tasks, and the gradients of virtual workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from netfold.homomorphic.codec import State
+from netfold.homomorphic.message import Gradient
+from netfold.homomorphic.round import StepFact
+from netfold.homomorphic.round import Tensor as Described
+from netfold.sim.workload.device_model import Passes as PassTimes
+from netfold.sim.workload.device_model import StepCost
+from netfold.sim.workload.fusion import Bucket, Fusion, fuse
+from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
+from netfold.sim.workload.models.model import Task
+from netfold.sim.workload.optimizers import Sgd
+from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.weights import (
+    Arena,
+    Move,
+    OptimizerMemory,
+    Passes,
+    Rows,
+    Sink,
+    Usage,
+    Weights,
+    drawing,
+    evaluating,
+    one_thread,
+)
+from netfold.sim.workload.workload import Score
+
+# What a model keeps beside its weights and changes as it runs: running statistics of batch norms.
+#
+# They are worker 0's, as in PyTorch's DistributedDataParallel (`broadcast_buffers=True`, its default): at
+# every step all workers begin with those that worker 0 had after the step before, and what the passes of
+# the others change is dropped. Tests use them as they are after the step. The normalisation itself, in
+# training, is by the statistics of each worker's own batch, which are never exchanged: a model with
+# SyncBatchNorm is refused.
+
+
+Copied = dict[str, Tensor]
+
+_PREFIX = "buffers."
+
+
+class Buffers:
+    """The buffers of a model that all workers share."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.has_any = next(model.buffers(), None) is not None
+        self._before: Copied = self._copied()  # at the beginning of the step
+        self._after: Copied = {}  # those of worker 0
+
+    @contextmanager
+    def of(self, worker: int) -> Iterator[None]:
+        """The passes of a worker in a step; worker 0 comes first."""
+        if not self.has_any:
+            yield
+            return
+        if worker == 0:
+            self._before = self._copied()
+        else:
+            self._write(self._before)
+        yield
+        if worker == 0:
+            self._after = self._copied()
+        else:
+            self._write(self._after)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Passes of this step whose changes are dropped; they begin as all of the step's do."""
+        if not self.has_any:
+            yield
+            return
+        now = self._copied()
+        self._write(self._before)
+        try:
+            yield
+        finally:
+            self._write(now)
+
+    def restart(self, fresh: nn.Module) -> None:
+        """Take those of a model that was just built."""
+        self._write(dict(fresh.named_buffers()))
+
+    def state(self) -> State:
+        """A copy, by name."""
+        return {_PREFIX + name: one.numpy() for name, one in self._copied().items()}
+
+    def is_own(self, name: str) -> bool:
+        """Whether a name of a state is that of a buffer."""
+        return name.startswith(_PREFIX)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state, which may have other names too.
+
+        Raises
+        ------
+        ValueError
+            The state is of another model.
+        """
+        found = {name.removeprefix(_PREFIX): one for name, one in state.items() if self.is_own(name)}
+        own = dict(self._model.named_buffers())
+        for name in {**own, **found}:
+            held = found[name].shape if name in found else None
+            needed = tuple(own[name].shape) if name in own else None
+            if held != needed:
+                raise ValueError(
+                    f"the state is of another model: {_PREFIX}{name} has shape {held}, must be {needed}"
+                )
+        self._write({name: torch.from_numpy(one.copy()) for name, one in found.items()})
+
+    def _copied(self) -> Copied:
+        return {name: one.detach().clone() for name, one in self._model.named_buffers()}
+
+    def _write(self, values: Copied) -> None:
+        with torch.no_grad():
+            for name, value in values.items():
+                self._model.get_buffer(name).copy_(value)
+
+
+# Local steps: each worker takes optimizer steps of its own, then the difference of weights is exchanged.
+#
+# Stich, "Local SGD converges fast and communicates little", ICLR 2019: after every k steps the workers go
+# on with the mean of their weights. What a worker sends is its weights before less its weights after; with
+# the sum of these, weights −= sum / workers. The optimizer's state (momentum, Adam's means) stays with the
+# worker, who keeps it from one exchange to the next.
+
+
+class LocalSteps:
+    """The local steps of all workers, one worker after the other.
+
+    Parameters
+    ----------
+    weights
+        The shared weights, which stay as they are.
+    passes
+        The passes of the model that has them.
+    learning_rate
+        Before the schedule of the recipe.
+    """
+
+    def __init__(
+        self, weights: Weights, passes: Passes, recipe: Recipe, learning_rate: float, workers: int
+    ) -> None:
+        self._weights, self._passes, self._recipe = weights, passes, recipe
+        self._learning_rate = learning_rate
+        self._memories = [
+            OptimizerMemory(recipe.optimizer, weights.shapes, f"worker{worker}") for worker in range(workers)
+        ]
+
+    def run(self, step: int, worker: int, sink: Sink, start: Mapping[str, Gradient] | None = None) -> float:
+        """The worker's steps before the exchange of a step; its mean loss.
+
+        The differences of weights, before less after, go to the sink, by tensor, of those that the worker
+        used. With `start` the worker begins with these weights.
+        """
+        before = self._weights.flat if start is None else start
+        own = {name: one.copy() for name, one in before.items()}
+        used: set[str] = set()
+        with self._weights.replaced_by(own):
+            losses = [self._one(step, local, worker, own, used) for local in range(self._recipe.local_steps)]
+        for name, after in own.items():
+            if name in used:
+                np.subtract(before[name], after, out=after)
+                sink(name, self._weights.tensor_of(name, after))
+        return sum(losses) / len(losses)
+
+    def _one(self, step: int, local: int, worker: int, own: Mapping[str, Gradient], used: set[str]) -> float:
+        """One optimizer step of a worker on its own weights, of which it tells those used; its loss."""
+        recipe = self._recipe
+        gradients: dict[str, Gradient] = {}
+
+        def take(name: str, gradient: Tensor) -> None:
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            flat = dense.detach().reshape(-1).numpy()
+            gradients[name] = gradients[name] + flat if name in gradients else flat
+
+        loss = self._passes.run(step * recipe.local_steps + local, worker, take)
+        rate = self._learning_rate * recipe.factor(step, local)
+        with one_thread():
+            for name, gradient in gradients.items():
+                self._memories[worker].step(name, own[name], gradient, rate)
+        used.update(gradients)
+        return loss
+
+    def restart(self) -> None:
+        """Forget the optimizers' states."""
+        for memory in self._memories:
+            memory.restart()
+
+    def is_own(self, name: str) -> bool:
+        """Whether a name of a state is that of a worker's optimizer."""
+        return any(memory.is_own(name) for memory in self._memories)
+
+    def state(self) -> State:
+        """A copy of the optimizers' states."""
+        found: State = {}
+        for memory in self._memories:
+            found.update(memory.state())
+        return found
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from a state.
+
+        Raises
+        ------
+        ValueError
+            The state is of another model or optimizer.
+        """
+        for memory in self._memories:
+            memory.restore(state)
+
+
+# Real training: virtual workers in one process, each with separate data, all with the same weights.
+#
+# Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
+# gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. With local
+# steps (`loop/local.py`) a worker's differences of weights take the place of its gradients. What else a model
+# changes as it runs, such as the running statistics of batch norms, is worker 0's (`loop/buffers.py`).
+
+
+_PLAIN = Recipe()
+
+
+class TrainingWorkload:
+    """A `Workload` that trains a task's model.
+
+    The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
+    With `test_every` the model is tested on the task's held-out data after every so many steps and the last.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        workers: int,
+        learning_rate: float,
+        fusion: Fusion,
+        seed: int,
+        test_every: int | None = None,
+        recipe: Recipe = _PLAIN,
+    ) -> None:
+        self._test_every = test_every
+        self._task, self._seed = task, seed
+        # A task that runs a user's code tells what that raises, in backward passes too.
+        self._blaming: Callable[[], AbstractContextManager[None]] = getattr(task, "blaming", nullcontext)
+        self._workers = workers
+        self._base_rate, self._recipe = learning_rate, recipe
+        self._model = _build(task, seed)
+        self._loss: float | None = None
+        self._step: int | None = None  # the step whose gradients the arena holds
+        self._next_step = 0
+        self._buffers = Buffers(self._model)
+        self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
+        self._timed: tuple[PassTimes, int] | None = None
+        probed, draws = self._probed()
+        self._cost = recipe.cost(probed.cost, sum(one.numel() for one in self._model.parameters()))
+        tensors = placed(
+            Described(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
+            for name in probed.order
+        )
+        # Differences of weights are ready when the last local step is done.
+        ready_shares = [1.0] * len(tensors) if recipe.is_local else ()
+        layers = layers_of(tensors, probed.flops, ready_shares)
+        self._buckets, _ = fuse(tensors, layers, fusion.partition(layers))
+        self._names = [[tensor.name for tensor in bucket.tensors] for bucket in self._buckets]
+        self._sparse = frozenset() if recipe.is_local else probed.sparse
+        self._arena: Arena | None = None
+        shapes = {tensor.name: tensor.shape for tensor in tensors}
+        self._usage = Usage(probed.order)
+        optimizer = Sgd() if recipe.is_local else recipe.optimizer  # of local steps the mean is taken
+        self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer, shapes, "optimizer"))
+        self._passes = Passes(self._model, probed.order, self._loss_of, seed if draws else None)
+        self._local: LocalSteps | None = None
+        if recipe.is_local:
+            self._local = LocalSteps(self._weights, self._passes, recipe, learning_rate, workers)
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return self._workers
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Whole layers in gradient-ready order."""
+        return self._buckets
+
+    @property
+    def cost(self) -> StepCost:
+        """Work of one step of one worker, measured on worker 0's first batch."""
+        return self._cost
+
+    def recorded(self, step: int, worker: int) -> None:
+        """None: a device says how long its passes take."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of parameters that were not used in every pass so far."""
+        return self._usage.notes(self._next_step * self._workers)
+
+    @property
+    def loss(self) -> float | None:
+        """Mean over workers of the last `gradients()`; None before the first."""
+        return self._loss
+
+    @property
+    def facts(self) -> frozenset[StepFact]:
+        """All, but for those that the recipe leaves unknown."""
+        return self._recipe.facts
+
+    @property
+    def learning_rate(self) -> float:
+        """Step size of the step whose gradients were asked for last, or of the one after the last `apply`.
+
+        It is the optimizer's, by its schedule; with local steps, whose differences are exchanged, it is 1.
+        """
+        return self._rate_of(max(self._next_step, self._step or 0))
+
+    @property
+    def update_norm(self) -> float | None:
+        """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
+        return self._weights.update_norm
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last `apply`; 0 before the first."""
+        return self._next_step
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, whose weights all workers share."""
+        return self._model
+
+    def gradients(self, step: int) -> list[Sequence[Gradient]]:
+        """Gradients as `[worker][bucket]`, of one backward pass per worker at the current weights.
+
+        With local steps: the differences of a worker's weights, before its steps less after.
+        """
+        if self._arena is None:
+            self._arena = Arena(self._buckets, self._workers, self._sparse)
+        if self._step != step:
+            self._step = None
+            losses = []
+            self._usage.begin()
+            for worker in range(self._workers):
+                with self._buffers.of(worker):
+                    loss, used = self._run(step, worker, self._arena, worker)
+                losses.append(loss)
+                self._usage.add(used)
+            self._loss = sum(losses) / len(losses)
+            self._step = step
+        return self._arena.gradients
+
+    def rows(self, worker: int) -> dict[str, Rows]:
+        """Of the last `gradients`, those of a worker that PyTorch gave as rows, by the tensor's name."""
+        return {} if self._arena is None else self._arena.rows(worker)
+
+    def keep_weights(self, worker: int) -> None:
+        """Keep the weights as they are now for a worker; workers who keep the same share a copy."""
+        self._weights.keep(worker)
+
+    def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
+        """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, in new arrays.
+
+        With local steps: the differences that its steps from the weights it kept come to.
+
+        Raises
+        ------
+        RuntimeError
+            The worker has kept no weights.
+        """
+        kept, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
+        with self._buffers.unchanged():
+            if self._local is not None:
+                self._run(step, worker, arena, 0, kept)
+            else:
+                with self._weights.replaced_by(kept):
+                    self._run(step, worker, arena, 0)
+        return arena.gradients[0]
+
+    def restart(self) -> None:
+        """Reset the weights to their start; gradients of the first step stay valid."""
+        if self._weights.has_moved or self._buffers.has_any:
+            fresh = _build(self._task, self._seed)
+            self._buffers.restart(fresh)
+            if self._weights.has_moved:
+                self._weights.restart(fresh)
+        self._weights.forget()
+        if self._local is not None:
+            self._local.restart()
+        self._next_step = 0
+        self._usage.restart()
+        if self._step != 0 or self._has_memory:
+            self._step = None
+
+    def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
+        """One step of the optimizer with total / workers; updates are subtracted as they are, past it.
+
+        With local steps it is one of plain SGD at rate 1: all workers go on with the mean of their weights.
+        Else what no worker used in this step stays as it is, as with DDP's `find_unused_parameters`, whatever
+        the codec has decoded for it.
+        """
+        updates = are_updates or [False] * len(totals)
+        moves = [
+            Move(names, total, 0 if is_update else self._workers, self._rate_of(step))
+            for names, total, is_update in zip(self._names, totals, updates, strict=True)
+        ]
+        unused = self._usage.close() if self._step == step else frozenset()
+        self._weights.move(moves, frozenset() if self._recipe.is_local else unused)
+        self._next_step = step + 1
+
+    def score(self, step: int, is_last: bool) -> Score | None:
+        """Test the weights on held-out data, in one thread; None if no test is due or nothing is held out.
+
+        The model runs as in tests: without dropout, and with the running statistics of batch norms, which are
+        worker 0's.
+        """
+        if not self._test_every or not (is_last or (step + 1) % self._test_every == 0):
+            return None
+        with evaluating(self._model):
+            return self._task.score(self._model)
+
+    def state(self) -> State:
+        """Weights, those that workers keep, the norm of the last update, and the number of the next step.
+
+        Also what optimizers remember, and the model's buffers.
+        """
+        local = {} if self._local is None else self._local.state()
+        weights = self._weights.state(self._workers)
+        step = {"step": np.array(self._next_step)}
+        return {**weights, **local, **self._buffers.state(), **self._usage.state(), **step}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from the state of a workload of the same task, recipe, workers and seed.
+
+        Raises
+        ------
+        ValueError
+            The state is of another model, optimizer or number of workers.
+        """
+        if "step" not in state:
+            raise ValueError(f"the state has no step, but {', '.join(state) or 'nothing'}")
+        self._weights.restore(
+            {name: array for name, array in state.items() if name != "step" and not self._is_apart(name)},
+            self._workers,
+        )
+        if self._local is not None:
+            self._local.restore(state)
+        self._buffers.restore(state)
+        self._usage.restore(state)
+        self._next_step = int(state["step"])
+        self._step = None
+
+    def timed_passes(self) -> tuple[PassTimes, int]:
+        """Wall times of passes of worker 0's first batch, in one thread, and of an update; measured once."""
+        if self._timed is None:
+            with one_thread(), self._blaming():
+                self._timed = timed_passes(self._model, self._first_loss)
+        return self._timed
+
+    @property
+    def _has_memory(self) -> bool:
+        """Whether gradients depend on more than the weights: on what workers' optimizers or buffers hold."""
+        return self._local is not None or self._buffers.has_any
+
+    def _is_apart(self, name: str) -> bool:
+        """Whether a name of a state is not one of the weights'."""
+        is_apart = self._buffers.is_own(name) or self._usage.is_own(name)
+        return is_apart or (self._local is not None and self._local.is_own(name))
+
+    def _rate_of(self, step: int) -> float:
+        return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)
+
+    def _run(
+        self, step: int, worker: int, arena: Arena, place: int, start: Mapping[str, Gradient] | None = None
+    ) -> tuple[float, frozenset[str]]:
+        """A worker's passes of a step, into a place of an arena; its loss, and the parameters it used."""
+
+        def put(name: str, gradient: torch.Tensor) -> None:
+            arena.put(place, name, gradient)
+
+        arena.begin(place)
+        with self._blaming():
+            if self._local is not None:
+                loss = self._local.run(step, worker, put, start)
+            else:
+                loss = self._passes.run(step, worker, put)
+        return loss, arena.end(place)
+
+    def _probed(self) -> tuple[ProbedStep, bool]:
+        """The probe of worker 0's first step, and whether the model draws random numbers in it."""
+        with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
+            before = torch.get_rng_state()
+            found = probe(self._model, lambda: self._first_loss(self._model))
+            return found, not torch.equal(before, torch.get_rng_state())
+
+    def _first_loss(self, model: nn.Module) -> torch.Tensor:
+        inputs, targets = self._first
+        return self._task.loss(model(*inputs), targets)
+
+    def _loss_of(self, model: nn.Module, step: int, worker: int) -> torch.Tensor:
+        inputs, targets = self._task.samples(step, worker)
+        return self._task.loss(model(*inputs), targets)
+
+
+def _build(task: Task, seed: int) -> nn.Module:
+    """Build the task's model from a keyed seed; PyTorch's global CPU generator is restored."""
+    with drawing(seed, "weights"):
+        return task.build()

@@ -1,1 +1,0 @@
-"""Real data: data sets in packages, and what is read from them."""

@@ -1,1 +1,0 @@
-"""PyTorch modules of the models, initialised from PyTorch's global generator."""

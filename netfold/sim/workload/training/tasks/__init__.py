@@ -1,1 +1,0 @@
-"""What models are trained to do: data, loss and tests."""

@@ -1,0 +1,236 @@
+"""The user's own model: a function in a Python file that returns a module, its data and its loss.
+
+    def make():
+        return module, data, loss          # or module, data, loss, score
+
+`model.py` is the key of a scenario, `source.py` reads the file and calls the function, `parts.py` says what
+it must return, `task.py` trains it, `watch.py` looks at every backward pass. Every mistake is told in words,
+with the line of the user's file where there is one.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import field_validator
+
+from netfold.errors import UserModelError
+from netfold.homomorphic.round import Tensor
+from netfold.sim.files.foreign import UnreadableError, open_regular
+from netfold.sim.workload.models.model import Data, Model, TaskSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from netfold.sim.workload.models.model import Task
+
+
+# The files that a user's file imports from beside it: a model is made of all of them.
+
+
+def imported(path: Path, folder: Path | None = None) -> set[Path]:
+    """The modules and packages beside a Python file that its import statements name, and what these import.
+
+    What a program imports by name at run time, and what it reads, is not found. A file that is no Python
+    imports nothing. netfold and packages that are installed do not count.
+
+    Parameters
+    ----------
+    folder
+        Where modules are looked for: of a module in a package, the folder that has the package.
+    """
+    folder = folder or path.parent
+    found: set[Path] = set()
+    queue = [path]
+    while queue:
+        for one in _named(queue.pop(), folder):
+            if one != path and one not in found and not _is_installed(one, path, folder):
+                found.add(one)
+                queue.append(one)
+    return found
+
+
+def _is_installed(file: Path, path: Path, folder: Path) -> bool:
+    """Whether a file is netfold's, or of another package where packages are installed."""
+    if not file.is_relative_to(folder):  # by a relative import
+        return False
+    package, importing = (one.relative_to(folder).parts[0] for one in (file, path))
+    return package == "netfold" or (
+        package != importing and folder.name in ("site-packages", "dist-packages")
+    )
+
+
+def _named(file: Path, folder: Path) -> Iterator[Path]:
+    """The files of the modules that a file's import statements name; it is run from `folder`."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _files(folder, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else folder
+            yield from _files(base, node.module or "")
+            for alias in node.names:  # which may be modules
+                yield from _files(base, ".".join(filter(None, (node.module, alias.name))))
+
+
+def _files(base: Path, name: str) -> Iterator[Path]:
+    """The files of a module and of the packages that it is in, as far as they are below `base`."""
+    parts = name.split(".") if name else []
+    for count in range(1, len(parts) + 1):
+        place = base.joinpath(*parts[:count])
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                yield file
+
+
+# The key `model` where it names a function in the user's own file.
+
+
+PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
+_HOW = "give a file and a function in it, such as ./mine.py:make"
+_BYTES_MAX = 2**24
+
+
+class UserModel(Model):
+    """A model of your own: a function of a Python file that returns a module, data and a loss."""
+
+    kind: Literal["user"] = "user"
+    make: str
+    """The file and the function, ./mine.py:make; the path is relative to the scenario file."""
+
+    title: ClassVar[str] = "your own model"
+    source: ClassVar[str] = "the user's file"
+    data: ClassVar[tuple[Data, ...]] = ()
+    metric: ClassVar[str] = "score"
+
+    @field_validator("make")
+    @classmethod
+    def _names_a_function(cls, make: str) -> str:
+        return require_function(make)
+
+    @property
+    def written(self) -> str | dict[str, Any]:
+        """The file and the function."""
+        return self.make
+
+    @property
+    def file(self) -> str:
+        """The path of the file, as given."""
+        return self.make.rpartition(":")[0]
+
+    @property
+    def code(self) -> str:
+        """The file."""
+        return self.file
+
+    def files(self, folder: Path) -> set[str]:
+        """The file, and those that it imports from beside it."""
+        path = Path(os.path.normpath(folder / self.file))
+        relative = (os.path.relpath(one, path.parent) for one in imported(path))
+        return {self.file, *(str(Path(self.file).parent / one) for one in relative)}
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+        return self.make.rpartition(":")[2]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Unknown before the file is read."""
+        raise TypeError(f"{self.make} has not been read")
+
+    def module(self) -> nn.Module:
+        """Unknown before the file is read."""
+        raise TypeError(f"{self.make} has not been read")
+
+    def task(self, settings: TaskSettings) -> Task:
+        """Unknown before the file is read."""
+        raise TypeError(f"{self.make} has not been read")
+
+    def located(self, folder: Path, settings: TaskSettings) -> Model:
+        """The model with its tensors: the function is called, and a batch passes the module both ways.
+
+        Raises
+        ------
+        UserModelError
+            It cannot be trained; why, and where.
+        """
+        from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
+
+        path = (folder / self.file).absolute()
+        found = LocatedModel.model_construct(
+            kind="user", make=self.make, path=str(path), sha256=digest_of(path, self.file), found=()
+        )
+        return found.model_copy(update={"found": tensors_of(found, settings)})
+
+
+class LocatedModel(UserModel):
+    """A user's model whose file has been read."""
+
+    path: str  # absolute
+    sha256: str  # of the file, when it was read
+    found: tuple[Tensor, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Its parameters in gradient-ready order, as a backward pass has shown it."""
+        return self.found
+
+    def module(self) -> nn.Module:
+        """The module, built with the seed 0."""
+        return self.task(TaskSettings("", 1, 1, 0)).build()
+
+    def task(self, settings: TaskSettings) -> Task:
+        """The user's module, data and loss.
+
+        Raises
+        ------
+        UserModelError
+            The file has changed, or cannot be used.
+        """
+        from netfold.sim.workload.user_task import UserTask
+
+        if digest_of(Path(self.path), self.file) != self.sha256:
+            raise UserModelError(f"{self.file}: was changed after it had been checked", "run again")
+        return UserTask(self, settings)
+
+
+def require_function(make: str) -> str:
+    """Refuse a text that does not name a function in a file.
+
+    Raises
+    ------
+    ValueError
+        With a hint on the second line.
+    """
+    if not re.fullmatch(PATTERN, make):
+        raise ValueError(f"cannot read {make!r}\n{_HOW}")
+    return make
+
+
+def digest_of(path: Path, given: str) -> str:
+    """SHA-256 of the user's file.
+
+    Raises
+    ------
+    UserModelError
+        It cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return hashlib.sha256(file.read(_BYTES_MAX)).hexdigest()
+    except (UnreadableError, OSError) as error:
+        why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
+        raise UserModelError(
+            f"cannot read {given}: {why}", f"{_HOW}, relative to the scenario file"
+        ) from None
