@@ -57,7 +57,7 @@ ALLOWED = {
     ("netfold/homomorphic/codecs/bird_rows.py", "sums.astype(np.int64) @ self._powers"): WHOLE,
     ("netfold/homomorphic/codecs/bird_rows.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
     ("netfold/homomorphic/codecs/random_k.py", "np.argpartition(draws, count - 1)"): DIFFERENT,
-    ("netfold/sim/checks/rounds/merges/fairness.py", "workers ** 3"): WHOLE,
+    ("netfold/sim/checks/merged_signs.py", "workers ** 3"): WHOLE,
     (TRAFFIC, "np.maximum(nearest - self._to_racks[others], 0) @ self._workers"): WHOLE,
     (TRAFFIC, "nearest @ self._workers"): WHOLE,
     (TRAFFIC, "self._to_racks @ self._workers"): WHOLE,

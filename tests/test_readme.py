@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from netfold.sim.commands.main import app
 from netfold.sim.keys.fields import NAME_PATTERN
 from netfold.sim.resolve import resolve
-from netfold.sim.results.tables import TABLES
+from netfold.sim.results.records import TABLES
 from netfold.sim.scenario import load
 from netfold.sim.scenario.models import Header, Variant
 from netfold.sim.scenario.sweep import SweepOptions, sweep_schema

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from netfold.sim.commands.main import app
 from netfold.sim.resolve import resolve
-from netfold.sim.results import summarize
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.outcome import VariantResult
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario import load

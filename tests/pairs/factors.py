@@ -22,8 +22,8 @@ from netfold.homomorphic.round import StepFact
 from netfold.sim.collectives.hierarchical.switched.resolve import CARRIED
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSpec
-from netfold.sim.hosts.profile import host_profiles
 from netfold.sim.matrix.make import rows_of
+from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.resolve import resolve
 from netfold.sim.scenario import load
 from netfold.sim.scenario.models import OverlapSection

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from netfold.errors import MistakesError, ScenarioError
-from netfold.sim.hosts.profile import host_profiles
+from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan

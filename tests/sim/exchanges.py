@@ -26,10 +26,8 @@ from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
 from netfold.sim.collectives.torus_2d.run import Torus2d
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import HostTimes
-from netfold.sim.plan.faults import Condition
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.network.fabric import Fabric, HostTimes
+from netfold.sim.plan.plan import Condition, frame_of
 from netfold.sim.workload.devices import NoDevice
 from tests.reference.codecs.digits import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star

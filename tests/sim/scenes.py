@@ -18,7 +18,7 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results import summarize
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.outcome import Outcome, VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.scenario import load

@@ -16,7 +16,7 @@ from netfold.sim import processor
 from netfold.sim.checkpoint.keeper import Checkpoints
 from netfold.sim.processor import Instructions, host_isa, pinned_isa, variables
 from netfold.sim.report.compare import compare
-from netfold.sim.results import write_run
+from netfold.sim.results.folder import write_run
 from netfold.sim.sweep.points import points_of
 from netfold.sim.sweep.task import work
 from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write

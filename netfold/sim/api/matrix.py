@@ -12,7 +12,7 @@ from netfold.sim.matrix.cells import Cell
 from netfold.sim.matrix.make import Matrix, Wanted, make_matrix
 from netfold.sim.matrix.table import matrix_table
 from netfold.sim.report.shown import Shown
-from netfold.sim.results.tables import frame
+from netfold.sim.results.records import frame
 from netfold.sim.run.progress import Progress
 
 

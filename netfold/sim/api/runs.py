@@ -17,9 +17,8 @@ from netfold.sim.report.compare import Comparison
 from netfold.sim.report.compare import compare as compare_folders
 from netfold.sim.report.shown import Shown
 from netfold.sim.report.table import results_table
-from netfold.sim.results import reader
-from netfold.sim.results.records import CheckRecord
-from netfold.sim.results.tables import plain_frame, schema
+from netfold.sim.results import folder as reader
+from netfold.sim.results.records import CheckRecord, plain_frame, schema
 from netfold.sim.run.progress import Progress
 from netfold.sim.scenario.code import running_code
 

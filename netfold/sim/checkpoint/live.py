@@ -29,7 +29,7 @@ from netfold.sim.checkpoint.values import OWN, DamagedError, Reader, UnstorableE
 
 _BUILT_ANEW = (
     "netfold.sim.workload.",
-    "netfold.sim.plan.",
+    "netfold.sim.plan.plan.",
     "netfold.sim.resolve.",
     "netfold.sim.engine.interface",
     "netfold.sim.engine.schedule",
@@ -40,7 +40,7 @@ _BUILT_ANEW = (
     "netfold.topologies.",
     "netfold.switch.program",
 )
-_DATA_TOO = ("netfold.sim.plan.faults",)  # changes in force
+_DATA_TOO = ("netfold.sim.plan.plan.plan",)  # changes in force
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from netfold.sim.checkpoint.values import DamagedError, Reader, UnstorableError, Writer
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.tables.world import World, records
-from netfold.sim.network.under_way import packets_of_streams
+from netfold.sim.network.fabric import packets_of_streams
 
 _BUILT_ANEW = frozenset({"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"})
 _OF_THIS_PROCESS = ("at", "rare", "atp", "schedules")  # addresses in the clock

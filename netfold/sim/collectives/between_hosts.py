@@ -22,9 +22,6 @@ from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_tim
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.keys.fields import AutoTime, Count, Size
 from netfold.sim.keys.frame import HostFrame
-from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.crowding import crowding_warnings
-from netfold.sim.plan.frames import frame_of, with_members
 from netfold.sim.plan.idle_network import (
     Busiest,
     Pace,
@@ -32,11 +29,13 @@ from netfold.sim.plan.idle_network import (
     Window,
     WorkerPath,
     busiest_link,
+    crowding_warnings,
     full_window_trip_ps,
     one_way_ps,
     packet_rate_bps,
     words_per_s,
 )
+from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members
 from netfold.sim.workload.device_model import Device, memory_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
 from netfold.units import PS_PER_S, SIZE, TIME

@@ -13,8 +13,7 @@ from netfold.homomorphic.merge import HostHop
 from netfold.homomorphic.message import Merged, Message
 from netfold.homomorphic.round import Tensor
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import HostTimes
+from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.workload.device_model import Device
 
 Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]

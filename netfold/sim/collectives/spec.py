@@ -16,9 +16,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Merge
 from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
-from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.placement import HostAllocation
-from netfold.sim.plan.reference import Reference
+from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
 from netfold.sim.workload.device_model import Device
 from netfold.switch.profiles import Profile
 from netfold.topologies.network import Network

@@ -168,7 +168,7 @@ def run(  # noqa: PLR0913  one argument an option
     if not native:
         pin()
     from netfold.sim.checkpoint.keeper import Checkpoints
-    from netfold.sim.results.verdicts import GOOD, kind
+    from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.run.run import run_scenario
     from netfold.sim.scenario.code import running_code
 

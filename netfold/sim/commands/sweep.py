@@ -66,7 +66,7 @@ def sweep(  # noqa: PLR0913  one argument an option
     once it is printed, a figure for each metric and a page. The exit status is 0 if all points ran and all
     checks hold.
     """
-    from netfold.sim.results.verdicts import GOOD, kind
+    from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.scenario.code import running_code
     from netfold.sim.sweep.cluster import cluster_of
     from netfold.sim.sweep.make import Settings, cores, run_sweep, sweep_of

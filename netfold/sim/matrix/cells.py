@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from netfold.errors import MistakesError, RunError, ScenarioError
 from netfold.homomorphic.codec import Codec
-from netfold.sim.checks.journal import Journal
+from netfold.sim.checks.checks import Journal
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results import summarize
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario import load
 from netfold.sim.scenario.source import ScenarioText

@@ -10,7 +10,7 @@ from netfold.errors import MissingKeyError, NetfoldError, ScenarioError
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell, Column, Row
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.run.warm_up import compile_engine, is_cold
 from netfold.sim.study.options import read_codec, read_codecs
 from netfold.spelling import names_hint

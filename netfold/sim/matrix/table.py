@@ -12,7 +12,7 @@ from netfold.sim.matrix.cells import REFUSED, STEPS, Cell
 from netfold.sim.matrix.make import Matrix
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.summary import GOOD, kind
 from netfold.switch.profiles import PROFILES
 
 PAGE_COMMAND = "netfold codecs matrix --markdown > docs/matrix.md"

@@ -1,1 +1,1 @@
-"""The network in simulated time: the engine as a SimPy process, and the compute time of hosts."""
+"""The engine as a SimPy process, and what a network that stalls waits for."""

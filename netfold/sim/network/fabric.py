@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,17 +17,225 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
-from netfold.sim.diagnosis.links import link_outcomes
-from netfold.sim.diagnosis.report import Diagnosis, StuckError
-from netfold.sim.diagnosis.slots import diagnose
-from netfold.sim.diagnosis.snapshot import JobOnSwitch, NodeEvent, Opened, Snapshot, WaitingFlow
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Fate, Flow, Job, Scaled, Segment
+from netfold.sim.engine.observe.samples import LINKS_MAX, OUTSTANDING, STATES, Samples, Seen, look
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.network.instants import EndOfInstant, Stage
-from netfold.sim.network.sampler import Sampler
-from netfold.sim.network.under_way import packets_of_streams
+from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, World
+from netfold.sim.network.stall import (
+    Diagnosis,
+    JobOnSwitch,
+    NodeEvent,
+    Opened,
+    Snapshot,
+    StuckError,
+    WaitingFlow,
+    link_outcomes,
+)
+from netfold.sim.network.stalled_slots import diagnose
+from netfold.sim.plan.plan import Condition
+from netfold.units import PS_PER_US
+
+# Events at the end of an instant: after everything else that happens at a point of simulated time.
+#
+# What is asked for at one instant is then decided together, by rank, whatever order SimPy's events came in.
+
+
+class Stage(IntEnum):
+    """The order of these events within an instant. SimPy's own events, of stages 0 and 1, come before."""
+
+    TURN = 2  # workers agree what goes next
+    DEVICE = 3  # a device chooses its next work
+    NETWORK = 4  # the network goes on
+
+
+class EndOfInstant(simpy.Event):
+    """An event at the present time, after all events of earlier stages, also those that they cause."""
+
+    def __init__(self, environment: simpy.Environment, stage: Stage) -> None:
+        super().__init__(environment)
+        self._ok, self._value = True, None
+        environment.schedule(self, simpy.events.EventPriority(stage))
+
+
+# Samples of the network while processes wait for it, close together at first and then ever wider apart.
+
+
+LEAST_PS = PS_PER_US
+OF_PERIOD = 16  # a sample is this part of the time for which processes have waited …
+OF_EMPTY = 4  # … and of the time for which hosts merged and the network was empty, if that is less …
+OF_RUN = 4096  # … and at least this part of all such time, so that their number stays small
+HOSTS_EVERY = 8  # samples: hosts on links are looked for
+HOSTS_MAX = 2**24  # marks of hosts on links, in bytes; larger networks go without
+
+
+class Sampler:
+    """Takes samples between runs of an engine's loop. It reads the engine and changes nothing.
+
+    A period begins when some process waits for the network and none did before, and ends when none does.
+    Nothing happens between two events, so a sample that would end between them ends at the later one. While
+    hosts merge and no packet is on its way, samples are apart from those before and after.
+    """
+
+    def __init__(self, engine: Engine, jobs_count: int) -> None:
+        self._engine, self._jobs_count = engine, jobs_count
+        self._owners: list[int] = []  # by number of the engine's job
+        links_count, nodes_count = engine.links_count, len(engine.network.nodes)
+        kept = min(links_count, LINKS_MAX)
+        self._seen = Seen(
+            before_ps=np.zeros(links_count, np.int64),
+            busy_ps=np.zeros(links_count, np.int64),
+            links=np.full(kept, -1, np.int32),
+            links_busy_ps=np.zeros(kept, np.int64),
+            waiting=np.zeros((jobs_count, STATES), np.int64),
+            owners=np.zeros(0, np.int64),
+            live=np.zeros((1, 1), np.uint8),
+            hosts=np.zeros((links_count, nodes_count * (links_count * nodes_count <= HOSTS_MAX)), np.uint8),
+        )
+        self._is_open = False
+        self._began_ps = self._last_ps = 0
+        # The length of the last sample in which hosts did nothing but merge.
+        self._empty_ps: int | None = None
+        self._before_ps = 0  # length of all periods before this one
+        self._state = np.zeros((jobs_count, STATES)), 0, 0  # at the last look; signature; packets
+        self._spans: list[tuple[int, int, bool, bool]] = []
+        self._links: list[NDArray[np.int32]] = []
+        self._busy: list[NDArray[np.int64]] = []
+        self._waiting: list[NDArray[np.float64]] = []
+
+    def add_job(self, owner: int) -> None:
+        """The engine has one more job; it is part of the variant's job `owner`."""
+        self._owners.append(owner)
+
+    def open(self) -> None:
+        """A process waits from now on."""
+        if not self._is_open:
+            self._is_open = True
+            self._began_ps = self._last_ps = self._engine.now_ps
+            self._look()
+
+    def close(self) -> None:
+        """No process waits any more."""
+        if self._is_open:
+            self.take()
+            self._is_open = False
+            self._before_ps += self._last_ps - self._began_ps
+
+    def stop_ps(self, until_ps: int) -> int:
+        """The time to run the engine to, at most `until_ps`."""
+        if not self._is_open:
+            return until_ps
+        following = self._engine.next_event_ps()
+        following_ps = until_ps if following is None else following
+        if self._is_merging() and following_ps >= self._last_ps + self._least_ps():
+            return min(until_ps, following_ps)
+        return min(until_ps, max(self._due_ps(), following_ps))
+
+    def is_due(self) -> bool:
+        """Whether to take a sample now."""
+        if not self._is_open:
+            return False
+        least_ps = self._least_ps() if self._is_merging() else self._length_ps()
+        return self._engine.now_ps >= self._last_ps + least_ps
+
+    def _due_ps(self) -> int:
+        return self._last_ps + self._length_ps()
+
+    def _length_ps(self) -> int:
+        """How long the next sample is at least."""
+        length_ps = (self._last_ps - self._began_ps) // OF_PERIOD
+        if self._empty_ps is not None:
+            length_ps = min(length_ps, self._empty_ps // OF_EMPTY)
+        return max(self._least_ps(), length_ps)
+
+    def _least_ps(self) -> int:
+        return max(LEAST_PS, (self._before_ps + self._last_ps - self._began_ps) // OF_RUN)
+
+    def _is_merging(self) -> bool:
+        """Whether no packet was on its way at the last look, and no sender waited for any."""
+        waiting, _, in_flight = self._state
+        return in_flight == 0 and not waiting[:, OUTSTANDING].any()
+
+    def take(self) -> None:
+        """Add the sample that ends now."""
+        now_ps = self._engine.now_ps
+        if now_ps <= self._last_ps:
+            return
+        waiting, signature, in_flight = self._state
+        was_merging = self._is_merging()
+        is_jump = now_ps > self._due_ps()  # nothing happened until now
+        self._look()
+        after, signature_after, in_flight_after = self._state
+        ends = [waiting] if is_jump else [waiting, after]
+        weights = np.array([one[:, OUTSTANDING] > 0 for one in ends], np.float64)  # (ends, jobs)
+        total = np.maximum(weights.sum(0), 1)
+        mean = sum(one * weight[:, None] for one, weight in zip(ends, weights, strict=True)) / total[:, None]
+        is_empty = in_flight == 0 and (is_jump or in_flight_after == 0)
+        if was_merging and is_empty:
+            self._empty_ps = now_ps - self._last_ps
+        end_ps = self._left_empty_ps(now_ps) if self._is_merging() and not was_merging else now_ps
+        self._add((self._last_ps, end_ps, signature == signature_after, is_empty), mean)
+        if end_ps < now_ps:
+            self._seen.links[:], self._seen.links_busy_ps[:] = -1, 0
+            self._add((end_ps, now_ps, True, True), after)
+        self._last_ps = now_ps
+
+    def _add(self, span: tuple[int, int, bool, bool], waiting: NDArray[np.float64]) -> None:
+        self._spans.append(span)
+        self._links.append(self._seen.links.copy())
+        self._busy.append(self._seen.links_busy_ps.copy())
+        self._waiting.append(waiting)
+
+    def _left_empty_ps(self, now_ps: int) -> int:
+        """When the last packet arrived, if no link has any now."""
+        left_ps, delay_ps = self._engine.world.links["free_at_ps"], self._engine.network.delay_ps
+        is_used = left_ps > 0
+        last_ps = int((left_ps + np.tile(delay_ps, 2))[is_used].max(initial=0))  # acknowledgements' lanes too
+        return last_ps if self._last_ps < last_ps < now_ps else now_ps
+
+    def _look(self) -> None:
+        world, engine = self._engine.world, self._engine
+        units = max(world.windows.shape[1], world.places.shape[1], 64)
+        shape = len(self._owners) + 1 + world.flows.size // units, units
+        if self._seen.live.shape != shape:
+            owners = np.array(self._owners, np.int64)
+            self._seen = self._seen._replace(owners=owners, live=np.zeros(shape, np.uint8))
+        with_hosts = len(self._spans) % HOSTS_EVERY == 0
+        in_flight, signature = look(world, self._seen, engine.now_ps - self._last_ps, with_hosts)
+        self._state = self._seen.waiting.astype(np.float64), signature, in_flight
+
+    def samples(self) -> Samples:
+        """All samples so far."""
+        links_count = self._engine.links_count
+        if not self._spans:
+            return Samples.none(links_count, self._jobs_count)
+        spans = np.array(self._spans, np.int64)
+        return Samples(
+            spans[:, 0],
+            spans[:, 1],
+            np.stack(self._links),
+            np.stack(self._busy),
+            np.stack(self._waiting),
+            spans[:, 2].astype(np.bool_),
+            spans[:, 3].astype(np.bool_),
+            self._seen.hosts.sum(1, dtype=np.int32),
+        )
+
+
+# Which packets are on their way, from the tables of the engine.
+
+
+def packets_of_streams(world: World) -> NDArray[np.int64]:
+    """Rows of the packets that are on their way and belong to streams: no messages between hosts."""
+    in_use = np.ones(world.packets.size, np.bool_)
+    row = int(world.clock[0].packet_free)
+    for _ in range(int(world.clock[0].packet_free_count)):
+        in_use[row] = False
+        row = int(world.packets[row].next)
+    kinds = world.packets["kind"]
+    return np.flatnonzero(in_use & (kinds != FLOW_DATA) & (kinds != FLOW_ACK))
+
 
 PATIENCE_TIMEOUTS = 100
 PATIENCE_MIN_PS = 10**12
@@ -314,3 +523,40 @@ class Fabric:
                 f"{schedule.target[number]} (step {steps[number]}) of {name}, flow {one.flow}"
             )
             yield WaitingFlow(*one[3:7], one.opened_ps, one.packet_bytes, one.job, what)
+
+
+# Compute time of workers under host faults: late starts, slow hosts, pauses, crashes.
+
+
+class HostTimes:
+    """End times of work on each worker's host, as SimPy events, given the faults of the host."""
+
+    def __init__(self, environment: simpy.Environment, conditions: Sequence[Condition]) -> None:
+        self._environment, self._conditions = environment, tuple(conditions)
+
+    def of(self, workers: Sequence[int]) -> HostTimes:
+        """The same of some workers, numbered in this order."""
+        return HostTimes(self._environment, [self._conditions[worker] for worker in workers])
+
+    def end_ps(self, worker: int, start_ps: int, work_ps: int) -> int:
+        """Time at which work ends that a worker begins at `start_ps`; ignores crashes."""
+        return self._conditions[worker].end_ps(start_ps, work_ps)
+
+    def is_delayed(self, worker: int) -> bool:
+        """Whether a fault ever delays or ends a worker's work."""
+        return self._conditions[worker] != Condition()
+
+    def crash_ps(self, worker: int) -> int:
+        """Time at which a worker crashes."""
+        return self._conditions[worker].crash_ps
+
+    def work(self, worker: int, work_ps: int) -> simpy.Event:
+        """Event at the end of work that begins now and takes `work_ps` without faults; none after a crash."""
+        return self.until(worker, self.end_ps(worker, int(self._environment.now), work_ps))
+
+    def until(self, worker: int, time_ps: int) -> simpy.Event:
+        """Event at a time, or now if it has passed; it never fires if the worker has crashed by then."""
+        now_ps = int(self._environment.now)
+        if max(time_ps, now_ps) >= self._conditions[worker].crash_ps:
+            return self._environment.event()
+        return self._environment.timeout(max(0, time_ps - now_ps))

@@ -1,1 +1,1 @@
-"""The plan: frozen data, and closed forms of it."""
+"""The resolved scenario as frozen data, and what can be said of it without a run."""

@@ -4,18 +4,145 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from netfold.sim.engine.interface import Frame, Job
-from netfold.sim.plan.multicast import down_paths
-from netfold.sim.plan.reference import Reference
+from netfold.homomorphic.codec import Codec
+from netfold.sim.engine.interface import Frame, Job, Overflow, Split
+from netfold.sim.plan.plan import CollectivePlan, JobPlan, Reference
+from netfold.sim.workload.device_model import memory_bps
 from netfold.switch.profiles import Profile
-from netfold.topologies.network import Network, path
-from netfold.units import PS_PER_S, transmit_time_ps
+from netfold.topologies.network import Network, equal_shares, nodes_of, path
+from netfold.topologies.routing import Policy
+from netfold.units import PS_PER_S, TIME, transmit_time_ps
+
+# Copies of results on their way down: one per child, or one per link that splits at switches.
+
+
+class Down(NamedTuple):
+    """Where a job's results go: links from each point to each child, and the links of each copy."""
+
+    to_child: dict[tuple[int, int], tuple[int, ...]]  # by point and index of the child
+    last: dict[tuple[int, int], tuple[int, ...]]  # likewise: of the copy for this child alone
+    to_splits: tuple[tuple[int, ...], ...]  # of the copy that each split gets
+
+
+class _Way(NamedTuple):
+    """Nodes that a result still passes on its way to a child, which is the last of them."""
+
+    child: int
+    nodes: tuple[int, ...]
+
+
+def down_paths(network: Network, job: Job) -> Down:
+    """The paths of results, as the engine sends them: from point to split to split to child."""
+    to_child: dict[tuple[int, int], tuple[int, ...]] = {}
+    last: dict[tuple[int, int], tuple[int, ...]] = {}
+    to_splits: list[tuple[int, ...]] = []
+    before: list[tuple[int, ...]] = []  # links from its point to each split
+    via: dict[tuple[int, int], int] = {}  # the split that sends a child its copy
+    for number, split in enumerate(job.splits):
+        at = split.parent
+        node = job.switches[split.point] if at < 0 else job.splits[at].switch
+        links = tuple(path(network, node, split.switch, split.route))
+        before.append((*(before[at] if at >= 0 else ()), *links))
+        to_splits.append(links)
+        via.update(((split.point, child), number) for child in split.children)
+    for point in range(1 + len(job.branches)):
+        for index, (target, route) in enumerate(_children(job, point)):
+            number = via.get((point, index), -1)
+            node = job.switches[point] if number < 0 else job.splits[number].switch
+            links = last[point, index] = tuple(path(network, node, target, route))
+            to_child[point, index] = (*(before[number] if number >= 0 else ()), *links)
+    return Down(to_child, last, tuple(to_splits))
+
+
+def receivers_of(job: Job, place: int) -> tuple[int, ...]:
+    """Nodes to which a point or split, by its place in `job.switches`, sends copies of a result for all.
+
+    Of a point they are its children that no split serves, then its splits.
+    """
+    number = place - len(job.points)
+    if number >= 0:
+        point, kept = job.splits[number].point, job.splits[number].children
+    else:
+        point, number = place, -1
+        served = {child for split in job.splits if split.point == point for child in split.children}
+        kept = tuple(child for child in range(len(job.children_of(point))) if child not in served)
+    targets = [target for target, _ in _children(job, point)]
+    below = (one.switch for one in job.splits if (one.point, one.parent) == (point, number))
+    return (*(targets[child] for child in kept), *below)
+
+
+def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) -> Job:
+    """The job with multicast of results: one copy down a link for all children behind it.
+
+    Paths to children that begin alike share one copy, which splits at the last switch that they have in
+    common and that can. A switch that cannot split forwards, and the copies are made before it.
+    """
+    splits: list[Split] = []
+    for point in range(1 + len(job.branches)):
+        ways = []
+        for index, (target, route) in enumerate(_children(job, point)):
+            links = path(network, job.switches[point], target, route)
+            ways.append(_Way(index, tuple(nodes_of(network, links))))
+        routes = [route for _, route in _children(job, point)]
+        _grow(splits, point, -1, ways, (routes, can_split))
+    return dataclasses.replace(job, splits=tuple(splits))
+
+
+def _children(job: Job, point: int) -> list[tuple[int, int]]:
+    """Node and route of each child of a point, by index."""
+    return [
+        (job.hosts[number], job.routes[number])
+        if is_worker
+        else (job.branches[number - 1].switch, job.branches[number - 1].route)
+        for is_worker, number in job.children_of(point)
+    ]
+
+
+def _grow(
+    splits: list[Split],
+    point: int,
+    parent: int,
+    ways: Sequence[_Way],
+    rules: tuple[list[int], Callable[[int], bool]],
+) -> list[int]:
+    """Append the splits below a sender; returns the children that the sender sends their copies itself."""
+    routes, can_split = rules
+    by_next: dict[int, list[_Way]] = {}
+    direct = [way.child for way in ways if len(way.nodes) < 2]
+    for way in ways:
+        if len(way.nodes) >= 2:
+            by_next.setdefault(way.nodes[0], []).append(way)
+    for group in by_next.values():
+        if len(group) == 1:
+            direct.append(group[0].child)
+            continue
+        shared = _shared(group)
+        able = [hops for hops in range(shared) if can_split(group[0].nodes[hops])]
+        if not able:  # all go on as copies, and may meet a switch that can where some have left
+            rest = [way._replace(nodes=way.nodes[shared:]) for way in group]
+            direct += _grow(splits, point, parent, rest, rules)
+            continue
+        number, hops = len(splits), able[-1]
+        splits.append(Split(group[0].nodes[hops], point, parent, (), routes[group[0].child]))
+        rest = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
+        kept = _grow(splits, point, number, rest, rules)
+        splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(kept)))
+    return direct
+
+
+def _shared(ways: Sequence[_Way]) -> int:
+    """Switches that all of these ways pass first; none is the end of one."""
+    count = 0
+    while all(len(way.nodes) > count + 1 for way in ways) and len({way.nodes[count] for way in ways}) == 1:
+        count += 1
+    return count
+
 
 NO_LIMIT_BYTES = 2**62
 
@@ -324,3 +451,204 @@ def slots_needed(network: Network, job: Job, *others: Job) -> int:
 def _own_links(network: Network, links: Sequence[int]) -> Sequence[int]:
     """The first links of a way that begins at a host: its wire, and what is inside the host."""
     return links[: 1 + network.is_inside(links[0])]
+
+
+# Links that the packets of a job on switches pass.
+
+
+ROOT = 0
+
+
+def round_trip(network: Network, job: Job, worker: int) -> list[int]:
+    """Links from a worker to the root and back, switch by switch of the tree."""
+    return [link for links in _paths(network, job, worker) for link in links]
+
+
+def into_switches(network: Network, job: Job) -> set[int]:
+    """Links on the paths into the job's switches: from its workers, its other switches, and its server."""
+    links: set[int] = set()
+    for worker in range(len(job.hosts)):
+        up, _, *between = _paths(
+            network, job, worker
+        )  # the path down to the worker enters no switch of the job
+        links |= {*up, *(link for links in between for link in links)}
+    if job.server is not None:
+        links |= {*path(network, job.server.host, job.switch, job.server.route)}
+    return links
+
+
+def _paths(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
+    """Up to a worker's switch and down again, then up to that one's parent and down, and so on."""
+    down = down_paths(network, job).to_child
+    child, route = (True, worker), job.routes[worker]
+    node, point = job.hosts[worker], job.homes[worker] if job.homes else ROOT
+    while True:
+        yield path(network, node, job.switches[point], route)
+        yield list(down[point, job.children_of(point).index(child)])
+        if point == ROOT:
+            return
+        branch = job.branches[point - 1]
+        node, route, child, point = branch.switch, branch.route, (False, point), branch.parent
+
+
+# Warnings about flows whose hashes have put them on few of the links that they could take.
+
+
+Tiers = tuple[int, int]  # of the switches at the ends of a link
+
+
+def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[str, ...]:
+    """A warning for each tier where flows use fewer than half of the links that they could fill.
+
+    `ways` are the links of each flow. So many flows can fill as many links, of those that are on any of
+    their shortest paths.
+    """
+    flows, used = defaultdict[Tiers, list[Sequence[int]]](list), defaultdict[Tiers, set[int]](set)
+    for way in ways:
+        for tiers, links in _by_tiers(network, way).items():
+            flows[tiers].append(way)
+            used[tiers] |= links
+    told = []
+    for tiers, crowd in sorted(flows.items()):
+        count = len(used[tiers])
+        if 2 * count >= min(len(crowd), _links_between(network, tiers)):
+            continue  # whatever their shortest paths are
+        inner = [[node for node in nodes_of(network, way) if network.tiers[node]] for way in crowd]
+        racks = {(nodes[0], nodes[-1]) for nodes in inner}
+        equal = [_by_tiers(network, equal_shares(network, *ends))[tiers] for ends in racks]
+        links_count = len(used[tiers].union(*equal))
+        if 2 * count < min(len(crowd), links_count):
+            told.append(
+                f"hashes put {len(crowd)} flows on {count} of the {links_count} links from tier {tiers[0]} "
+                f"to tier {tiers[1]} that their shortest paths have: other seeds spread them better; compare "
+                "several, or use routing: spray"
+            )
+    return tuple(told)
+
+
+def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[int]]:
+    """Links between switches by the tiers of their ends."""
+    found = defaultdict[Tiers, set[int]](set)
+    for link in links:
+        below, above = network.tiers[network.link_source[link]], network.tiers[network.link_target[link]]
+        if below and above:  # that of a host is 0
+            found[below, above].add(link)
+    return found
+
+
+def _links_between(network: Network, tiers: Tiers) -> int:
+    """Links of a tier."""
+    tier = np.array(network.tiers)
+    return int(np.sum((tier[network.link_source] == tiers[0]) & (tier[network.link_target] == tiers[1])))
+
+
+# Warnings about valid plans.
+
+
+VAIN_SHARE = 0.01  # of packets, from which on those sent again are told
+_LOST_SHARE = 0.05  # of those, that were lost
+_LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
+NO_WORK = (
+    "declares no work: its encoding takes no time on the device; give its messages `work` and `decode_work`"
+)
+_DONE = {Overflow.WRAP: "wrapped", Overflow.SATURATE: "saturated", Overflow.STICKY: "stuck at the limit"}
+
+
+def warnings_of(codec: Codec, collective: CollectivePlan) -> tuple[str, ...]:
+    """One sentence each, printed and stored with the results."""
+    if collective.overflow is Overflow.WRAP:
+        return ()
+    if codec.wrap_reason:
+        policy = collective.overflow.name.lower()
+        return (f"codec {codec.kind} with overflow {policy}: {codec.wrap_reason}",)
+    return ()
+
+
+def routing_warnings(policy: Policy, collective: CollectivePlan) -> tuple[str, ...]:
+    """A warning if a job's packets go to switches, which the routing of the network does not apply to."""
+    if collective.aggregation is None or not policy.is_for_hosts_alone:
+        return ()
+    return (
+        f"routing {policy.kind} is for packets between hosts: packets between workers and switches that add "
+        "them up keep one shortest path per worker, as the switches need them in order",
+    )
+
+
+def timer_warning(timeouts_ps: Mapping[str, int], released: Collection[str]) -> str:
+    """A warning if packets are lost and timeouts differ, some of them as released; otherwise empty.
+
+    `timeouts_ps` is by label of the job, of those that lose packets; `released` are the labels of those that
+    have the timeout of their protocol's own client.
+    """
+    if len(set(timeouts_ps.values())) < 2 or not released:
+        return ""
+    by_time: dict[int, list[str]] = {}
+    for label, timeout_ps in timeouts_ps.items():
+        by_time.setdefault(timeout_ps, []).append(label)
+    listed = [
+        f"{TIME.format(timeout_ps)} ({', '.join(labels[:3])}{', …' if len(labels) > 3 else ''})"
+        for timeout_ps, labels in sorted(by_time.items())
+    ]
+    return (
+        f"packets are lost and timeouts differ, some as released: {', '.join(listed)}; timers decide such "
+        "comparisons; to exclude them, use collective.timeout: auto, or give all jobs the same"
+    )
+
+
+def vain_warnings(
+    job: JobPlan, sent: int, again: int, lost: int, reordering: tuple[int, int] | None = None
+) -> tuple[str, ...]:
+    """A warning if hosts sent many packets again to other hosts, and few were lost.
+
+    `reordering` says how many packets arrived out of order, and twice, where packets are sprayed over paths.
+    """
+    is_told = again > 0 and again >= VAIN_SHARE * sent and lost <= _LOST_SHARE * again
+    if job.collective.aggregation is not None or not is_told:
+        return ()
+    what = (
+        f"{again} packets, {100 * again / sent:.0f} % of all, were sent again, and {lost} were lost: others "
+    )
+    if reordering is not None:
+        return (
+            f"{what}arrived out of order, {reordering[0]} of them, and were taken for lost: a sender "
+            "tolerates that a quarter of its window, later three quarters, overtakes a packet; use a larger "
+            "collective.window and collective.chunk, or a routing that keeps packets in order",
+        )
+    return (
+        f"{what}were acknowledged later than the timeout of {TIME.format(job.collective.timeout_ps)}; use a "
+        "longer collective.timeout, or a smaller collective.window or collective.chunk",
+    )
+
+
+def overflow_warnings(job: JobPlan, points: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+    """A warning about sums that left their lanes in switches; those of a sketch may wrap."""
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if count == 0:
+        return ()
+    if plan.overflow is Overflow.WRAP and job.codec.wrap_reason:
+        return ()
+    limit = _LIMITS[job.codec.lane_bits]
+    return (f"{count} sums left {limit} in switches and {_DONE[plan.overflow]}",)
+
+
+def work_warnings(job: JobPlan, has_work: bool) -> tuple[str, ...]:
+    """A warning about a codec that counts no work, where other codecs' takes time."""
+    if has_work or memory_bps(job.device) is None:
+        return ()
+    return (f"codec {job.codec.kind} {NO_WORK}",)
+
+
+def clipped_sums(job: JobPlan, points: Sequence[Mapping[str, int]]) -> str:
+    """The reason of wrong words if counters of a sketch did not wrap; otherwise empty.
+
+    Other codecs leave room for their sums: a sum that leaves int32 was damaged before.
+    """
+    plan = job.collective
+    count = sum(point["overflowed_words"] for point in points)
+    if plan.overflow is Overflow.WRAP or count == 0:
+        return ""
+    if not job.codec.wrap_reason:
+        return ""
+    limit = _LIMITS[job.codec.lane_bits]
+    return f"; {count} sums left {limit} in switches and {_DONE[plan.overflow]}: use overflow wrap"

@@ -2,20 +2,329 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Literal, NamedTuple, Protocol
 
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.plan.admission import Admission
-from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.faults import FaultPlan
-from netfold.sim.plan.overlap import Overlap
-from netfold.sim.plan.reference import Reference
+from netfold.sim.engine.interface import NEVER_PS, Frame, Job, Overflow, Rule
+from netfold.sim.keys.fields import Placement
+from netfold.sim.keys.frame import CustomFrame
+from netfold.sim.keys.location import Location
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device_model import STEADY, Device, Variation
 from netfold.sim.workload.fusion_weighing import Costs
+from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
+from netfold.switch.programs import formats
+from netfold.topologies.graph import TopologyError, hosts, where
 from netfold.topologies.network import Network
+from netfold.topologies.placement import place_workers
+from netfold.units import RATE, TIME
+
+# How the jobs of a variant get hosts and slots if they come and go.
+
+
+RESERVED, FIFO = "reserved", "fifo"
+
+
+class Admitted(NamedTuple):
+    """A job with its hosts and slots, and whether it has its fallback for a collective."""
+
+    job: JobPlan
+    is_fallback: bool
+
+
+class Placer(Protocol):
+    """Hands out hosts and slots while a variant runs."""
+
+    def place(self, index: int) -> Admitted | None:
+        """A job on free hosts and slots, by its number; None if there are too few now."""
+        ...
+
+    def release_hosts(self, index: int) -> None:
+        """Take back a job's hosts, before its slots."""
+        ...
+
+    def release(self, index: int) -> None:
+        """Take back what a job has."""
+        ...
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The jobs of a variant that come and go.
+
+    With a placer, `VariantPlan.jobs` are as each is on the empty network; without one they are as they run.
+    """
+
+    kind: str  # RESERVED or FIFO
+    placer: Callable[[], Placer] | None = None
+    room: Mapping[int, int] = field(default_factory=dict)  # slots by switch, enough for all jobs at a time
+    timeout_max_ps: int = 0  # the longest of any fallback
+
+
+# A resolved collective: what runs, checks and limits need to know of any collective.
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
+
+    packet: int = 1
+    result: int = 0
+
+
+@dataclass(frozen=True)
+class CollectivePlan:
+    """How the words of a job are aggregated; a collective may subclass it for more."""
+
+    kind: str  # in the registry of collectives
+    frame: Frame
+    window: int  # packets that a worker may have outstanding
+    timeout_ps: int  # 0: nothing is ever sent again
+    timeout_max_ps: int  # the longest timeout of its traffic
+    held_bytes: int  # of memory in a run, per element, for all workers together
+    settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
+    aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
+    passes: Passes = Passes()
+    tables_bytes: int = 0  # of memory in a run, whatever the elements
+    has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
+    needs_lossless: bool = False  # it must run on a network that drops nothing
+    is_timeout_released: bool = False  # the timeout is that of its protocol's own client
+    waits_for_loss: bool = False  # nothing is sent again while nothing was lost
+
+    @property
+    def aggregation(self) -> Job | None:
+        """The first of its trees; None without switches."""
+        return self.aggregations[0] if self.aggregations else None
+
+    @property
+    def overflow(self) -> Overflow:
+        """What happens to integer sums that leave int32; sums of hosts wrap."""
+        return self.aggregation.overflow if self.aggregation else Overflow.WRAP
+
+
+# Resolved faults, for the engine and workers; `sim.resolve.faults` makes them.
+#
+# A `Rule` affects packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
+# applied to the engine at its time, by `sim.run.fault_driver`. What delays a worker outside the network (a
+# late start, a slow host, a crash or a pause) is collected in its `Condition`, for `sim.network.host_time`.
+
+
+@dataclass(frozen=True)
+class LinksDown:
+    """Links that carry nothing in [from, until)."""
+
+    links: tuple[int, ...]
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class LinksSlower:
+    """Links with a lower rate in [from, until)."""
+
+    links: tuple[int, ...]
+    rate_bps: int
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """A switch that loses its registers, or is cut off until its tables are reinstalled, or both."""
+
+    switch: int  # node
+    clears_registers: bool
+    links: tuple[int, ...]  # down in [from, until): all its links, or none
+    queues: tuple[int, ...]  # its outgoing links: their packets wait in its memory
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class Crash:
+    """A worker that stops with its host."""
+
+    job: int
+    worker: int
+    host: int  # node
+    from_ps: int
+    until_ps: int = NEVER_PS
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A worker that pauses with its host in [from, until)."""
+
+    job: int
+    worker: int
+    host: int  # node
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class LateStart:
+    """A worker that waits in [from, until), where from is the start of its job."""
+
+    job: int
+    worker: int
+    from_ps: int
+    until_ps: int
+
+
+@dataclass(frozen=True)
+class HostSlowdown:
+    """A worker whose computing takes `factor` times as long."""
+
+    job: int
+    worker: int
+    factor: Fraction
+    from_ps: int  # start of its job
+
+
+def _duration(from_ps: int, until_ps: int) -> str:
+    if until_ps == NEVER_PS:
+        return "to the end"
+    return f"for {TIME.format(until_ps - from_ps)}" if until_ps > from_ps else ""
+
+
+Change = LinksDown | LinksSlower | Reboot | Crash | Pause
+WorkerEffect = Crash | Pause | LateStart | HostSlowdown
+Effect = Rule | Change | WorkerEffect
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One fault of the scenario: its kind, its place, and its effect."""
+
+    kind: str
+    where: str  # for people: "h*->s0", "s0", "worker 2"
+    effect: Effect
+
+    @property
+    def extent(self) -> str:
+        """Text of its strength and duration: "10Gbps for 2ms", "4 times as slow"; empty for others."""
+        match self.effect:
+            case LinksSlower(rate_bps=rate_bps) as effect:
+                return f"{RATE.format(rate_bps)} {_duration(effect.from_ps, effect.until_ps)}"
+            case HostSlowdown(factor=factor):
+                return f"{float(factor):.6g} times as slow"
+            case LinksDown() | Reboot() | Pause() | LateStart() as effect:
+                return _duration(effect.from_ps, effect.until_ps)
+            case Rule() | Crash():
+                return ""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a worker's host delays its work over time."""
+
+    factor: Fraction = Fraction(1)
+    stops: tuple[tuple[int, int], ...] = ()  # [from, until) of its pauses, sorted; may overlap
+    crash_ps: int = NEVER_PS
+
+    def end_ps(self, start_ps: int, work_ps: int) -> int:
+        """The end of work that begins at `start_ps` and takes `work_ps` on a host without faults.
+
+        A paused host does not finish even work that takes no time. A crash is ignored.
+        """
+        now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
+        for from_ps, until_ps in self.stops:
+            if until_ps <= now_ps:
+                continue
+            if from_ps > now_ps:
+                if now_ps + left_ps <= from_ps:
+                    break
+                left_ps -= from_ps - now_ps
+            now_ps = until_ps
+        return now_ps + left_ps
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """A variant's faults, in the order of the scenario. It guarantees that:
+
+    - every pattern matches at least one link, and no effect on packets or rates is inside a switch;
+    - every switch and worker exists;
+    - every fault ends after it begins, except reboots, which may take no time;
+    - no link becomes faster than in the topology.
+    """
+
+    faults: tuple[PlannedFault, ...] = ()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the engine, in the order of their counters."""
+        return tuple(fault.effect for fault in self.faults if isinstance(fault.effect, Rule))
+
+    @property
+    def last_change_ps(self) -> int:
+        """Time of the last change of the network or of packet faults; 0 if there is none."""
+        effects = [fault.effect for fault in self.faults if isinstance(fault.effect, Change | Rule)]
+        times = (effect.from_ps if effect.until_ps == NEVER_PS else effect.until_ps for effect in effects)
+        return max(times, default=0)
+
+    def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
+        """The condition of each worker of a job."""
+        return tuple(self._condition(job, worker) for worker in range(workers_count))
+
+    def _condition(self, job: int, worker: int) -> Condition:
+        factor, stops, crash_ps = Fraction(1), [], NEVER_PS
+        for fault in self.faults:
+            effect = fault.effect
+            if not isinstance(effect, WorkerEffect) or (effect.job, effect.worker) != (job, worker):
+                continue
+            match effect:
+                case HostSlowdown():
+                    factor *= effect.factor
+                case Crash():
+                    crash_ps = min(crash_ps, effect.from_ps)
+                case Pause() | LateStart():
+                    stops.append((effect.from_ps, effect.until_ps))
+        return Condition(factor, tuple(sorted(stops)), crash_ps)
+
+
+# How a worker's buckets overlap with its computing and with each other.
+
+
+BucketOrder = Literal["ready", "first_layer"]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The rules for a worker's device and for its buckets in flight."""
+
+    buckets_in_flight: int = 1
+    order: BucketOrder = "ready"
+    encodes_on_device: bool = False  # else encoding and decoding have a device of their own
+    decodes_last: bool = False  # a device that decodes does so when it has nothing else to do
+    sends_in_turn: bool = False  # operations pass the network one after the other, whatever the collective
+
+    def rank(self, bucket: int) -> int:
+        """Place of a bucket among those that wait; the lowest goes first."""
+        return bucket if self.order == "ready" else -bucket
+
+    def decode_rank(self, bucket: int, last: int) -> int:
+        """Place of a bucket's decoding among all that waits for the device; passes have the place `last`."""
+        return self.rank(bucket) + (2 * last if self.decodes_last else 0)
+
+
+# Throughputs to compare with.
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A throughput shown beside the simulated one: a published figure or the wire bound."""
+
+    label: str
+    elements_per_s: float
+    source: str  # where the number comes from: a paper and its figure, or the formula
 
 
 @dataclass(frozen=True)
@@ -76,3 +385,135 @@ class VariantPlan:
         """The longest timeout of its traffic."""
         others_ps = 0 if self.admission is None else self.admission.timeout_max_ps
         return max(others_ps, *(job.collective.timeout_max_ps for job in self.jobs))
+
+
+# Packet formats for the engine: all sizes are sizes on the wire.
+
+
+def frames() -> dict[str, Frame]:
+    """All packet formats that a scenario can name."""
+    return {
+        name: Frame(name, one.words, one.overhead_bytes, one.first_bytes, one.last_bytes, one.ack_bytes)
+        for name, one in formats().items()
+    }
+
+
+def frame_of(chosen: str | CustomFrame) -> Frame:
+    """The packet format that a scenario names or defines."""
+    if isinstance(chosen, str):
+        return frames()[chosen]
+    return Frame("own", chosen.words, chosen.overhead, chosen.first, chosen.last, chosen.ack)
+
+
+def with_members(frame: Frame, workers: int = 1, *, per_packet: bool = True) -> Frame:
+    """The format with a field that says who contributed: for jobs whose workers may be absent.
+
+    Switches need it in every packet: a bitmap of up to 32 workers, or a count of more. Between hosts, the
+    first packet of a message has a bitmap of all workers, in words of 32 bits.
+    """
+    if per_packet:
+        return replace(frame, overhead_bytes=frame.overhead_bytes + MEMBERS_BYTES)
+    return replace(frame, first_bytes=frame.first_bytes + MEMBERS_BYTES * -(-workers // 32))
+
+
+def custom_header_bytes(chosen: str | CustomFrame) -> int | None:
+    """Header bytes of a custom packet format; None for known formats, whose programs define them."""
+    if isinstance(chosen, str):
+        return None
+    return max(0, chosen.overhead + chosen.first + chosen.last - WIRE_BYTES)
+
+
+# Assigns workers and servers to hosts; each host runs at most one of them.
+
+
+class Placed(NamedTuple):
+    """What is placed: its name in errors, and the keys of its number and its hosts."""
+
+    noun: str
+    count_key: str
+    placement_key: str
+    remedy: str = ""  # besides fewer of them and a larger topology
+
+
+WORKERS = Placed("worker", "workers.count", "workers.placement")
+
+
+class HostAllocation:
+    """The hosts of a variant, and the jobs that occupy them."""
+
+    def __init__(self, graph: nx.Graph) -> None:
+        self._graph = graph
+        self._taken: dict[str, tuple[str, Location]] = {}  # by host: what it runs, and of which job
+
+    def place(
+        self, count: int, placement: Placement, location: Location, what: Placed = WORKERS
+    ) -> tuple[str, ...]:
+        """Place a job: the host of each worker, in rank order; policies use free hosts.
+
+        Raises
+        ------
+        ScenarioError
+            Too few hosts, or a host that is unknown, named twice, or used by an earlier job.
+        """
+        chosen = self._chosen(count, placement, location, what)
+        for host in chosen:
+            if host in self._taken:
+                noun, owner = self._taken[host]
+                of_owner = "" if owner == location else f" of {owner.name_in_errors}"
+                raise location.job_error(
+                    what.placement_key,
+                    f"host {host!r} runs a {noun}{of_owner}",
+                    f"use another host; free: {self._free_names()}",
+                )
+        self._taken.update(dict.fromkeys(chosen, (what.noun, location)))
+        return tuple(chosen)
+
+    def release(self, location: Location) -> None:
+        """Free the hosts of a job."""
+        self._taken = {host: one for host, one in self._taken.items() if one[1] != location}
+
+    def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
+        is_named, seed = not isinstance(placement, str), location.scenario.seed
+        try:
+            if is_named or not self._taken:
+                return place_workers(self._graph, count, placement, what.noun, seed)
+            order = place_workers(self._graph, len(hosts(self._graph)), placement, seed=seed)
+        except TopologyError as error:
+            message, hint = split_message_and_hint(self._graph, error)
+            is_placement = is_named or count <= len(hosts(self._graph))
+            raise location.job_error(
+                what.placement_key if is_placement else what.count_key, message, hint
+            ) from None
+        free = [host for host in order if host not in self._taken]
+        if count > len(free):
+            others = "earlier jobs" if what is WORKERS else "workers and other servers"
+            remedies = [f"at most {len(free)} {what.noun}s"] if free else []
+            remedies += ["a larger topology", *([what.remedy] if what.remedy else [])]
+            raise location.job_error(
+                what.count_key,
+                f"cannot place {count} {what.noun}s on the {len(free)} hosts that {others} leave free",
+                f"use {' or '.join(remedies)}",
+            )
+        return free[:count]
+
+    def first_free(self) -> str | None:
+        """The first host without a worker or server, in the graph's order."""
+        return next(iter(self._free()), None)
+
+    def owner(self, host: str) -> Location | None:
+        """The job that runs a worker or server on a host."""
+        taken = self._taken.get(host)
+        return None if taken is None else taken[1]
+
+    def _free(self) -> list[str]:
+        return [host for host in hosts(self._graph) if host not in self._taken]
+
+    def _free_names(self) -> str:
+        free = self._free()
+        return ", ".join(free[:8]) + (f" and {len(free) - 8} more" if len(free) > 8 else "") or "none"
+
+
+def split_message_and_hint(graph: nx.Graph, error: TopologyError) -> tuple[str, str]:
+    """Message and hint of a topology error, without the topology's name."""
+    message, _, hint = str(error).removeprefix(where(graph)).rpartition("; ")
+    return message, hint

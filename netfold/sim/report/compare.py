@@ -33,9 +33,9 @@ from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.jobs.lines import JOBS_LEGEND, lines
 from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.report.table import verdict_text
-from netfold.sim.results.reader import Run, load
-from netfold.sim.results.tables import plain_frame
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.folder import Run, load
+from netfold.sim.results.records import plain_frame
+from netfold.sim.results.summary import GOOD, kind
 
 _LEGEND = (
     "aggregation, iteration: mean per step; bottleneck: the largest part of the aggregation time, and how "

@@ -19,9 +19,8 @@ from netfold.sim.report.jobs.chart import job_chart
 from netfold.sim.report.learning import learning
 from netfold.sim.report.networks.utilisation import utilisation
 from netfold.sim.report.timeline import timeline
-from netfold.sim.results.breakdown import RANK_SKEW
-from netfold.sim.results.reader import Run
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.folder import Run
+from netfold.sim.results.summary import GOOD, RANK_SKEW, kind
 
 _MARKS = ("|", "D", "s", "^")
 

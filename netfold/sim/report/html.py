@@ -21,8 +21,8 @@ from netfold.sim.report.networks.busy import busy_links
 from netfold.sim.report.pages import write_pages
 from netfold.sim.report.setup import setup
 from netfold.sim.report.warnings import warnings
-from netfold.sim.results.reader import Run, load
-from netfold.sim.results.verdicts import kind
+from netfold.sim.results.folder import Run, load
+from netfold.sim.results.summary import kind
 
 ROWS_MAX = 16  # slots, and messages, shown per stuck variant
 NOTES_MAX = 6  # different notes shown per variant

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from netfold.sim.report import style, words
 from netfold.sim.report.setup import shown
-from netfold.sim.results.reader import Run
+from netfold.sim.results.folder import Run
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 

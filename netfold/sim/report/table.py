@@ -14,8 +14,7 @@ from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.report.jobs.lines import lines
 from netfold.sim.report.warnings import warnings
-from netfold.sim.results.summary import NO_COMPUTE
-from netfold.sim.results.verdicts import kind
+from netfold.sim.results.summary import NO_COMPUTE, kind
 
 SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from netfold.sim.report import style, words
 from netfold.sim.report.jobs.chart import ROWS_MAX
-from netfold.sim.results.reader import Run
+from netfold.sim.results.folder import Run
 
 LANES_MAX = 8
 PANELS_MAX = ROWS_MAX  # variants and jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from netfold.sim.results.breakdown import RANK_SKEW
+from netfold.sim.results.summary import RANK_SKEW
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 

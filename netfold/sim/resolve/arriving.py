@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.admission import FIFO
+from netfold.sim.plan.plan import FIFO
 from netfold.sim.scenario import Scenario, models
 
 JOBS_MAX = 2000  # of a variant

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from netfold.errors import ScenarioError
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.faults import FaultPlan, LinksSlower
 from netfold.sim.plan.idle_network import packet_rate_bps
-from netfold.sim.plan.plan import JobPlan
+from netfold.sim.plan.plan import FaultPlan, JobPlan, LinksSlower
 from netfold.sim.resolve.faults import ErrorAt
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device_model import StepCost

@@ -11,7 +11,7 @@ import numpy as np
 
 from netfold.errors import Mistakes
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.plan.faults import (
+from netfold.sim.plan.plan import (
     Change,
     Crash,
     FaultPlan,

@@ -11,8 +11,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.round import StepFact, Tensor
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
-from netfold.sim.plan.collective import CollectivePlan
-from netfold.sim.plan.plan import JobPlan
+from netfold.sim.plan.plan import CollectivePlan, JobPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion import Cutter, bucket_count, fused

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from netfold.errors import ScenarioError
 from netfold.sim.collectives.spec import CollectiveSection, Site
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.admission import Admitted
+from netfold.sim.plan.plan import Admitted
 from netfold.topologies.graph import hosts
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from netfold.errors import DataError, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.overlap import Overlap
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.scenario import models
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload import workload_keys as sections

@@ -12,15 +12,26 @@ from netfold.errors import Mistakes, ScenarioError
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
-from netfold.sim.hosts import HostProfile, with_work
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes
-from netfold.sim.plan.admission import FIFO, RESERVED, Admission
-from netfold.sim.plan.idle_network import with_pass_latency, without_drops
-from netfold.sim.plan.placement import HostAllocation, split_message_and_hint
-from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.plan.reference import Reference
-from netfold.sim.plan.warnings import routing_warnings, timer_warning, warnings_of
+from netfold.sim.plan.host_profiles import HostProfile, with_work
+from netfold.sim.plan.idle_network import (
+    routing_warnings,
+    timer_warning,
+    warnings_of,
+    with_pass_latency,
+    without_drops,
+)
+from netfold.sim.plan.plan import (
+    FIFO,
+    RESERVED,
+    Admission,
+    HostAllocation,
+    JobPlan,
+    Reference,
+    VariantPlan,
+    split_message_and_hint,
+)
 from netfold.sim.resolve.arriving import check_admission, jobs_of
 from netfold.sim.resolve.duration import check_duration, check_slowed
 from netfold.sim.resolve.faults import JobWorkers, plan_faults

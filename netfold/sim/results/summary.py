@@ -3,19 +3,284 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from netfold.errors import InvariantError
-from netfold.sim.plan.reference import Reference
-from netfold.sim.results.breakdown import breakdown, since_last_rank_ps
-from netfold.sim.results.records import NO_BUCKET, CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
-from netfold.sim.results.stays import Stay, overview
-from netfold.sim.results.verdicts import of_checks, worst
+from netfold.sim.plan.plan import Reference
+from netfold.sim.results.records import (
+    NO_BUCKET,
+    CheckRecord,
+    LinkRecord,
+    PhaseRecord,
+    Records,
+    RoundRecord,
+    StepRecord,
+)
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_S, PS_PER_US
+
+# The aggregation time by phase and message, the skew between ranks, and the time after the last of them.
+
+
+RANK_SKEW = "rank skew"  # how much later than the first worker of a round
+_COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
+
+
+class Counted(NamedTuple):
+    """The part of a round that no earlier round covers."""
+
+    step: int
+    bucket: int
+    start_ps: int
+    end_ps: int
+
+
+def breakdown(
+    rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord], aggregation_ps: int
+) -> list[dict[str, Any]] | None:
+    """Mean time per round, share and payload of every phase and label of some rounds; None without a round.
+
+    Each round is measured at the worker that finished last; of several, at the one that began last. If rounds
+    of several buckets overlap, the time counts once, for the round that began first: what the others do then
+    is hidden behind it. So the rows never add up to more than `aggregation_ps`, the time in which some round
+    was in progress. The last row is the rest: how much later than the first worker of a round the last one
+    began.
+    """
+    if not rounds:
+        return None
+    by_round: dict[tuple[int, int], list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        if phase.bucket != _COMPUTE_BUCKET:
+            by_round[phase.step, phase.bucket].append(phase)
+    times_ps: dict[tuple[str, str], int] = defaultdict(int)
+    payload_bytes: dict[tuple[str, str], int] = defaultdict(int)
+    for counted in counted_rounds(rounds):
+        for phase in _of_last_worker(by_round[counted.step, counted.bucket]):
+            start_ps, end_ps = max(phase.start_ps, counted.start_ps), min(phase.end_ps, counted.end_ps)
+            times_ps[phase.phase, phase.label] += max(0, end_ps - start_ps)
+            payload_bytes[phase.phase, phase.label] += phase.payload_bytes
+    times_ps[RANK_SKEW, ""] = aggregation_ps - sum(times_ps.values())
+    return [
+        {
+            "phase": phase,
+            "label": label,
+            "time_us": time_ps / len(rounds) / PS_PER_US,
+            "share": time_ps / aggregation_ps if aggregation_ps else None,
+            "payload_bytes": payload_bytes[phase, label] / len(rounds),
+        }
+        for (phase, label), time_ps in times_ps.items()
+    ]
+
+
+def since_last_rank_ps(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) -> int:
+    """The part of the aggregation time of some rounds in which every worker had begun its round."""
+    first_ps: dict[tuple[int, int, int], int] = {}
+    for phase in phases:
+        key = phase.step, phase.bucket, phase.worker
+        first_ps[key] = min(phase.start_ps, first_ps.get(key, phase.start_ps))
+    last_ps: dict[tuple[int, int], int] = {}
+    for (step, bucket, _), start_ps in first_ps.items():
+        last_ps[step, bucket] = max(start_ps, last_ps.get((step, bucket), 0))
+    return sum(
+        max(0, one.end_ps - max(one.start_ps, last_ps.get((one.step, one.bucket), 0)))
+        for one in counted_rounds(rounds)
+    )
+
+
+def counted_rounds(rounds: Sequence[RoundRecord]) -> Iterator[Counted]:
+    """Every round in order of start, without the time that earlier rounds cover."""
+    reached_ps = 0
+    for record in sorted(rounds, key=lambda record: (record.start_ps, record.end_ps)):
+        yield Counted(record.step, record.bucket, max(record.start_ps, reached_ps), record.end_ps)
+        reached_ps = max(reached_ps, record.end_ps)
+
+
+def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
+    """Phases of the worker that finished last; of several, of the one that began last."""
+    by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        by_worker[phase.worker].append(phase)
+    return max(by_worker.values(), key=lambda own: (own[-1].end_ps, own[0].start_ps), default=[])
+
+
+# When jobs came and went, how much others slowed them down, and how evenly.
+#
+# Times are simulated. A job *waits* from its arrival until it has hosts and slots, and *runs* from then until
+# its last step has ended; its *completion time* is both together. *Alone* is its completion time on the idle
+# network, with its own collective (not its fallback), the same faults on packets and no other faults. Its
+# *slowdown* is completion time over that.
+#
+# *Fairness* is Jain's index of x_i = alone_i / running_i, the share of its own speed that job i had while it
+# ran: (Σx)² / (n · Σx²), over the n jobs that ran at the same time as another job, for a positive time. It
+# is 1
+# if all are slowed down alike and tends to 1/n if one goes ahead of all others (Jain, Chiu, Hawe, "A
+# quantitative measure of fairness and discrimination for resource allocation in shared computer systems",
+# DEC-TR-301, 1984).
+
+
+@dataclass(frozen=True)
+class Stay:
+    """When a job was there; None: not yet, at the end of the variant."""
+
+    arrival_ps: int
+    admitted_ps: int | None
+    end_ps: int | None
+    alone_ps: int | None  # None: it does not come to its end even alone
+    admission: str
+    hosts: tuple[str, ...] = ()  # of its workers; empty: it got none
+    is_fallback: bool = False
+
+    @property
+    def completion_ps(self) -> int | None:
+        """From its arrival to its end."""
+        return None if self.end_ps is None else self.end_ps - self.arrival_ps
+
+    @property
+    def waiting_ps(self) -> int | None:
+        """From its arrival until it has hosts and slots."""
+        return None if self.admitted_ps is None else self.admitted_ps - self.arrival_ps
+
+    @property
+    def slowdown(self) -> float | None:
+        """Its completion time over that alone."""
+        if self.completion_ps is None or not self.alone_ps:
+            return None
+        return self.completion_ps / self.alone_ps
+
+    @property
+    def speed(self) -> float | None:
+        """The share of its own speed that it had while it ran."""
+        if self.end_ps is None or self.admitted_ps is None or self.alone_ps is None:
+            return None
+        running_ps = self.end_ps - self.admitted_ps
+        return self.alone_ps / running_ps if running_ps else None
+
+    def metrics(self) -> dict[str, Any]:
+        """Its metrics in a summary."""
+        return {
+            "arrival_us": self.arrival_ps / PS_PER_US,
+            "waiting_us": _us(self.waiting_ps),
+            "completion_time_us": _us(self.completion_ps),
+            "alone_us": _us(self.alone_ps),
+            "slowdown": self.slowdown,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a summary has of it beside the metrics."""
+        return {
+            "admission": self.admission,
+            "admitted_us": _us(self.admitted_ps),
+            "end_us": _us(self.end_ps),
+            "hosts": list(self.hosts),
+            "fallback": self.is_fallback,
+        }
+
+
+def overview(variant: str, stays: Sequence[Stay]) -> dict[str, Any]:
+    """All jobs of a variant together; a figure is None where no job has what it is made of."""
+    ends = [one.end_ps for one in stays if one.end_ps is not None]
+    together = overlapping(stays)
+    is_done = len(ends) == len(stays)
+    return {
+        "variant": variant,
+        "admission": stays[0].admission,
+        "jobs": len(stays),
+        "finished": len(ends),
+        "waited": sum(bool(one.waiting_ps) or one.admitted_ps is None for one in stays),
+        "fallbacks": sum(one.is_fallback for one in stays),
+        "makespan_us": _us(max(ends) - min(one.arrival_ps for one in stays)) if is_done else None,
+        "completion_time_us": spread(_us(one.completion_ps) for one in stays),
+        "waiting_us": spread(_us(one.waiting_ps) for one in stays),
+        "slowdown": spread(one.slowdown for one in stays),
+        "overlapping": len(together),
+        "fairness": jain([one.speed for one in together if one.speed is not None]),
+    }
+
+
+def overlapping(stays: Sequence[Stay]) -> list[Stay]:
+    """Finished jobs that ran at the same time as another job, for a positive time."""
+    found = []
+    for index, one in enumerate(stays):
+        if one.admitted_ps is None or one.end_ps is None:
+            continue
+        for other, another in enumerate(stays):
+            if other == index or another.admitted_ps is None:
+                continue
+            end_ps = one.end_ps if another.end_ps is None else min(one.end_ps, another.end_ps)
+            if max(one.admitted_ps, another.admitted_ps) < end_ps:
+                found.append(one)
+                break
+    return found
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Jain's fairness index of non-negative values; None for fewer than two, or if all are 0."""
+    squares = math.fsum(value * value for value in values)
+    if len(values) < 2 or squares == 0:
+        return None
+    return math.fsum(values) ** 2 / (len(values) * squares)
+
+
+def spread(values: Iterable[float | None]) -> dict[str, float] | None:
+    """Mean, 95th percentile and largest of the values that are there; None if there is none.
+
+    The 95th percentile is the smallest value that at least 95 % of the values do not exceed.
+    """
+    found = sorted(value for value in values if value is not None)
+    if not found:
+        return None
+    rank = -(-95 * len(found) // 100)
+    return {"mean": math.fsum(found) / len(found), "p95": found[rank - 1], "max": found[-1]}
+
+
+def _us(time_ps: int | None) -> float | None:
+    return None if time_ps is None else time_ps / PS_PER_US
+
+
+# Verdicts: "pass", "approximate: N entries", "stuck" or "fail", from good to bad.
+#
+# An approximate variant passes all its checks, but its codec reports that N elements of its sums are
+# estimates. That is expected of such a codec, so it is not a failure; but those elements have no error
+# bound.
+
+
+GOOD = ("pass", "approximate")  # kinds of verdict with which a run exits with 0
+PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stuck|fail)$"
+_APPROXIMATE = "approximate: {} entries"
+
+
+def kind(verdict: str) -> str:
+    """The verdict without its number: "approximate" for "approximate: 12 entries"."""
+    return verdict.partition(":")[0]
+
+
+def of_checks(verdicts: Iterable[str], estimates_count: int) -> str:
+    """Verdict of a variant, from those of its checks and its number of estimated elements."""
+    checks = worst(verdicts)
+    return _APPROXIMATE.format(estimates_count) if checks == "pass" and estimates_count else checks
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The worst verdict: wrong numbers (fail) are worse than none (stuck), and no verdict at all is a fail.
+
+    The entries of approximate verdicts are added up.
+    """
+    found = list(verdicts)
+    kinds = {kind(verdict) for verdict in found}
+    if not kinds or not kinds <= {*GOOD, "stuck"}:
+        return "fail"
+    if "stuck" in kinds:
+        return "stuck"
+    return _APPROXIMATE.format(sum(map(entries, found))) if "approximate" in kinds else "pass"
+
+
+def entries(verdict: str) -> int:
+    """Number of estimated elements in a verdict."""
+    return int(verdict.split()[1]) if kind(verdict) == "approximate" else 0
+
 
 DENSE_ELEMENT_BYTES = 4  # float32
 NO_COMPUTE = "compute takes no time"  # of a variant whose device is none

@@ -10,7 +10,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import NEVER_PS, Rule
-from netfold.sim.plan.faults import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
+from netfold.sim.plan.plan import Change, Crash, FaultPlan, LinksDown, LinksSlower, Pause, Reboot
 from netfold.sim.results.records import FaultRecord
 
 

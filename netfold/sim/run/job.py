@@ -18,9 +18,10 @@ import simpy
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import StepFact
-from netfold.sim.checks.codec_notes import count_notes
-from netfold.sim.checks.journal import Journal, RoundLog, covered_ps
-from netfold.sim.checks.rounds import Findings, HostReplay, WrongWord, examine
+from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
+from netfold.sim.checks.finding import Findings, WrongWord, count_notes
+from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord

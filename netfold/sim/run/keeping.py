@@ -15,10 +15,8 @@ from netfold.sim.checkpoint import tables
 from netfold.sim.checkpoint.keeper import Keeper, Parts, State
 from netfold.sim.checkpoint.quiet import require_quiet
 from netfold.sim.checkpoint.values import UnstorableError
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.sampler import Sampler
-from netfold.sim.plan.faults import Change
-from netfold.sim.plan.plan import VariantPlan
+from netfold.sim.network.fabric import Fabric, Sampler
+from netfold.sim.plan.plan import Change, VariantPlan
 from netfold.sim.run.fault_driver import FaultDriver
 from netfold.sim.run.simulation import Running
 from netfold.sim.workload import Workload

@@ -64,7 +64,7 @@ def read_named(plan: Plan) -> NamedFiles:
     DataError
         A file cannot be read.
     """
-    from netfold.sim.results.writer import is_free_name  # late: it imports polars
+    from netfold.sim.results.folder import is_free_name  # late: it imports polars
 
     folder = Path(plan.scenario.file).parent
     gradients, models = _gradient_paths(plan.scenario), _model_paths(plan.scenario)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.checks.journal import Journal
+from netfold.sim.checks.checks import Journal
 from netfold.sim.engine.engine import Engine
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.processor import instructions

@@ -19,8 +19,7 @@ from netfold.sim.files.out_folder import require_writable
 from netfold.sim.files.process import one_run
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results import RunData, write_run
-from netfold.sim.results.unfinished import Unfinished
+from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.run.costs.measure import WarmUps
 from netfold.sim.run.named_files import read_named
 from netfold.sim.run.outcome import Outcome, VariantResult, engine_of, records_of, summary_of

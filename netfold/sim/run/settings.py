@@ -7,8 +7,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.hosts import HostsSection
 from netfold.sim.keys.section import Section
+from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.report.answer.ranking import with_ranking
 from netfold.sim.resolve.plan import Plan

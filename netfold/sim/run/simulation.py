@@ -9,15 +9,13 @@ from functools import partial
 import numpy as np
 import simpy
 
-from netfold.sim.checks import Ending, leak_warnings
+from netfold.sim.checks.finding import Ending, leak_warnings
 from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.host_time import HostTimes
+from netfold.sim.network.fabric import Fabric, HostTimes
+from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.plan.warnings import overflow_warnings, vain_warnings
-from netfold.sim.results.passes import passes_count, results_count
-from netfold.sim.results.records import LinkRecord
+from netfold.sim.results.records import LinkRecord, passes_count, results_count
 from netfold.sim.results.summary import VariantFacts
 from netfold.sim.run.costs.facts import fusion_facts
 from netfold.sim.run.job import TrainingJob

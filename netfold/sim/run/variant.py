@@ -11,27 +11,22 @@ from typing import Any, NamedTuple
 import simpy
 
 from netfold.errors import RunError
-from netfold.sim.bounds.bound import Network as BoundsNetwork
-from netfold.sim.bounds.bound import Records as BoundsRecords
-from netfold.sim.bounds.bound import bounds
-from netfold.sim.bounds.causes import Cause
 from netfold.sim.checkpoint.keeper import Keeper, State
-from netfold.sim.checks import Ending, check_job, check_network, leak_causes
-from netfold.sim.checks.journal import Journal
-from netfold.sim.diagnosis.report import Diagnosis, StuckError
-from netfold.sim.diagnosis.snapshot import CLEARED, CRASHED, HAS_CRASHED
+from netfold.sim.checks.bottleneck import Cause, bounds
+from netfold.sim.checks.bottleneck import Network as BoundsNetwork
+from netfold.sim.checks.bottleneck import Records as BoundsRecords
+from netfold.sim.checks.checks import Journal, check_job, check_network
+from netfold.sim.checks.finding import Ending, leak_causes
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
 from netfold.sim.engine.observe.samples import Samples
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.sampler import Sampler
-from netfold.sim.plan.faults import Change, Crash, Reboot
-from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.plan.warnings import work_warnings
+from netfold.sim.network.fabric import Fabric, Sampler
+from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StuckError
+from netfold.sim.plan.idle_network import work_warnings
+from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
-from netfold.sim.results.stays import Stay
-from netfold.sim.results.summary import VariantFacts
+from netfold.sim.results.summary import Stay, VariantFacts
 from netfold.sim.run.coming.alone import alone_times
 from netfold.sim.run.coming.arrivals import Arrivals
 from netfold.sim.run.costs.measure import WarmUps

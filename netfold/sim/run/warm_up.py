@@ -11,8 +11,8 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
-from netfold.sim.network.sampler import Sampler
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.network.fabric import Sampler
+from netfold.sim.plan.plan import frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import compile_network

@@ -12,9 +12,9 @@ from pydantic import Field, field_validator, model_validator
 
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.hosts.section import HostsSection
 from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Time
 from netfold.sim.keys.section import Section
+from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.scenario.arrivals import Arrivals, FixedArrivals
 from netfold.sim.scenario.faults import Fault
 from netfold.sim.scenario.networks import AnyTopology

@@ -13,8 +13,8 @@ from typing import Any
 
 from netfold.errors import DataError
 from netfold.sim.files import durable as files
-from netfold.sim.results.tables import to_parquet
-from netfold.sim.results.writer import circumstances, folder_name, to_json
+from netfold.sim.results.folder import circumstances, folder_name, to_json
+from netfold.sim.results.records import to_parquet
 from netfold.sim.study.figures import study_figures
 from netfold.sim.study.measure import Study
 from netfold.sim.study.record import CodecRecord, MessageRecord

@@ -20,9 +20,9 @@ from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.promises import ExactSums, exact_sums
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.sim.checks.rounds import kernels
-from netfold.sim.checks.rounds.losses import Likeness
-from netfold.sim.checks.rounds.sums import error_over_bound
+from netfold.sim.checks import error_metrics as kernels
+from netfold.sim.checks.error_metrics import Likeness
+from netfold.sim.checks.rounds import error_over_bound
 from netfold.sim.study.measured_encoder import MeasuredEncoder
 from netfold.sim.study.options import NamedCodec
 from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord

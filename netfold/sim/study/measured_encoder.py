@@ -12,7 +12,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange, advance
 from netfold.homomorphic.message import Gradient, Merged, Work
 from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Note, Round
-from netfold.sim.checks.journal import REDO_LABEL
+from netfold.sim.checks.checks import REDO_LABEL
 
 
 class Sent(NamedTuple):

@@ -7,7 +7,7 @@ import re
 from rich.table import Table
 from rich.text import Text
 
-from netfold.sim.plan.warnings import NO_WORK
+from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import words
 from netfold.sim.report.fitting import FittingTable
 from netfold.sim.study.measure import Study, name_of, share

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from netfold.sim.report import style
-from netfold.sim.results.verdicts import GOOD
+from netfold.sim.results.summary import GOOD
 from netfold.sim.sweep.grid import Grid, metric_text, metric_title, metrics_of, value_text
 
 _COLOURS = (

@@ -20,9 +20,9 @@ from netfold.sim.files.process import require_threads
 from netfold.sim.memory.available import available_bytes
 from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
-from netfold.sim.results import verdicts
-from netfold.sim.results.tables import parquet_bytes
-from netfold.sim.results.writer import circumstances, to_json
+from netfold.sim.results import summary as verdicts
+from netfold.sim.results.folder import circumstances, to_json
+from netfold.sim.results.records import parquet_bytes
 from netfold.sim.run.warm_up import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario import Scenario, load
 from netfold.sim.scenario.source import ScenarioText

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.hosts import host_profiles
+from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.workload.user_model import imported
 from netfold.sim.workload.workload_keys import Training

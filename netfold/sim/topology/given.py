@@ -11,9 +11,9 @@ import networkx as nx
 
 from netfold.errors import MistakesError, NetfoldError, ScenarioError
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.hosts import NONE, HostProfile
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.placement import HostAllocation
+from netfold.sim.plan.host_profiles import NONE, HostProfile
+from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.scenario import Scenario, Variant, load
 from netfold.sim.scenario.models import JobSections
 from netfold.sim.scenario.source import ScenarioText

@@ -11,8 +11,8 @@ from netfold.errors import NetfoldError
 from netfold.sim.collectives.estimate import Estimate
 from netfold.sim.collectives.estimates import estimates
 from netfold.sim.collectives.spec import CollectiveSection
-from netfold.sim.hosts import with_work
 from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.host_profiles import with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.topology.given import NamedNetwork
 from netfold.topologies.graph import TopologyError, switches

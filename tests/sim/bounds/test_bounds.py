@@ -13,15 +13,12 @@ import pytest
 import simpy
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.bounds.causes import Cause
-from netfold.sim.bounds.network_time import NetworkTime, network_time
-from netfold.sim.bounds.path import Piece, critical_path
+from netfold.sim.checks.bottleneck import Cause, NetworkTime, Piece, critical_path, network_time
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Segment, losses
 from netfold.sim.engine.observe.samples import Samples
-from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.sampler import Sampler
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.network.fabric import Fabric, Sampler
+from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.records import PhaseRecord, RoundRecord
 from tests.sim.results.builders import RING, rounds
 from tests.sim.scenes import simulate, small_star

@@ -28,15 +28,15 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.sim.checks.codec_notes import count_notes
-from netfold.sim.checks.journal import RoundLog
-from netfold.sim.checks.rounds import Findings
-from netfold.sim.checks.rounds import examine as examine_decoded
-from netfold.sim.checks.rounds.losses import Loss
+from netfold.sim.checks.checks import RoundLog
+from netfold.sim.checks.error_metrics import Loss
+from netfold.sim.checks.finding import Findings, count_notes
+from netfold.sim.checks.rounds import examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.commands.main import app
-from netfold.sim.results import load, summarize
+from netfold.sim.results.folder import load
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.source import ScenarioText

@@ -16,21 +16,32 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Merge, Merged, Message, Work
-from netfold.sim.checks import Ending, Finding, check_job, check_network, leak_causes, leak_warnings
-from netfold.sim.checks.codec_notes import count_notes
-from netfold.sim.checks.finding import LeakCause
-from netfold.sim.checks.job import (
+from netfold.sim.checks.checks import (
+    Journal,
+    RoundLog,
+    check_job,
+    check_network,
+    conservation,
     merges_are_exact,
     merges_are_right,
     nothing_lost,
     replicas_agree,
     sum_is_right,
+    switches_add_up,
 )
-from netfold.sim.checks.journal import Journal, RoundLog
-from netfold.sim.checks.leaks import nothing_leaked
-from netfold.sim.checks.network import conservation, switches_add_up
-from netfold.sim.checks.rounds import Findings, Operation, WrongWord
-from netfold.sim.checks.rounds.losses import Loss
+from netfold.sim.checks.error_metrics import Loss
+from netfold.sim.checks.finding import (
+    Ending,
+    Finding,
+    Findings,
+    LeakCause,
+    Operation,
+    WrongWord,
+    count_notes,
+    leak_causes,
+    leak_warnings,
+    nothing_leaked,
+)
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.observe.inspect import points_of
 from netfold.sim.plan.plan import VariantPlan

@@ -19,16 +19,11 @@ from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import HostHop, merge_all, replay
 from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
-from netfold.sim.checks.rounds import HostReplay, Operation
-from netfold.sim.checks.rounds.merges import fairness
-from netfold.sim.checks.rounds.merges.signs import (
-    STRETCH_WORDS,
-    STRETCHES_MAX,
-    Signs,
-    _edges,
-    _share,
-    _tallied,
-)
+from netfold.sim.checks import merged_signs as fairness
+from netfold.sim.checks.finding import Operation
+from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
+from netfold.sim.checks.merged_signs import SignCheck as Signs
+from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import scheduled
 from netfold.sim.collectives.channels import Channels, Parcel
 from netfold.sim.collectives.host_messages import MessageExchange

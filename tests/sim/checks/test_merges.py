@@ -14,17 +14,17 @@ import pytest
 
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Holders, Merge, Merged, Message, Scaling
-from netfold.sim.checks.rounds.merges import fairness
-from netfold.sim.checks.rounds.merges.fairness import Sums, allowed, allowed_over_rounds, worst
-from netfold.sim.checks.rounds.merges.signs import Signs
-from netfold.sim.checks.rounds.merges.words import check_message
-from netfold.sim.checks.rounds.results import MessagePlace, Tallies
+from netfold.sim.checks import merged_signs as fairness
+from netfold.sim.checks.finding import MessagePlace, Tallies
+from netfold.sim.checks.merged_signs import SignCheck as Signs
+from netfold.sim.checks.merged_signs import Sums, allowed, allowed_over_rounds, worst
+from netfold.sim.checks.merged_words import check_message
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.schedule_rows import OWN
-from netfold.sim.results import summarize
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.outcome import VariantResult
 from tests.examples import nightly
 from tests.reference.codecs.digits import right_merge

@@ -26,7 +26,7 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.engine.interface import Frame
-from netfold.sim.plan.frames import frames
+from netfold.sim.plan.plan import frames
 from netfold.sim.scenario.models import AnyCollectiveSection
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec

@@ -32,7 +32,7 @@ from netfold.sim.commands.terminal import (
     progress_bar,
 )
 from netfold.sim.files import durable
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
 from tests.examples import nightly

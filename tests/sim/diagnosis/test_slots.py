@@ -10,18 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from netfold.sim.diagnosis.links import LinkOutcomes, link_outcomes
-from netfold.sim.diagnosis.report import Diagnosis, IdleWorker, StuckSlot, listed, workers_listed
-from netfold.sim.diagnosis.slots import diagnose
-from netfold.sim.diagnosis.snapshot import (
-    CLEARED,
-    CRASHED,
-    JobOnSwitch,
-    NodeEvent,
-    Opened,
-    Snapshot,
-    WaitingFlow,
-)
 from netfold.sim.engine.interface import (
     Branch,
     Disturbance,
@@ -33,6 +21,23 @@ from netfold.sim.engine.interface import (
     Server,
     SlotState,
 )
+from netfold.sim.network.stall import (
+    CLEARED,
+    CRASHED,
+    Diagnosis,
+    IdleWorker,
+    JobOnSwitch,
+    LinkOutcomes,
+    NodeEvent,
+    Opened,
+    Snapshot,
+    StuckSlot,
+    WaitingFlow,
+    link_outcomes,
+    listed,
+    workers_listed,
+)
+from netfold.sim.network.stalled_slots import diagnose
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.network import Network

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.commands.main import app
-from netfold.sim.diagnosis.report import StuckError
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.engine.observe.inspect import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
+from netfold.sim.network.stall import StuckError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.tree import TREE

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Rule, Scaled, Segment, Server, losses
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.star import star

@@ -27,7 +27,7 @@ from ns.port.port import Port
 from ns.port.wire import Wire
 
 from netfold.sim.engine.interface import Completion, Flow, Frame
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.topologies.graph import LinkSpec, hosts
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star

@@ -30,7 +30,7 @@ from netfold.sim.engine.tables.addresses import natural
 from netfold.sim.engine.tables.heap import drop_top, push, replace_top
 from netfold.sim.engine.tables.rows import HEAP
 from netfold.sim.engine.tables.world import records
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine

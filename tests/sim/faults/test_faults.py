@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from netfold.errors import ScenarioError
 from netfold.sim.engine.interface import NEVER_PS, Fate, Rule
-from netfold.sim.network.host_time import HostTimes
-from netfold.sim.plan.faults import (
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.plan.plan import (
     Condition,
     Crash,
     Effect,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.hosts import NONE, HostProfile, host_profiles
-from netfold.sim.hosts.profile import register
+from netfold.sim.plan.host_profiles import NONE, HostProfile, host_profiles, register
 from tests.examples import examples
 from tests.sim.run.test_networks import TWO
 from tests.sim.scenes import only, refused

@@ -23,7 +23,7 @@ from netfold.sim.matrix import cells
 from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell
 from netfold.sim.matrix.make import Matrix, Wanted, columns_of, make_matrix, rows_of
 from netfold.sim.matrix.table import PAGE_COMMAND, matrix_page
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.summary import GOOD, kind
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged

@@ -24,11 +24,11 @@ from netfold.homomorphic.round import Round
 from netfold.sim.collectives.between_hosts import HostCarrier
 from netfold.sim.collectives.in_network.carrier import WindowCarrier
 from netfold.sim.engine.interface import Frame
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
-from netfold.sim.results import load, summarize
-from netfold.sim.results.breakdown import RANK_SKEW
+from netfold.sim.results.folder import load
+from netfold.sim.results.summary import RANK_SKEW, summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
 from netfold.sim.workload.devices import FixedDevice

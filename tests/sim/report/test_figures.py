@@ -18,8 +18,7 @@ from netfold.sim.report import style
 from netfold.sim.report.learning import curves, learning
 from netfold.sim.report.networks import Look, draw_svg
 from netfold.sim.report.networks.busy import busy_links, graphs
-from netfold.sim.results import load, write_run
-from netfold.sim.results.reader import Run
+from netfold.sim.results.folder import Run, load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine

@@ -15,7 +15,7 @@ from netfold.errors import RunError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.sim.commands.main import app
-from netfold.sim.plan.collective import Passes
+from netfold.sim.plan.plan import Passes
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand

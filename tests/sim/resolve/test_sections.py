@@ -21,8 +21,7 @@ from netfold.homomorphic.round import StepFact
 from netfold.sim.collectives.in_network.placement.tree import build_tree
 from netfold.sim.engine.interface import Job, Overflow
 from netfold.sim.memory.available import Footprint
-from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic
-from netfold.sim.plan.multicast import receivers_of
+from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic, receivers_of
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve.memory import JobSize
 from netfold.sim.resolve.sections import summed_at_once

@@ -18,8 +18,7 @@ from netfold.sim.collectives.in_network.placement import candidates
 from netfold.sim.collectives.in_network.placement.relief import relieved
 from netfold.sim.collectives.in_network.placement.traffic import TrafficSearch
 from netfold.sim.collectives.in_network.placement.tree import Tree, build_tree, numbered, one_switch
-from netfold.sim.plan.crowding import crowding_warnings
-from netfold.sim.plan.idle_network import Pace, job_pace
+from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
 from netfold.sim.run.run import VariantResult
 from netfold.topologies.files import to_json
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph

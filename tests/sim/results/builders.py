@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 
 from rich.console import Console
 
+from netfold.sim.plan.plan import Reference
 from netfold.sim.report import html
 from netfold.sim.report.table import results_table
-from netfold.sim.results import Reference, RunData, VariantFacts, summarize, write_run
+from netfold.sim.results.folder import RunData, write_run
 from netfold.sim.results.records import (
     CheckRecord,
     LinkRecord,
@@ -22,6 +23,7 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
+from netfold.sim.results.summary import VariantFacts, summarize
 
 US = 1_000_000  # ps
 STARTED_AT = datetime(2026, 11, 21, 19, 12, 51, 987654, tzinfo=UTC)

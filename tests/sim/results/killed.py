@@ -21,7 +21,7 @@ from typing import Any
 
 import netfold.sim.report.html
 from netfold.errors import DataError
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from tests.sim.results.builders import RING, reported
 
 OPERATIONS = ("mkdir", "fsync", "replace", "rename", "symlink")

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from netfold.errors import DataError
+from netfold.sim.plan.plan import Reference
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import render
 from netfold.sim.report.pages import write_pages
 from netfold.sim.report.table import results_table
-from netfold.sim.results import Reference, VariantFacts, load, summarize, write_run
+from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.format import FORMAT, _Metrics
-from netfold.sim.results.records import FaultRecord
-from netfold.sim.results.stays import Stay
-from netfold.sim.results.tables import TABLES
+from netfold.sim.results.records import TABLES, FaultRecord
+from netfold.sim.results.summary import Stay, VariantFacts, summarize
 from tests.examples import examples
 from tests.sim.results.builders import LOSSLESS, RING, records, run_data, summary
 
@@ -328,17 +328,17 @@ def test_a_file_of_a_run_gives_the_run(tmp_path: Path, name: str, monkeypatch: p
 @pytest.mark.usefixtures("whole")
 def test_files_and_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
-    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
+    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows)
     assert use(folder) == ""
-    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows - 1)
+    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows - 1)
     assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, the most is {rows - 1}{DAMAGED}")
-    monkeypatch.setattr("netfold.sim.results.reader.ROWS_MAX", rows)
+    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows)
 
     size = (folder / "summary.json").stat().st_size
-    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size)
+    monkeypatch.setattr("netfold.sim.results.folder.folder.TEXT_BYTES_MAX", size)
     assert use(folder) == ""
 
-    monkeypatch.setattr("netfold.sim.results.reader.TEXT_BYTES_MAX", size - 1)
+    monkeypatch.setattr("netfold.sim.results.folder.folder.TEXT_BYTES_MAX", size - 1)
     assert use(folder) == (
         f"{folder}/summary.json: cannot be read: it is too large: it has {size} bytes, "
         f"up to {size - 1} are read{DAMAGED}"

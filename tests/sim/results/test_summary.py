@@ -15,14 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.errors import InvariantError
-from netfold.sim.checks.journal import covered_ps
+from netfold.sim.checks.checks import covered_ps
+from netfold.sim.plan.plan import Reference
 from netfold.sim.report import words
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
-from netfold.sim.results import Reference, VariantFacts, load, summarize, verdicts, write_run
-from netfold.sim.results.breakdown import breakdown
+from netfold.sim.results import summary as verdicts
+from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
-from netfold.sim.results.stays import Stay, jain, overlapping, overview, spread
+from netfold.sim.results.summary import (
+    Stay,
+    VariantFacts,
+    breakdown,
+    jain,
+    overlapping,
+    overview,
+    spread,
+    summarize,
+)
 from tests.examples import examples
 from tests.sim.results.builders import (
     LOSSLESS,

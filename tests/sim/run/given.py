@@ -13,12 +13,11 @@ from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
 from netfold.homomorphic.round import Round
-from netfold.sim.checks.journal import Journal
+from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.network.host_time import HostTimes
-from netfold.sim.plan.faults import Condition
-from netfold.sim.plan.overlap import Overlap
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.plan.plan import Condition, Overlap
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.step.parts import JobParts

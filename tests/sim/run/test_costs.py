@@ -17,7 +17,7 @@ import netfold
 from netfold.errors import RunError
 from netfold.sim.report.table import results_table
 from netfold.sim.resolve import resolve
-from netfold.sim.results import summarize
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.costs import measure
 from netfold.sim.run.costs.fit import fitted, fitted_cost
 from netfold.sim.run.costs.measure import WarmUps

@@ -31,10 +31,10 @@ from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
-from netfold.sim.checks import Finding
+from netfold.sim.checks.finding import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import progress_bar
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.sim.run import progress as module
 from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
 from netfold.sim.run.progress import ProgressReporter
@@ -555,7 +555,7 @@ def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "netfold.sim.checks.network.conservation", lambda links: Finding(False, "a byte too many")
+        "netfold.sim.checks.checks.checks.conservation", lambda links: Finding(False, "a byte too many")
     )
 
     result = run_to_its_exit(tmp_path)

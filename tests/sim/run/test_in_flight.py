@@ -15,13 +15,12 @@ import simpy
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 
-from netfold.sim.checks.journal import RoundLog
+from netfold.sim.checks.checks import RoundLog
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.network.instants import EndOfInstant, Stage
-from netfold.sim.plan.faults import Condition
-from netfold.sim.plan.overlap import Overlap
+from netfold.sim.network.fabric import EndOfInstant, Stage
+from netfold.sim.plan.plan import Condition, Overlap
 from netfold.sim.report.timeline import _panel
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant

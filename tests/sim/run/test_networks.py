@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from netfold.sim.diagnosis.links import LinkOutcomes, why_undelivered
-from netfold.sim.hosts.profile import host_profiles
-from netfold.sim.plan.frames import frames
-from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.plan.warnings import vain_warnings
-from netfold.sim.results import summarize
+from netfold.sim.network.stall import LinkOutcomes, why_undelivered
+from netfold.sim.plan.host_profiles import host_profiles
+from netfold.sim.plan.idle_network import vain_warnings
+from netfold.sim.plan.plan import JobPlan, VariantPlan, frames
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import VariantResult
 from netfold.sim.topology.given import networks_of
 from netfold.sim.topology.measured import measured

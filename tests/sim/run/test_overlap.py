@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.round import Tensor
-from netfold.sim.plan.faults import Condition
-from netfold.sim.plan.overlap import BucketOrder, Overlap
+from netfold.sim.plan.plan import BucketOrder, Condition, Overlap
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Jitter, Kernel, Stage, Variation
 from netfold.sim.workload.devices import FixedDevice, HostCodec

@@ -21,9 +21,9 @@ from netfold.homomorphic.message import MERGEABLE
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.commands.main import app
 from netfold.sim.files import durable as files
-from netfold.sim.plan.frames import frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.sim.run import named_files as run_files
 from netfold.sim.run.settings import setups
 from netfold.topologies.files import to_json

@@ -22,10 +22,10 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, Step, StepFact, Tensor
-from netfold.sim.checks.journal import RoundLog
-from netfold.sim.diagnosis.snapshot import HAS_CRASHED
-from netfold.sim.network.host_time import HostTimes
-from netfold.sim.plan.faults import Condition
+from netfold.sim.checks.checks import RoundLog
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.network.stall import HAS_CRASHED
+from netfold.sim.plan.plan import Condition
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
 from netfold.sim.run.step.unit import LAST, SerialUnit

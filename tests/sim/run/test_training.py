@@ -15,11 +15,11 @@ from rich.console import Console
 import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.checks.rounds import Operation
+from netfold.sim.checks.finding import Operation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.report.html import build_report
 from netfold.sim.report.table import results_table
-from netfold.sim.results import load
+from netfold.sim.results.folder import load
 from netfold.sim.run.codec_errors import CodecError
 from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant

@@ -12,8 +12,8 @@ from netfold.sim.collectives.in_network.program_keys import program_choices
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO
-from netfold.sim.plan.collective import CollectivePlan
 from netfold.sim.plan.idle_network import host_bound, wire_bound
+from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.program import names_of
 from netfold.topologies.network import Network
 from netfold.units import TIME

@@ -25,7 +25,7 @@ from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.keys.fields import Count
-from netfold.sim.plan.placement import Placed
+from netfold.sim.plan.plan import Placed
 from netfold.topologies.network import Network
 
 if TYPE_CHECKING:

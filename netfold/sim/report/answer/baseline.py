@@ -10,8 +10,8 @@ from pathlib import Path
 from netfold.errors import DataError
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report.answer.ranking import Entry, Group
-from netfold.sim.results.reader import Run, load
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.folder import Run, load
+from netfold.sim.results.summary import GOOD, kind
 from netfold.spelling import names_hint
 
 

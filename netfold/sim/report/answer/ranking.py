@@ -15,7 +15,7 @@ from netfold.errors import DataError
 from netfold.sim.report import words
 from netfold.sim.report.answer.bounds import because
 from netfold.sim.report.setup import shown
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 from netfold.spelling import names_hint

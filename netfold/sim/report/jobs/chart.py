@@ -9,8 +9,8 @@ from matplotlib.patches import Patch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.jobs.lines import fairness
-from netfold.sim.results.reader import Run
-from netfold.sim.results.verdicts import GOOD, kind
+from netfold.sim.results.folder import Run
+from netfold.sim.results.summary import GOOD, kind
 
 ROWS_MAX = 60  # jobs of a variant
 _ROW_INCHES = 0.17

@@ -9,7 +9,7 @@ import networkx as nx
 import polars as pl
 
 from netfold.sim.report import words
-from netfold.sim.results.reader import Run
+from netfold.sim.results.folder import Run
 from netfold.topologies.graph import SWITCH
 
 

@@ -14,7 +14,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.networks.boxes import draw_tiers, tiers_height_inches
 from netfold.sim.report.networks.busy import busy_links, can_aggregate, graphs
 from netfold.sim.report.networks.nodes import Look, draw_nodes, height_inches, legend_entries
-from netfold.sim.results.reader import Run
+from netfold.sim.results.folder import Run
 from netfold.topologies.layout import NODES_DRAWN_MAX, Layout, Tiers, layout, tiers_of
 
 VARIANTS_MAX = 16  # drawn

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import simpy
 
-from netfold.sim.diagnosis.report import StuckError
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.stall import StuckError
 from netfold.sim.plan.plan import JobPlan
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation

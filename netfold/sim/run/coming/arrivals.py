@@ -18,9 +18,8 @@ from typing import Any
 
 import simpy
 
-from netfold.sim.plan.admission import Placer
-from netfold.sim.plan.plan import JobPlan
-from netfold.sim.results.stays import Stay
+from netfold.sim.plan.plan import JobPlan, Placer
+from netfold.sim.results.summary import Stay
 from netfold.sim.run.simulation import Running, Simulation
 
 

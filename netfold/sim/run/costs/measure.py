@@ -20,13 +20,11 @@ import numpy as np
 import simpy
 
 from netfold.errors import RunError
-from netfold.sim.checks.journal import Journal
-from netfold.sim.diagnosis.report import StuckError
+from netfold.sim.checks.checks import Journal
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.plan.faults import FaultPlan
-from netfold.sim.plan.overlap import Overlap
-from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.network.stall import StuckError
+from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.costs.fit import fitted
 from netfold.sim.run.job import TrainingJob

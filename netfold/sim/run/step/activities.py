@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netfold.sim.diagnosis.snapshot import HAS_CRASHED
-from netfold.sim.network.host_time import HostTimes
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.network.stall import HAS_CRASHED
 
 
 class Activities:

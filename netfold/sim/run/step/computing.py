@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from netfold.sim.network.host_time import HostTimes
+from netfold.sim.network.fabric import HostTimes
 from netfold.sim.run.step.activities import Activities
 from netfold.sim.run.step.unit import LAST, SerialUnit
 from netfold.sim.workload import Bucket

@@ -11,7 +11,7 @@ from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.fold import described
 from netfold.homomorphic.message import Merged, Message
 from netfold.kernels.words import identity
-from netfold.sim.checks.rounds import Findings, Operation
+from netfold.sim.checks.finding import Findings, Operation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.run.codec_errors import CodecError
 

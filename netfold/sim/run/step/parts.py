@@ -8,8 +8,8 @@ from functools import cached_property
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives.collective import Collective
-from netfold.sim.network.host_time import HostTimes
-from netfold.sim.plan.overlap import Overlap
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.workload import Workload
 from netfold.sim.workload.device_model import STEADY, Device, Passes, Variation

@@ -13,8 +13,8 @@ from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.message import Gradient, Merged, Message
 from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Round
-from netfold.sim.checks.journal import Journal, RoundLog
-from netfold.sim.checks.rounds import Operation
+from netfold.sim.checks.checks import Journal, RoundLog
+from netfold.sim.checks.finding import Operation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.results.records import PhaseRecord
 from netfold.sim.run.codec_errors import blaming, make_encoder

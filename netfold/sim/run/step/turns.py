@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import simpy
 
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.network.instants import EndOfInstant, Stage
+from netfold.sim.network.fabric import EndOfInstant, Stage
 
 
 @dataclass

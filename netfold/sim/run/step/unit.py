@@ -6,7 +6,7 @@ import heapq
 
 import simpy
 
-from netfold.sim.network.instants import EndOfInstant, Stage
+from netfold.sim.network.fabric import EndOfInstant, Stage
 
 LAST = 2**31  # rank after those of all buckets
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.checks.journal import RoundLog
+from netfold.sim.checks.checks import RoundLog
 
 
 class WireBytes:

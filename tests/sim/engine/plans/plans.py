@@ -26,7 +26,7 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.plan.multicast import with_splits
+from netfold.sim.plan.idle_network import with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP

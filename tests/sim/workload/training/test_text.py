@@ -189,14 +189,14 @@ def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabular
     for word in words:
         expected = longest(word, "")
         found = [pieces[number] for number in cut(word, numbers)]
-        assert found == (expected or [SPECIAL[wordpiece.UNKNOWN]])
+        assert found == (expected or [SPECIAL[wordpiece.UNKNOWN_PIECE]])
         assert expected is None or "".join(piece.removeprefix("##") for piece in found) == word
 
 
 def test_a_word_with_an_unknown_letter_is_unknown_as_a_whole() -> None:
     numbers = {piece: number for number, piece in enumerate(learned({"abab": 3}, 100))}
 
-    assert cut("abc", numbers) == [wordpiece.UNKNOWN]
+    assert cut("abc", numbers) == [wordpiece.UNKNOWN_PIECE]
     assert cut("abab", numbers) == [numbers["abab"]]
 
 

@@ -9,7 +9,7 @@ from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.building.composition import Cut
 from netfold.sim.collectives.hierarchical.groups import Groups
 from netfold.sim.collectives.hierarchical.switched.halves import Lane
-from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.plan import CollectivePlan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.plan import CollectivePlan
 from netfold.sim.workload.device_model import memory_bps
 
 CARRIED = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN})

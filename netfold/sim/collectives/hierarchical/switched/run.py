@@ -21,7 +21,7 @@ from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.stage import Stage, blocks_of
 from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.plan.collective import CollectivePlan
+from netfold.sim.plan.plan import CollectivePlan
 
 
 @dataclass

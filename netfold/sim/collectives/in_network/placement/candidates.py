@@ -19,7 +19,7 @@ from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Job
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
-from netfold.sim.plan.placement import split_message_and_hint
+from netfold.sim.plan.plan import split_message_and_hint
 from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES

@@ -25,16 +25,8 @@ from netfold.sim.collectives.ring.spec import SCHEDULE as RING
 from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.engine.interface import Branch, Job, Overflow, Server
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.collective import Passes
-from netfold.sim.plan.crowding import crowding_warnings
-from netfold.sim.plan.frames import custom_header_bytes, frame_of, with_members
-from netfold.sim.plan.idle_network import (
-    Pace,
-    job_pace,
-    slots_needed,
-)
-from netfold.sim.plan.multicast import with_splits
-from netfold.sim.plan.placement import HostAllocation
+from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace, slots_needed, with_splits
+from netfold.sim.plan.plan import HostAllocation, Passes, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.device_model import Device
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.engine.interface import Server
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.placement import HostAllocation
+from netfold.sim.plan.plan import HostAllocation
 from netfold.spelling import did_you_mean
 from netfold.topologies.network import Network
 

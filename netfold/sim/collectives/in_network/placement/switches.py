@@ -17,8 +17,8 @@ from netfold.sim.collectives.in_network.placement.request import (
 from netfold.sim.collectives.in_network.placement.tree import Tree
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.keys.location import Location
-from netfold.sim.plan.frames import frame_of
 from netfold.sim.plan.idle_network import with_loopback
+from netfold.sim.plan.plan import frame_of
 from netfold.switch.fit import (
     FOLDED_WORKERS_MAX,
     Fit,

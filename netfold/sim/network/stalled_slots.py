@@ -1,8 +1,4 @@
-"""Diagnosis of a stall from outstanding units, slot states and per-link packet outcomes.
-
-A slot's bitmap says whose packet is missing. The cause follows from the units that this worker has
-outstanding, and from the outcomes of recent packets on the links of its path.
-"""
+"""Diagnosis of host-to-host messages that are not delivered, and helpers shared by all diagnoses."""
 
 from __future__ import annotations
 
@@ -10,14 +6,69 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from netfold.sim.diagnosis import links as evidence
-from netfold.sim.diagnosis.messages import has_crashed, stuck_message, unknown_cause
-from netfold.sim.diagnosis.report import CRASH_ADVICE, Cause, Diagnosis, IdleWorker, StuckSlot, workers_listed
-from netfold.sim.diagnosis.snapshot import CLEARED, HAS_CRASHED, Child, InspectableEngine, Snapshot
 from netfold.sim.engine.interface import Outstanding, SlotState
-from netfold.sim.plan.paths import ROOT, round_trip
+from netfold.sim.network import stall as evidence
+from netfold.sim.network.stall import (
+    CLEARED,
+    CRASH_ADVICE,
+    CRASHED,
+    HAS_CRASHED,
+    Cause,
+    Child,
+    Diagnosis,
+    IdleWorker,
+    InspectableEngine,
+    Snapshot,
+    StuckMessage,
+    StuckSlot,
+    WaitingFlow,
+    why_undelivered,
+    workers_listed,
+)
+from netfold.sim.plan.idle_network import ROOT, round_trip
 from netfold.topologies.network import path
 from netfold.units import TIME
+
+
+def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
+    """A row for a message, with its likely cause."""
+    nodes = snapshot.network.nodes
+    there = path(snapshot.network, flow.source, flow.target, flow.route)
+    back = path(snapshot.network, flow.target, flow.source, flow.ack_route)
+    cause = next(
+        (
+            Cause(f"{nodes[node]} has crashed", CRASH_ADVICE)
+            for node in (flow.source, flow.target)
+            if has_crashed(snapshot, node)
+        ),
+        None,
+    )
+    cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, there + back, flow.packet_bytes)
+    cause = cause or unknown_cause(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
+    age_ps = snapshot.time_ps - flow.opened_ps
+    return StuckMessage(
+        snapshot.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause, flow.what
+    )
+
+
+def has_crashed(snapshot: Snapshot, node: int) -> bool:
+    """Whether a fault has stopped a host."""
+    return any(event.node == node and event.what == CRASHED for event in snapshot.node_events)
+
+
+def unknown_cause(way: str) -> Cause:
+    """The cause where no evidence points to one."""
+    return Cause(
+        f"unknown: no link on the path {way} drops or loses packets",
+        "fewer `faults`, to find the one that causes it",
+        is_unknown=True,
+    )
+
+
+# Diagnosis of a stall from outstanding units, slot states and per-link packet outcomes.
+#
+# A slot's bitmap says whose packet is missing. The cause follows from the units that this worker has
+# outstanding, and from the outcomes of recent packets on the links of its path.
 
 
 def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:

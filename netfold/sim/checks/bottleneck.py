@@ -1,0 +1,559 @@
+"""What bounds a job: its aggregation time, split into parts that add up to 100 %.
+
+The time to split is `aggregation_ps` of all finished steps: the time in which some bucket was being
+aggregated, from the first worker's encoding to the last worker's decoded result. It is split in two stages,
+from the records of the run and the samples of its network alone. Nothing is taken from the scenario.
+
+**1. The critical path** (`path.py`). Each round is walked backwards from its end, at the worker that finished
+last. Where rounds overlap, the time counts for the one that began first, as in `results/breakdown.py`.
+
+- While a worker encodes or decodes, its *device* bounds the round, with that stage. What it takes longer
+  than the median of the workers at the same place is a *straggler*'s: without that worker it would not
+  be there.
+- An operation on the network needs the words of all workers. So its network time begins when the last
+  worker's does, and the walk goes on at that worker.
+- While that worker waits for its device, or is not in the round yet, what its device does instead counts
+  (*straggler* if it is not in the round: some other worker is).
+- All else is *network* time.
+
+**2. Network time** (`network_time.py`), sample by sample (`engine/observe/samples.py`). The *busiest link* of
+a sample is, of the links that were busy for at least 95 % of what the busiest one was, the one that was busy
+longest in all the network time of the job. Let b be its busy share of the sample, d the share of units that
+senders wait for and of which no packet is on its way (they wait for a retransmission timer), and u the share
+of senders that have more to send than their window allows. In this order:
+
+    b >= 95 %                    all of it *link* (*loopback* if it leads from a switch to itself, *host* if
+                                 it is what a host does for packets)
+    no unit is waited for, and   b link, the rest *merging*: of all that an operation does, only hosts
+    no packet is on its way      that merge leave the network empty. So is network time without samples,
+                                 which are taken while some process waits for the network
+    nothing began or ended in    d *timer*, (1 - d)·u *window*; of the remaining (1 - d)·(1 - u): b link and
+    it, and u > 0                1 - b *latency*. Senders that have more to send, while no link is always
+                                 busy, are held by their windows; so are the links, while they are busy
+    otherwise                    b link; of the rest d timer, (1 - d)·u window, (1 - d)·(1 - u) latency:
+                                 messages end and begin within the sample
+
+*Latency* is thus the time in which packets are on their way, nobody has more to send, and no link is always
+busy: delays and transmission of single packets, over hops one after the other.
+
+**The bound** is the cause with the largest part. `faster` is what the same records say of a remedy: the
+aggregation time over what it would be if that resource did twice as much (a link twice as fast, with all that
+are as busy; twice the slots; a device, timer or delay of half the time), or, of a straggler, were like the
+median. The time that a link or the window bounds cannot fall below the time for which any other link was busy
+meanwhile. Other limits may come up, so it is an upper bound.
+
+A sample has its 48 busiest links. How long others were busy follows from their busy time in all the run, so
+all links that are as busy are counted.
+
+Approximations: within a sample nothing is known of order, but a time when hosts merge and the network is
+empty is a sample of its own if it is longer than 1/4096 of all time so far; samples are at most 1/16 of the
+time that was waited until then; what senders wait for is the mean of what was found at the sample's ends.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.engine.observe.samples import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
+from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord
+from netfold.sim.results.summary import Counted, counted_rounds
+from netfold.units import PS_PER_US
+
+# What can bound a job.
+
+
+class Cause(StrEnum):
+    """What the critical resource did; `sim/bounds` says how it is found."""
+
+    LINK = "link"
+    LOOPBACK = "loopback"
+    HOST = "host"
+    WINDOW = "window"
+    TIMER = "timer"
+    LATENCY = "latency"
+    DEVICE = "device"
+    STRAGGLER = "straggler"
+    MERGING = "merging"
+    UNEXPLAINED = "unexplained"
+
+
+CAUSES = tuple(cause.value for cause in Cause)
+
+
+# Network time, split by the samples of the network; `sim/bounds` states the rule.
+
+
+ALIKE = 0.95  # links that were busy this share of what the busiest was are as busy as it
+SATURATED = 0.95  # busy share of a link that bounds a sample
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """Network time of a job by cause: (n,) ps of each of the samples. It adds up to `covered_ps`."""
+
+    covered_ps: Floats  # (n,) of the sample, in network time
+    chosen: NDArray[np.int64]  # (n,) its busiest link; −1: none was busy
+    by_link_ps: Floats  # (n,) that `chosen` bounds
+    window_ps: Floats
+    timer_ps: Floats
+    latency_ps: Floats
+    merging_ps: Floats
+    busy: Floats  # (n, K) busy shares, as `Samples.links`
+    links: NDArray[np.int32]  # (n, K)
+    total_ps: Floats  # (L,) busy time of each link in the network time of the job, listed in `links` or not
+
+    def of_cause(self, cause: Cause) -> Floats:
+        """(n,) ps of one of the causes that are not links."""
+        return {
+            Cause.WINDOW: self.window_ps,
+            Cause.TIMER: self.timer_ps,
+            Cause.LATENCY: self.latency_ps,
+            Cause.MERGING: self.merging_ps,
+        }[cause]
+
+    def alike(self, link: int) -> list[int]:
+        """The links that were as busy as one, itself among them: within 95 % of each other."""
+        own = self.total_ps[link]
+        is_alike = (self.total_ps >= ALIKE * own) & (ALIKE * self.total_ps <= own)
+        found: list[int] = np.flatnonzero(is_alike).tolist()
+        return found
+
+    def next_busiest(self, links: Sequence[int]) -> int:
+        """The busiest of the other links; −1 if none of them was busy."""
+        others = self.total_ps.copy()
+        others[list(links)] = 0.0
+        return int(others.argmax()) if others.max(initial=0.0) > 0 else -1
+
+    def saved_ps(self, group: Sequence[int]) -> float:
+        """Time that the job saves at most if some links are twice as fast and others as busy as before."""
+        bound_ps = np.where(np.isin(self.chosen, group), self.by_link_ps, 0.0)
+        return self._saved_ps(bound_ps, group)
+
+    def saved_by_windows_ps(self) -> float:
+        """Time that the job saves at most if windows are twice as large, and links as busy as they were."""
+        return self._saved_ps(self.window_ps, ())
+
+    def _saved_ps(self, bound_ps: Floats, group: Sequence[int]) -> float:
+        """Half of the time that something bounds, (n,), or what the busiest other link leaves of it."""
+        totals = np.zeros_like(self.total_ps)
+        shares = _ratio(bound_ps, self.covered_ps)[:, None] * self.busy * self.covered_ps[:, None]
+        known = self.links >= 0
+        np.add.at(totals, self.links[known], shares[known])
+        whole_ps = float(bound_ps.sum())
+        rest_ps = float(self.covered_ps.sum()) - whole_ps
+        totals = np.maximum(totals, self.total_ps - rest_ps)  # of links that samples do not list, at least
+        totals[list(group)] = 0.0
+        return max(0.0, whole_ps - max(whole_ps / 2, float(totals.max(initial=0.0))))
+
+
+def network_time(
+    samples: Samples, job: int, spans_ps: Sequence[tuple[int, int]], run_busy_ps: Sequence[int]
+) -> NetworkTime:
+    """Split the network time of a job, some disjoint spans in any order, by what its samples say.
+
+    `run_busy_ps` is (L,) how long each link was busy in all the run.
+    """
+    covered = _covered(samples, spans_ps)
+    length = np.maximum(1, samples.end_ps - samples.start_ps).astype(np.float64)
+    busy = samples.busy_ps / length[:, None]
+    total = _unlisted(samples, busy, covered, run_busy_ps)
+    known = samples.links >= 0
+    np.add.at(total, samples.links[known], (busy * covered[:, None])[known])
+    chosen, b = _busiest(samples.links, busy, total)
+    waiting = samples.waiting[:, job]
+    d = _ratio(waiting[:, DEAD], waiting[:, OUTSTANDING])
+    u = _ratio(waiting[:, BLOCKED], waiting[:, SENDERS])
+    is_idle = samples.is_empty & (waiting[:, OUTSTANDING] == 0)
+    is_held = samples.is_steady & (u > 0) & ~is_idle
+
+    def share(always: float, idle: Floats, held: Floats, otherwise: Floats) -> Floats:
+        found: Floats = np.select([b >= SATURATED, is_idle, is_held], [always, idle, held], otherwise)
+        return found * covered
+
+    zero, rest = np.zeros_like(b), 1 - b
+    return NetworkTime(
+        covered_ps=covered,
+        chosen=chosen,
+        by_link_ps=share(1.0, b, b * (1 - d) * (1 - u), b),
+        window_ps=share(0.0, zero, (1 - d) * u, rest * (1 - d) * u),
+        timer_ps=share(0.0, zero, d, rest * d),
+        latency_ps=share(0.0, zero, rest * (1 - d) * (1 - u), rest * (1 - d) * (1 - u)),
+        merging_ps=share(0.0, rest, zero, zero),
+        busy=busy,
+        links=samples.links,
+        total_ps=total,
+    )
+
+
+def _unlisted(samples: Samples, busy: Floats, covered: Floats, run_busy_ps: Sequence[int]) -> Floats:
+    """(L,) how long each link was busy in network time in samples that do not list it.
+
+    It was at most as busy there as the last one listed. Of a run with one job this is exact, as its links are
+    only busy in its network time; of several jobs it is the most that it can be.
+    """
+    rest = np.array(run_busy_ps, np.float64)
+    if samples.links.shape[1] == 0:
+        return np.zeros_like(rest)
+    known = samples.links >= 0
+    np.subtract.at(rest, samples.links[known], samples.busy_ps[known])
+    least = (busy[:, -1] * covered)[:, None]
+    most = np.full_like(rest, least.sum())
+    np.subtract.at(most, samples.links[known], np.broadcast_to(least, busy.shape)[known])
+    return np.clip(rest, 0.0, np.maximum(most, 0.0))
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Shares; 0 of nothing."""
+    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+
+
+def _busiest(links: NDArray[np.int32], busy: Floats, total: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """The busiest link of each sample, and its busy share; of alike ones, the busiest of all network time."""
+    if links.shape[1] == 0:
+        return np.full(len(links), -1, np.int64), np.zeros(len(links))
+    is_candidate = (links >= 0) & (busy >= ALIKE * busy.max(1, keepdims=True)) & (busy > 0)
+    rank = np.where(is_candidate, total[links], -1.0)
+    best = rank.max(1, keepdims=True)
+    numbers = np.where(
+        is_candidate & (rank >= best), links, np.iinfo(np.int32).max
+    )  # of equal ones the first
+    place = numbers.argmin(1)
+    rows = np.arange(len(links))
+    has_any = is_candidate.any(1)
+    chosen = np.where(has_any, links[rows, place], -1).astype(np.int64)
+    return chosen, np.where(has_any, busy[rows, place], 0.0)
+
+
+def _covered(samples: Samples, spans_ps: Sequence[tuple[int, int]]) -> Floats:
+    """(n,) how much of each sample lies in some disjoint spans."""
+    starts, ends = samples.start_ps, samples.end_ps
+    if not spans_ps or not starts.size:
+        return np.zeros(starts.size)
+    spans = np.array(sorted(spans_ps), np.int64)
+    before = _until(spans)
+    return (before(ends) - before(starts)).astype(np.float64)
+
+
+def _until(spans: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """A function of times: how much of sorted, disjoint spans is before each."""
+    lengths = spans[:, 1] - spans[:, 0]
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+
+    def before(times_ps: NDArray[np.int64]) -> NDArray[np.int64]:
+        index = np.searchsorted(spans[:, 0], times_ps, side="right")
+        at = np.maximum(index - 1, 0)
+        inside = np.clip(times_ps - spans[at, 0], 0, lengths[at])
+        found: NDArray[np.int64] = np.where(index > 0, sums[at] + inside, 0)
+        return found
+
+    return before
+
+
+# The critical path of a round: from its end, back to what each thing waited for.
+
+
+_COMPUTE_BUCKET = -1
+
+
+class Piece(NamedTuple):
+    """A part of the critical path; `cause` None: the network, whose samples say more."""
+
+    start_ps: int
+    end_ps: int
+    cause: Cause | None = None
+    worker: int = -1
+    stage: str = ""
+
+
+class _Worker:
+    """The phases of one worker, to find what it did at some time."""
+
+    def __init__(self, phases: Sequence[PhaseRecord]) -> None:
+        self._phases = sorted(
+            (one for one in phases if one.phase != "wait"), key=lambda one: (one.start_ps, one.end_ps)
+        )
+        self._starts = [one.start_ps for one in self._phases]
+        self._longest_ps = max((one.end_ps - one.start_ps for one in self._phases), default=0)
+
+    def during(self, start_ps: int, end_ps: int) -> Iterator[PhaseRecord]:
+        """Phases that overlap an interval, those of its device first, each by their start."""
+        last = bisect_right(self._starts, end_ps)
+        first = bisect_right(self._starts, start_ps - self._longest_ps - 1)
+        found = [one for one in self._phases[first:last] if one.end_ps > start_ps and one.start_ps < end_ps]
+        return iter(sorted(found, key=lambda one: one.phase == "network"))
+
+
+def critical_path(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) -> list[Piece]:
+    """Pieces that cover the time of some rounds once: the latest first within a round.
+
+    They add up to the time in which some of the rounds was in progress.
+    """
+    by_round: dict[tuple[int, int], dict[int, list[PhaseRecord]]] = defaultdict(lambda: defaultdict(list))
+    by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
+    for phase in phases:
+        by_worker[phase.worker].append(phase)
+        if phase.bucket != _COMPUTE_BUCKET:
+            by_round[phase.step, phase.bucket][phase.worker].append(phase)
+    workers = {worker: _Worker(own) for worker, own in by_worker.items()}
+    pieces = []
+    for one in counted_rounds(rounds):
+        walk = _Walk(one, by_round[one.step, one.bucket], workers)
+        pieces += [piece for piece in walk.pieces() if piece.end_ps > piece.start_ps]
+    return pieces
+
+
+class _Walk:
+    """One round, walked backwards."""
+
+    def __init__(
+        self, span: Counted, own: Mapping[int, list[PhaseRecord]], workers: Mapping[int, _Worker]
+    ) -> None:
+        self._start_ps, self._end_ps = span.start_ps, span.end_ps
+        self._own, self._workers = own, workers
+        self._operations = {
+            worker: [index for index, one in enumerate(phases) if one.phase == "network"]
+            for worker, phases in own.items()
+        }
+
+    def pieces(self) -> Iterator[Piece]:
+        """Pieces from the end of the round to its start, or to the end of earlier rounds."""
+        at_ps = self._end_ps
+        if not self._own or at_ps <= self._start_ps:
+            return
+        worker = max(self._own, key=lambda one: (self._own[one][-1].end_ps, self._own[one][0].start_ps))
+        index = len(self._own[worker]) - 1
+        while at_ps > self._start_ps:
+            if index < 0:
+                yield from self._instead(worker, self._start_ps, at_ps, is_late=True)
+                return
+            phase = self._own[worker][index]
+            if phase.end_ps < at_ps:
+                yield from self._instead(worker, max(phase.end_ps, self._start_ps), at_ps, is_late=False)
+                at_ps = phase.end_ps
+            elif phase.phase == "network":
+                begin_ps, worker, index = self._last_to_begin(worker, index, at_ps)
+                yield Piece(max(begin_ps, self._start_ps), at_ps)
+                at_ps, index = begin_ps, index - 1
+            else:
+                yield from self._on_device(worker, index, at_ps)
+                at_ps, index = phase.start_ps, index - 1
+
+    def _last_to_begin(self, worker: int, index: int, at_ps: int) -> tuple[int, int, int]:
+        """When the last worker began an operation, which one, and the index of its phase.
+
+        A worker that began after the operation was over somewhere was not waited for.
+        """
+        number = self._operations[worker].index(index)
+        begun = [
+            (self._own[other][places[number]].start_ps, other == worker, -other, places[number])
+            for other, places in self._operations.items()
+            if number < len(places)
+        ]
+        start_ps, _, other, place = max(one for one in begun if one[0] < at_ps or one[1])
+        return start_ps, -other, place
+
+    def _on_device(self, worker: int, index: int, at_ps: int) -> Iterator[Piece]:
+        """What a worker does, or waits for, in a phase that is not the network's."""
+        phase = self._own[worker][index]
+        start_ps, end_ps = max(phase.start_ps, self._start_ps), at_ps
+        if phase.phase == "wait":
+            if phase.label == "network":
+                yield Piece(start_ps, end_ps)
+            else:
+                yield from self._instead(worker, start_ps, end_ps, is_late=False)
+            return
+        usual_ps = phase.start_ps + self._median_ps(index, phase)
+        middle_ps = min(max(usual_ps, start_ps), end_ps)
+        yield Piece(middle_ps, end_ps, Cause.STRAGGLER, worker, phase.phase)
+        yield Piece(start_ps, middle_ps, Cause.DEVICE, worker, phase.phase)
+
+    def _median_ps(self, index: int, phase: PhaseRecord) -> int:
+        """Median time of the workers in the same phase, after as many operations."""
+        number = sum(place < index for place in self._operations[phase.worker])
+        times_ps = []
+        for worker, phases in self._own.items():
+            places = self._operations[worker]
+            first = places[number - 1] + 1 if number else 0
+            last = places[number] if number < len(places) else len(phases)
+            same = [one for one in phases[first:last] if one.phase == phase.phase]
+            times_ps.append(sum(one.end_ps - one.start_ps for one in same))
+        return int(median(times_ps))
+
+    def _instead(self, worker: int, start_ps: int, end_ps: int, is_late: bool) -> Iterator[Piece]:
+        """What a worker does while it is not in the round, or waits for its device."""
+        left = [(start_ps, end_ps)]
+        cause = Cause.STRAGGLER if is_late else Cause.DEVICE
+        for phase in self._workers[worker].during(start_ps, end_ps):
+            rest: list[tuple[int, int]] = []
+            for begin_ps, until_ps in left:
+                low, high = max(begin_ps, phase.start_ps), min(until_ps, phase.end_ps)
+                if low >= high:
+                    rest.append((begin_ps, until_ps))
+                    continue
+                if phase.phase == "network":
+                    yield Piece(low, high)
+                else:
+                    yield Piece(low, high, cause, worker, phase.phase)
+                rest += [(begin_ps, low), (high, until_ps)]
+            left = [span for span in rest if span[0] < span[1]]
+        for begin_ps, until_ps in left:
+            yield Piece(begin_ps, until_ps, cause, worker, "idle")
+
+
+# The parts of a job's aggregation time, the largest first.
+
+
+PARTS_MAX = 12  # kept; smaller ones of the same cause are added up
+_OF_NETWORK = (Cause.WINDOW, Cause.TIMER, Cause.LATENCY, Cause.MERGING)
+
+
+class Network(NamedTuple):
+    """Names of links and of the workers' hosts, and the samples of the network."""
+
+    link_names: Sequence[str]
+    kinds: Sequence[Cause]  # by link: what it is called where it bounds a job
+    busy_ps: Sequence[int]  # by link, in all the run
+    hosts: Sequence[str]  # by worker
+    samples: Samples
+    job: int  # in the samples
+
+
+class Records(NamedTuple):
+    """What is recorded of a job."""
+
+    steps: Sequence[StepRecord]
+    rounds: Sequence[RoundRecord]
+    phases: Sequence[PhaseRecord]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One cause, and its part of the aggregation time of a step; see `sim/bounds`."""
+
+    cause: str  # one of `CAUSES`
+    where: str  # link or host; empty: no single one
+    stage: str  # device and straggler: encode, decode, backward …; else empty
+    time_us: float  # mean per step
+    share: float  # of the aggregation time
+    busy: float | None = None  # link, loopback, host: its busy share of the aggregation time
+    alike: int = 0  # link, loopback, host: further ones that were as busy
+    following: str = ""  # link, loopback, host: the busiest that is not among them …
+    following_busy: float | None = None  # … and its busy share
+    hosts: int = 0  # link: hosts whose packets were seen on it; 0: not counted
+    faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
+
+
+def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
+    """The parts of the aggregation time of finished steps, the largest first; empty without such time.
+
+    Shares add up to 1, and times to the mean aggregation time of a step.
+    """
+    total_ps = sum(step.aggregation_ps for step in records.steps)
+    if total_ps == 0:
+        return []
+    done = {step.step for step in records.steps}
+    pieces = critical_path(
+        [one for one in records.rounds if one.step in done],
+        [one for one in records.phases if one.step in done],
+    )
+    spans = [(piece.start_ps, piece.end_ps) for piece in pieces if piece.cause is None]
+    spans_ps = sum(end_ps - start_ps for start_ps, end_ps in spans)
+    split = network_time(network.samples, network.job, spans, network.busy_ps)
+    found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
+    rest = 1 - sum(part.share for part in found)
+    if rest > 1e-9:
+        found.append(Part(Cause.UNEXPLAINED, "", "", 0.0, rest))
+    step_us = total_ps / len(records.steps) / PS_PER_US
+    found = _fewer(sorted(found, key=lambda part: (-part.share, part.cause, part.where, part.stage)))
+    return [asdict(part) | {"time_us": part.share * step_us} for part in found if part.share > 0]
+
+
+def _host_parts(pieces: Sequence[Piece], network: Network, total_ps: int) -> list[Part]:
+    """One part per stage of all devices, and one per straggler, whose stages are named, the longest first."""
+    stages: dict[tuple[Cause, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for piece in pieces:
+        if piece.cause is not None:
+            where = network.hosts[piece.worker] if piece.cause is Cause.STRAGGLER else ""
+            stages[piece.cause, where][piece.stage] += piece.end_ps - piece.start_ps
+    times = {
+        (cause, "", stage): time_ps
+        for (cause, where), own in stages.items()
+        if not where
+        for stage, time_ps in own.items()
+    }
+    for (cause, where), own in stages.items():
+        if where:
+            times[cause, where, " and ".join(sorted(own, key=lambda one: -own[one]))] = sum(own.values())
+    return [
+        Part(
+            cause, where, stage, 0.0, time_ps / total_ps, faster=_faster(total_ps, _remedied(cause) * time_ps)
+        )
+        for (cause, where, stage), time_ps in times.items()
+    ]
+
+
+def _remedied(cause: Cause) -> float:
+    """The share of a part that its remedy saves: half of what is done, all that is waited for in vain."""
+    return 1.0 if cause is Cause.STRAGGLER else 0.5
+
+
+def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps: int) -> list[Part]:
+    """One part per group of links, equally busy, that bound some samples, and one per other cause."""
+    parts = []
+    told: set[int] = set()
+    left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
+    while left:
+        link = max(left, key=lambda one: (split.total_ps[one], -one))
+        group = [
+            one for one in split.alike(link) if network.kinds[one] is network.kinds[link] and one not in told
+        ]
+        left -= set(group)
+        told |= set(group)
+        following = split.next_busiest(group)
+        time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
+        parts.append(
+            Part(
+                cause=network.kinds[link],
+                where=network.link_names[link],
+                stage="",
+                time_us=0.0,
+                share=time_ps / total_ps,
+                busy=float(split.total_ps[link]) / total_ps,
+                alike=len(group) - 1,
+                hosts=int(network.samples.sharing[link]),
+                following=network.link_names[following] if following >= 0 else "",
+                following_busy=float(split.total_ps[following]) / total_ps if following >= 0 else None,
+                faster=_faster(total_ps, split.saved_ps(group)),
+            )
+        )
+    for cause in _OF_NETWORK:
+        time_ps = float(split.of_cause(cause).sum())
+        if cause is Cause.MERGING:
+            time_ps += spans_ps - float(split.covered_ps.sum())
+        saved_ps = split.saved_by_windows_ps() if cause is Cause.WINDOW else _remedied(cause) * time_ps
+        parts.append(Part(cause, "", "", 0.0, time_ps / total_ps, faster=_faster(total_ps, saved_ps)))
+    return parts
+
+
+def _faster(total_ps: float, saved_ps: float) -> float | None:
+    return total_ps / (total_ps - saved_ps) if saved_ps < total_ps else None
+
+
+def _fewer(parts: list[Part]) -> list[Part]:
+    """The largest parts; the time of the others is that of their cause, at no single place."""
+    kept, rest = parts[:PARTS_MAX], parts[PARTS_MAX:]
+    shares: dict[str, float] = defaultdict(float)
+    for part in rest:
+        shares[part.cause] += part.share
+    return [*kept, *(Part(cause, "", "", 0.0, share) for cause, share in shares.items())]

@@ -1,0 +1,597 @@
+"""The checks at the end of every variant; each is a statement that can be false."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
+from netfold.homomorphic.codec import Codec, Decoded, Promise
+from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge
+from netfold.homomorphic.promises import Drift, largest_bias
+from netfold.homomorphic.round import Note, NoteKind
+from netfold.kernels.words import same_bits
+from netfold.sim.checks.finding import (
+    Counters,
+    Ending,
+    Finding,
+    Findings,
+    NoteCounts,
+    Operation,
+    nothing_leaked,
+    recorded,
+)
+from netfold.sim.checks.merged_signs import SignCheck as Signs
+from netfold.sim.checks.rounds import NMSE_MAX
+from netfold.sim.plan.idle_network import clipped_sums, receivers_of
+from netfold.sim.plan.plan import JobPlan, VariantPlan
+from netfold.sim.report.words import MISSED_FORECASTS, REDONE
+from netfold.sim.results.records import (
+    CheckRecord,
+    FaultRecord,
+    LinkRecord,
+    NoteRecord,
+    PhaseRecord,
+    RoundRecord,
+    StepRecord,
+)
+from netfold.sim.workload import Bucket
+from netfold.switch.program import ProgramSpec
+
+# The journal of a job: all records of its run.
+
+
+REDO_LABEL = "redo"
+
+
+@dataclass
+class RoundLog:
+    """One round in progress."""
+
+    gradients: list[Gradient]  # every worker's, while the round is open
+    operations: list[Operation] = field(default_factory=list)
+    decoded: dict[int, Decoded] = field(default_factory=dict)
+    notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun
+    start_ps: int | None = None
+    end_ps: int = 0
+    wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the codec counts any work for any message."""
+        messages = (one for operation in self.operations for sent in operation.sent.values() for one in sent)
+        return any(not (one.work.is_free and one.decode_work.is_free) for one in messages)
+
+    def store(self, worker: int, decoded: Decoded) -> None:
+        """Store what a worker decoded; equal totals share one array."""
+        distinct = {id(one.total): one.total for one in self.decoded.values()}.values()
+        total = next((one for one in distinct if same_bits(one, decoded.total)), decoded.total)
+        self.decoded[worker] = replace(decoded, total=total)
+
+    def record(
+        self, label: str, step: int, bucket: Bucket, findings: Findings, counts: NoteCounts
+    ) -> RoundRecord:
+        """The record of the finished round; values that are equal for all workers are worker 0's."""
+        assert self.start_ps is not None
+        return RoundRecord(
+            variant=label,
+            step=step,
+            bucket=bucket.index,
+            elements=bucket.elements,
+            start_ps=self.start_ps,
+            end_ps=self.end_ps,
+            messages=sum(len(operation.sent[0]) for operation in self.operations),
+            redo_messages=sum(
+                message.label == REDO_LABEL for operation in self.operations for message in operation.sent[0]
+            ),
+            payload_bytes_up=sum(operation.sent_bytes for operation in self.operations),
+            payload_bytes_down=sum(operation.received_bytes for operation in self.operations),
+            uploads=sum(
+                any(operation.contributes(worker) for operation in self.operations)
+                for worker in range(len(self.gradients))
+            ),
+            wire_bytes_up=int(self.wire_bytes[0]),
+            wire_bytes_down=int(self.wire_bytes[1]),
+            nonzeros=findings.nonzeros,
+            union_nonzeros=findings.union_nonzeros,
+            merges_verified=findings.merges_verified(bool(counts.redone_parts or counts.forecast_misses)),
+            bit_exact=findings.bit_exact,
+            replicas_agree=findings.replicas_agree,
+            workers_held_min=findings.workers_held_min,
+            workers_held_mean=findings.workers_held_mean,
+            max_abs_error=findings.max_abs_error,
+            nmse=None if self.decoded[0].is_update else findings.loss.nmse,
+            cosine=findings.loss.cosine,
+            max_error_over_bound=findings.max_error_over_bound,
+            notes_agree=counts.agree,
+            choice=counts.choice,
+            redone_parts=counts.redone_parts,
+            forecast_misses=counts.forecast_misses,
+            estimated_elements=counts.exempt.estimates.size,
+            infinite_elements=counts.exempt.infinities.size,
+        )
+
+    def note_records(self, label: str, step: int, bucket: int) -> list[NoteRecord]:
+        """Worker 0's notes; for a round that never ended, those of the worker with the most notes."""
+        has_ended = len(self.decoded) == len(self.gradients)
+        notes = self.notes[0] if has_ended else max(self.notes.values(), key=len, default=[])
+        return [
+            NoteRecord(
+                variant=label,
+                step=step,
+                bucket=bucket,
+                kind=note.kind.value,
+                text=note.text,
+                count=note.count,
+                total=note.total,
+                elements=None if note.elements is None else note.elements.size,
+            )
+            for note in notes
+        ]
+
+
+@dataclass
+class Journal:
+    """All records of a job."""
+
+    buckets_count: int
+    steps: list[StepRecord] = field(default_factory=list)
+    rounds: list[RoundRecord] = field(default_factory=list)
+    notes: list[NoteRecord] = field(default_factory=list)
+    signs: Signs = field(default_factory=Signs)  # checks of all rounds
+    phases: list[PhaseRecord] = field(default_factory=list)
+    findings: list[Findings] = field(default_factory=list)  # one per round
+    drifts: dict[int, Drift] = field(default_factory=dict)  # of an unbiased codec, by bucket
+    has_work: bool = False  # its codec counts work for some message
+
+    def add_findings(self, bucket: int, findings: Findings) -> None:
+        """Add the findings on a round."""
+        if findings.drift is not None:
+            known = self.drifts.get(bucket)
+            self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)
+        self.findings.append(replace(findings, drift=None))
+
+
+def covered_ps(spans: list[tuple[int, int]]) -> int:
+    """Total time that the spans cover; overlaps count once."""
+    covered, reached = 0, 0
+    for start, end in sorted(spans):
+        covered += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+# What is wrong with totals that keep a codec's bound: beyond float32, all zero, or far from the sums.
+
+
+def beyond_note(journal: Journal) -> str:
+    """Where the sum of all workers is more than float32 has; empty if it never is."""
+    for record, findings in zip(journal.rounds, journal.findings, strict=True):
+        if (beyond := findings.beyond) is not None:
+            place = f"step {record.step}, bucket {record.bucket}, element {beyond.element}"
+            return (
+                f"the sum of {beyond.workers} workers is beyond float32 at {place}: {beyond.sum:.3g}, and "
+                f"the largest is {FLOAT_MAX:.3g}; clip or scale the gradients, or lower the learning rate"
+            )
+    return ""
+
+
+def lost_note(codec: Codec, journal: Journal) -> str:
+    """How many rounds decoded to nothing but zeros; empty if a round did not, or should have."""
+    losses = [findings.loss for findings in journal.findings]
+    sent = zip(journal.rounds, losses, strict=True)
+    lost = [loss for record, loss in sent if record.uploads and loss.sums[1] > 0]
+    if not lost or any(loss.sums[2] for loss in losses):
+        return ""
+    return (
+        f"all totals are zero, and the sums of the gradients are not, in {len(lost)} of {len(losses)} "
+        f"rounds: the values are lost in encoding; use {codec.remedy}"
+    )
+
+
+def far_note(codec: Codec, journal: Journal) -> str:
+    """The round whose total is farthest from the sum of the gradients that went in; empty if all are near."""
+    far = [
+        (findings.loss.nmse or 0.0, record)
+        for record, findings in zip(journal.rounds, journal.findings, strict=True)
+        if findings.is_far
+    ]
+    if not far:
+        return ""
+    nmse, record = max(far, key=lambda one: one[0])
+    estimates = f", with {record.estimated_elements} estimates" if record.estimated_elements else ""
+    return (
+        f"totals are far from the sums of the gradients, which workers contribute whole: NMSE {nmse:.3g} in "
+        f"step {record.step}, bucket {record.bucket}{estimates}, at most {NMSE_MAX:g} is allowed, in "
+        f"{len(far)} of {len(journal.rounds)} rounds; use {codec.remedy}"
+    )
+
+
+# Checks of the results of one job.
+
+
+_AT_HOSTS = {Merge.GATHER, Merge.HOST}  # merges whose results hosts make or pass on
+ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 float32 additions
+_NOT_AT_ONCE = (
+    (NoteKind.REDO, REDONE),
+    (NoteKind.FORECAST, MISSED_FORECASTS),
+    (NoteKind.ESTIMATE, "elements are estimates"),
+)
+
+
+def check_job(
+    job: JobPlan, journal: Journal, links: list[LinkRecord], ending: Ending, points: Counters
+) -> list[CheckRecord]:
+    """Check the results of one job. Checks that fail only because the job did not finish have its verdict.
+
+    `points` are the counters of its switches; empty if it runs no switch program.
+    """
+    checks = {
+        "decodes": lambda: decodes(journal, ending),
+        "sum_is_right": lambda: sum_is_right(job.codec, journal),
+        "merges_are_exact": lambda: merges_are_exact(job, journal, points),
+        "merges_are_right": lambda: merges_are_right(journal),
+        "replicas_agree": lambda: replicas_agree(journal),
+        "nothing_lost": lambda: nothing_lost(job, journal, links),
+    }
+    if job.codec.merges & _AT_HOSTS:
+        checks["hosts_merge_right"] = lambda: hosts_merge_right(journal)
+    if ending.verdict == "pass":
+        checks["nothing_leaked"] = lambda: nothing_leaked(ending)
+    unfinished = {"nothing_lost"} | (set() if journal.rounds else {"decodes", "sum_is_right"})
+    return [
+        CheckRecord(job.label, "finishes", ending.verdict, ending.detail),
+        *(
+            replace(check, verdict=ending.verdict)
+            if check.name in unfinished and check.verdict == "fail" and ending.verdict != "pass"
+            else check
+            for check in recorded(job.label, checks)
+        ),
+    ]
+
+
+def decodes(journal: Journal, ending: Ending) -> Finding:
+    """Everything was decoded in the end, possibly after a redo."""
+    if ending.is_undecoded:
+        return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were not decoded")
+    if not journal.rounds:
+        return Finding(False, "no round was aggregated")
+    notes = [text for kind, what in _NOT_AT_ONCE if (text := _note_summary(journal, kind, what))]
+    return Finding(True, "; ".join(notes) or f"all {len(journal.rounds)} rounds decoded at once")
+
+
+def _note_summary(journal: Journal, kind: NoteKind, what: str) -> str:
+    """How many parts the notes of a kind are about, their outcome, and the first place; "" if none."""
+    notes = [note for note in journal.notes if note.kind == kind.value and note.count]
+    if not notes:
+        return ""
+    counts = f"{sum(note.count for note in notes)} of {sum(note.total for note in notes)}"
+    return f"{counts} {what}: first in step {notes[0].step}, bucket {notes[0].bucket}"
+
+
+def sum_is_right(codec: Codec, journal: Journal) -> Finding:
+    """Every total keeps the codec's promise about the contributions to it.
+
+    Every element is within the codec's bound of the ideal: the float64 sum, unless the codec names another.
+    Elements that the codec reports as estimates are exempt. Totals that are promised to be exact are the
+    exact sums, rounded once; those promised to be unbiased have no bias that chance does not explain. None is
+    infinite, not all are zero, and where workers contribute their whole gradients and no luck is involved,
+    totals are near their sums (`NMSE_MAX`), estimates included.
+    """
+    if not journal.rounds:
+        return Finding(False, "no round was aggregated")
+    worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
+    record, findings = journal.rounds[worst], journal.findings[worst]
+    error = max(one.max_bounded_error for one in journal.findings)
+    detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
+    detail += _ideal_note(codec, journal)
+    if record.max_error_over_bound <= 1.0:
+        broken = (
+            beyond_note(journal)
+            or _inexact_note(journal)
+            or _bias_note(journal)
+            or lost_note(codec, journal)
+            or far_note(codec, journal)
+        )
+        return Finding(not broken, broken or detail + _promise_note(codec, journal) + _exempt_note(journal))
+    place = f"step {record.step}, bucket {record.bucket}, element {findings.worst_element}"
+    merged = f"; merged wrong at {findings.first_wrong}" if findings.first_wrong else ""
+    return Finding(False, f"{detail}, at {place}{merged}{_overflow_note(findings)}{_exempt_note(journal)}")
+
+
+def _ideal_note(codec: Codec, journal: Journal) -> str:
+    """What totals are compared with, if that is not the sum of the gradients."""
+    if any(findings.is_held_back for findings in journal.findings):
+        return f" around {codec.ideal_name}"
+    return ""
+
+
+def _promise_note(codec: Codec, journal: Journal) -> str:
+    """How a promise beyond the bound was kept."""
+    if codec.promise is Promise.UNBIASED:
+        bias = largest_bias(journal.drifts)
+        return f"; no bias: {bias.statistics} sums of errors are at most {bias.over_allowed:.3g} of chance's"
+    return ""
+
+
+def _inexact_note(journal: Journal) -> str:
+    """Where totals are not the exact sums that the codec promises; empty if they are."""
+    for record, findings in zip(journal.rounds, journal.findings, strict=True):
+        if findings.inexact_elements:
+            place = f"step {record.step}, bucket {record.bucket}"
+            count = sum(one.inexact_elements for one in journal.findings)
+            return f"{count} elements are not the exact sum of the contributions, first in {place}"
+    return ""
+
+
+def _bias_note(journal: Journal) -> str:
+    """Where totals that should be unbiased are not; empty if they are."""
+    bias = largest_bias(journal.drifts)
+    if bias.over_allowed <= 1:
+        return ""
+    elements = f"from element {bias.stretch * PART_ELEMENTS} of bucket {bias.bucket}"
+    return (
+        f"totals are biased: the errors {elements} add up to {bias.sum:.3g}, and chance allows "
+        f"{bias.allowed:.3g} in a run"
+    )
+
+
+def _overflow_note(findings: Findings) -> str:
+    """Why finite values may have become infinite although their sum is finite."""
+    if findings.max_error_over_bound < math.inf or findings.worst_magnitude < FLOAT_MAX:
+        return ""
+    return f"; partial sums may have left float32 on the way: Σ|x| is {findings.worst_magnitude:.3g} there"
+
+
+def _exempt_note(journal: Journal) -> str:
+    """Which elements are exempt from the bound."""
+    elements = sum(record.elements for record in journal.rounds)
+    estimates = sum(record.estimated_elements for record in journal.rounds)
+    infinities = sum(record.infinite_elements for record in journal.rounds)
+    note = ""
+    if estimates:
+        error = max(findings.max_estimate_error for findings in journal.findings)
+        note += f"; {estimates} of {elements} elements are estimates, not held to it, "
+        note += f"off by {error:.3g} at most"
+    if infinities:
+        note += f"; {infinities} of {elements} elements are infinite: their sums exceed float32"
+    return note
+
+
+def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Finding:
+    """Every merged integer word, at every worker, is the integer sum, bit for bit.
+
+    Counters of a sketch that saturated or stuck are allowed if parts of that round were sent again, as a tile
+    with such a counter does not decode. Otherwise they are wrong.
+    """
+    merges = job.codec.merges
+    places = list(zip(journal.rounds, journal.findings, strict=True))
+    is_integer = bool(merges & (ORDER_FREE | {Merge.GATHER}))
+    if not is_integer and not any(findings.wrong_words for _, findings in places):
+        return Finding(True, "no words were added as integers")
+    wrong = [
+        (record, findings.first_wrong or findings.first_clipped, count)
+        for record, findings in places
+        if (count := findings.wrong_words + _not_sent_again(record, findings))
+    ]
+    if wrong:
+        record, word, _ = wrong[0]
+        place = f"step {record.step}, bucket {record.bucket}, {word}{clipped_sums(job, points)}"
+        return Finding(False, f"{sum(count for *_, count in wrong)} merged words are wrong, first in {place}")
+    what = "words" if all(findings.is_integer for findings in journal.findings) else "integer words"
+    right = f"all merged {what} of {len(journal.rounds)} rounds equal their integer sums"
+    gathered = f"all gathered words of {len(journal.rounds)} rounds arrived as they were sent"
+    detail = right if merges & ORDER_FREE else gathered
+    clipped = [(record, findings) for record, findings in places if findings.clipped_words]
+    if clipped:
+        record, findings = clipped[0]
+        count = sum(findings.clipped_words for _, findings in clipped)
+        detail += f", except {count} in parts that were sent again{clipped_sums(job, points)}: first in "
+        detail += f"step {record.step}, bucket {record.bucket}, {findings.first_clipped}"
+    return Finding(True, detail)
+
+
+def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
+    """Words that adders clipped in a round of which no part was sent again."""
+    return 0 if record.redone_parts or record.forecast_misses else findings.clipped_words
+
+
+def merges_are_right(journal: Journal) -> Finding:
+    """Every merged word that is no integer is right, at every worker.
+
+    Float32 words are within the error of the additions from the sum of the words sent. Each bit of sign words
+    is some present worker's, all workers received the same, and no worker's bits survive more often than its
+    weight allows. This holds for any codec: estimates, too, are computed from sums that were added right.
+    """
+    found = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
+    if not found:
+        return Finding(True, "no words were added as floats")
+    said = [one for one in found if not one.passed] or found
+    return Finding(all(one.passed for one in found), "; ".join(one.detail for one in said))
+
+
+def _floats_are_right(journal: Journal) -> Finding | None:
+    """The findings on float32 words; None if there are none."""
+    words = sum(findings.float_words for findings in journal.findings)
+    wrong = sum(findings.wrong_floats for findings in journal.findings)
+    if not words:
+        return None
+    if not wrong:
+        return Finding(True, f"all {words} merged float32 words are within {ADDITIONS} of the words sent")
+    first = next(i for i, findings in enumerate(journal.findings) if findings.wrong_floats)
+    record, word = journal.rounds[first], journal.findings[first].first_wrong_float
+    place = f"step {record.step}, bucket {record.bucket}, {word}"
+    return Finding(
+        False,
+        f"{wrong} of {words} merged float32 words are not within {ADDITIONS} of the words sent, "
+        f"first in {place}",
+    )
+
+
+def _signs_are_right(journal: Journal) -> Finding | None:
+    """The findings on sign words; None if there are none."""
+    signs = journal.signs
+    if not signs.words:
+        return None
+    faults = []
+    if signs.wrong_words:
+        count = f"{signs.wrong_words} of {signs.words} merged sign words are wrong"
+        faults.append(f"{count}, first at {signs.first_wrong}")
+    if signs.first_unfair:
+        faults.append(str(signs.first_unfair))
+    if faults:
+        return Finding(False, "; ".join(faults))
+    words = f"all {signs.words} merged sign words"
+    return Finding(True, f"{words} have only bits that workers sent, each worker's as often as is fair")
+
+
+def hosts_merge_right(journal: Journal) -> Finding:
+    """Host merges and server answers equal their replay bit for bit; every gathered message arrived."""
+    found = [findings.at_hosts for findings in journal.findings]
+    wrong = sum(one.wrong for one in found)
+    if not wrong:
+        words = sum(one.words for one in found)
+        return Finding(True, f"all {words} words that hosts merged or passed on equal their replay")
+    first = next(i for i, one in enumerate(found) if one.wrong)
+    place = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
+    return Finding(
+        False, f"{wrong} words of hosts differ from their replay, first in {place}, {found[first].first}"
+    )
+
+
+def replicas_agree(journal: Journal) -> Finding:
+    """All workers decoded the same bits, so their models stay the same, and recorded the same notes."""
+    bad = [record for record in journal.rounds if not record.replicas_agree]
+    unlike = [record for record in journal.rounds if not record.notes_agree]
+    if unlike and not bad:
+        place = f"step {unlike[0].step}, bucket {unlike[0].bucket}"
+        return Finding(False, f"workers recorded different notes on {len(unlike)} rounds, first {place}")
+    if not bad:
+        return Finding(True, f"all workers decoded the same bits in {len(journal.rounds)} rounds")
+    return Finding(
+        False, f"workers differ in {len(bad)} rounds, first step {bad[0].step}, bucket {bad[0].bucket}"
+    )
+
+
+def nothing_lost(job: JobPlan, journal: Journal, links: list[LinkRecord]) -> Finding:
+    """Every bucket of every step was aggregated, regardless of lost packets."""
+    expected = job.steps * journal.buckets_count
+    lost = sum(link.lost_packets + link.dropped_packets for link in links)
+    detail = (
+        f"{len(journal.rounds)} of {expected} rounds aggregated; {lost} packets lost or dropped on the way"
+    )
+    return Finding(len(journal.rounds) == expected, detail)
+
+
+# Checks of the links and switches, which all jobs of a variant share.
+
+
+def check_network(
+    variant: VariantPlan,
+    links: list[LinkRecord],
+    faults: list[FaultRecord],
+    counters: Sequence[Counters],
+    label: str,
+) -> list[CheckRecord]:
+    """Check the links and switches; the records have the label of one job.
+
+    `counters` are those of every job's points, root first; empty for a job that runs no switch program.
+    """
+    copies = sum(fault.count for fault in faults if fault.kind == "duplicate")
+    return recorded(
+        label,
+        {
+            "conservation": lambda: conservation(links),
+            "switches_add_up": lambda: switches_add_up(variant, links, copies, counters),
+        },
+    )
+
+
+def conservation(links: list[LinkRecord]) -> Finding:
+    """On every link, bytes sent = bytes delivered + lost + in flight, and they fit the time it was busy."""
+    for link in links:
+        accounted = link.delivered_bytes + link.lost_bytes + link.in_flight_bytes
+        if link.bytes != accounted:
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B, but {accounted} B are accounted for"
+            )
+        if link.busy_ps * link.rate_bps < link.bytes * 8 * 10**12:
+            return Finding(
+                False, f"link {link.link} sent {link.bytes} B faster than {link.rate_bps} bps allows"
+            )
+    total = sum(link.bytes for link in links)
+    return Finding(True, f"{total} B sent on {len(links)} links, every byte delivered, lost or in flight")
+
+
+def switches_add_up(
+    variant: VariantPlan, links: list[LinkRecord], copies: int, counters: Sequence[Counters]
+) -> Finding:
+    """Every packet into a switch leaves it or is dropped; a point takes packets and sends copies of results.
+
+    Faults make the counts uncertain: up to `copies` packets were duplicated on links out of switches, and a
+    packet lost in a loopback, as by a reboot, is a result for all children or a packet for one receiver.
+    """
+    network = variant.network
+    programs = _programs(variant, counters)
+    for number, node in enumerate(network.nodes):
+        if network.is_host[number]:
+            continue
+        own = [link for link in links if link.source == link.target == node]
+        came = sum(link.delivered_packets for link in links if link.target == node and link not in own)
+        left = sum(
+            link.packets + link.dropped_packets for link in links if link.source == node and link not in own
+        )
+        taken, sent, receivers = programs.get(number, _Programs())
+        if came < taken:
+            return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
+        if any(link.in_flight_packets for link in own):
+            continue  # results in the loopback: not copied yet
+        wanted = came - taken + sent
+        lost = sum(link.lost_packets + link.dropped_packets for link in own)
+        least, most = wanted - lost * receivers, wanted - lost + copies
+        if not least <= left <= most:
+            due = str(wanted) if least == most else f"{least} to {most}"
+            return Finding(False, f"switch {node} sent or dropped {left} packets, {due} were due")
+    return Finding(True, "every packet into a switch left it, was dropped there, or was added up")
+
+
+class _Programs(NamedTuple):
+    """Packet counts of all programs on one switch."""
+
+    taken: int = 0  # packets
+    sent: int = 0  # packets
+    receivers_max: int = 0  # of one result
+
+
+def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _Programs]:
+    """Packet counts of the programs, by the node of their switch."""
+    programs: dict[int, _Programs] = {}
+    for job, points in zip(variant.jobs, counters, strict=True):
+        places = [
+            (tree, place) for tree in job.collective.aggregations for place in range(len(tree.switches))
+        ]
+        for (tree, place), counted in zip(places, points, strict=True):
+            node, receivers = tree.switches[place], len(receivers_of(tree, place))
+            before, own = programs.get(node, _Programs()), _point_packets(tree.program, receivers, counted)
+            programs[node] = _Programs(
+                before.taken + own[0], before.sent + own[1], max(before.receivers_max, receivers)
+            )
+    return programs
+
+
+def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, int]) -> tuple[int, int]:
+    """Packets that one point, or split, took and sent."""
+    found = Counter(counted)  # counters that a program does not have are 0
+    if program.has_server:  # points send sums to the server, and its acknowledgements to all workers
+        acknowledged = found["acknowledged"]
+        return found["packets"] + acknowledged, found["forwarded"] + acknowledged * receivers
+    to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))
+    to_all = sum(found[name] for name in ("results", "timed_out", "installed", "split"))
+    taken = sum(found[name] for name in ("packets", "installed", "stale_results", "split"))
+    return taken, to_one + to_all * receivers

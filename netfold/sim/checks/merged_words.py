@@ -1,0 +1,549 @@
+"""Merged words against the words that were sent, by kind of merge: `words.py` picks the check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.homomorphic.bounds import PART_ELEMENTS, add_values, addition_error
+from netfold.homomorphic.codec import Request, Server
+from netfold.homomorphic.merge import HostHop, replay, unchanged_by
+from netfold.homomorphic.message import (
+    CODE_BITS,
+    EXPONENT_MIN,
+    SUMS,
+    WORD_BITS,
+    Holders,
+    Merge,
+    Merged,
+    Message,
+    Words,
+)
+from netfold.homomorphic.round import Tensor
+from netfold.kernels.words import count_differing, identity
+from netfold.sim.checks import error_metrics as kernels
+from netfold.sim.checks.finding import (
+    AtHosts,
+    MessagePlace,
+    Operation,
+    Result,
+    Slice,
+    Tallies,
+    Tally,
+    by_holders,
+    complete,
+    distinct,
+    holds,
+    slices,
+)
+from netfold.sim.engine.interface import MEMBERS_MAX, Overflow
+
+# Merged float32 words, compared with the float64 sum of the words sent within the error of the additions.
+
+
+def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequence[Result]) -> None:
+    """Compare float32 sums with the float64 sum of the words sent, by rank; see `addition_error`."""
+    size = next(iter(sent.values())).size
+    for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
+        for own in slices(size):
+            added = [result for result in group if _is_added(result.merged, own)]
+            if added:
+                sums = _FloatSums.of(sent, own, holders)
+            for result in added:
+                _compare(place, sums, own, result)
+
+
+def _is_added(merged: Merged, own: Slice) -> bool:
+    """Whether any word of a slice was added as a float."""
+    return merged.is_float is None or bool(merged.is_float[own.merged].any())
+
+
+class _FloatSums(NamedTuple):
+    """The float64 sum of a slice, and the largest error of its float32 sum."""
+
+    total: NDArray[np.float64]
+    magnitude: NDArray[np.float64]  # of the words that are finite
+    allowed: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> _FloatSums:
+        """Sums over the workers that the result holds."""
+        total, magnitude = np.zeros((2, own.last - own.first))
+        additions: int | NDArray[np.float64] = len(sent) - 1
+        if holders is not None:
+            held = np.bitwise_count(holders.bitmaps[np.arange(own.first, own.last) // holders.unit_words])
+            additions = np.maximum(held.astype(np.float64) - 1, 0)
+        for rank, words in sent.items():
+            values = words[own.first : own.last]
+            if holders is not None:
+                values = np.where(holds(holders, own, rank), values, np.float32(0))
+            add_values(values, total, magnitude)
+        if not np.isfinite(magnitude.max(initial=0.0)):
+            magnitude = _finite_magnitude(sent, own, holders)
+        return cls(total, magnitude, addition_error(additions, magnitude))
+
+
+def _finite_magnitude(sent: Mapping[int, Words], own: Slice, holders: Holders | None) -> NDArray[np.float64]:
+    """Σ|x| of the words that are finite."""
+    magnitude = np.zeros(own.last - own.first)
+    for rank, words in sent.items():
+        values = words[own.first : own.last]
+        counts = np.isfinite(values)
+        if holders is not None:
+            counts &= holds(holders, own, rank).astype(np.bool_)
+        magnitude += np.abs(np.where(counts, values, np.float32(0)), dtype=np.float64)
+    return magnitude
+
+
+def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) -> None:
+    """Compare a slice of one result."""
+    merged = result.merged
+    found = merged.words[own.merged].view(np.float32)
+    words = np.arange(own.first, own.last)
+    if merged.is_float is not None:
+        chosen = np.flatnonzero(merged.is_float[own.merged])
+        found, words = found[chosen], words[chosen]
+        sums = _FloatSums(*(column[chosen] for column in sums))
+    count = kernels.count_beyond(found, sums.total, sums.allowed, sums.magnitude)
+    if not count:
+        return
+    for word in range(found.size):
+        one = slice(word, word + 1)
+        columns = found[one], sums.total[one], sums.allowed[one], sums.magnitude[one]
+        if kernels.count_beyond(*columns):
+            values = float(found[word]), float(sums.total[word])
+            first = result.wrong_word(place, int(words[word]), values, float(sums.allowed[word]))
+            result.wrong_floats.add(count, first)
+            return
+
+
+# Merged integer words: the sum, union or maximum of those sent, bit for bit.
+
+
+Lanes = NDArray[Any]  # integers of the width of a lane
+_LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
+_CODE_SHIFTS = np.arange(0, WORD_BITS, CODE_BITS, dtype=np.uint32)
+
+
+def check_integers(
+    place: MessagePlace, sent: Mapping[int, Message], results: Sequence[Result], overflow: Overflow
+) -> None:
+    """Sums, unions and maxima in 64 bits, modulo 2**32, against every result; and agreed exponents.
+
+    Sums are compared lane by lane, modulo the lane's width. `sent` are the messages by rank.
+    """
+    integers = _Integers(sent)
+    first = next(iter(sent.values()))
+    size = first.words.size
+    for holders, group in by_holders(complete(place, results, first.merged_size, "wrong")):
+        for own in slices(size, integers.lanes, integers.merged_words):
+            right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
+            for result in group:
+                _compare_integers(place, integers, (own, result, overflow), right)
+    for result in results:
+        check_exponents(place, first, integers.exponents, result)
+
+
+def _compare_integers(
+    place: MessagePlace,
+    integers: _Integers,
+    what: tuple[Slice, Result, Overflow],
+    right: Lanes,
+) -> None:
+    """Compare a slice of one result; words that were added as floats are not integers."""
+    own, result, overflow = what
+    merged = result.merged
+    found = merged.words[own.merged].view(integers.lane)
+    if merged.is_float is not None and merged.is_float[own.merged].any():
+        found = np.where(merged.is_float[own.merged], right, found)
+    if not count_differing(found.view(np.int32), right.view(np.int32)):
+        return
+    is_wrong = found != right
+    if overflow is not Overflow.WRAP and integers.are_added:
+        is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, found, overflow)
+        is_wrong &= ~is_clipped
+        _add_to_tally(place, result, own, (result.clipped, is_clipped), (found, right))
+    _add_to_tally(place, result, own, (result.wrong, is_wrong), (found, right))
+
+
+def _add_to_tally(
+    place: MessagePlace,
+    result: Result,
+    own: Slice,
+    marked: tuple[Tally, NDArray[np.bool_]],
+    lanes: tuple[Lanes, Lanes],
+) -> None:
+    """Add the marked lanes of a slice to a tally."""
+    tally, is_marked = marked
+    count = int(np.count_nonzero(is_marked))
+    if count:
+        first = int(np.argmax(is_marked))
+        word, lane = divmod(first, own.lanes // own.merged_words)
+        found = result.wrong_word(
+            place, own.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
+        )
+        tally.add(count, found if own.lanes == own.merged_words else replace(found, lane=lane))
+
+
+def check_exponents(
+    place: MessagePlace, message: Message, right: NDArray[np.int8] | None, result: Result
+) -> None:
+    """Check that the agreed exponents are the largest of each block."""
+    if right is None or message.scaling is None:
+        return
+    found = result.merged.exponents
+    is_complete = found is not None and found.size == right.size
+    differs = found != right if is_complete else np.ones(right.size, np.bool_)
+    count = int(np.count_nonzero(differs))
+    if count:
+        word = int(np.argmax(differs)) * message.scaling.block_elements
+        result.wrong.add(count, result.wrong_word(place, word, (None, None)))
+
+
+class _Integers:
+    """Sums, unions and maxima of the words that all workers sent, in 64 bits."""
+
+    def __init__(self, sent: Mapping[int, Message]) -> None:
+        self._sent = sent
+        self._first_rank, first = next(iter(sent.items()))
+        self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
+        # of a word sent
+        self.merged_words = first.merged_words
+        self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
+        self.are_added = first.merge in SUMS
+        self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
+        exponents = [one.scaling.exponents for one in sent.values() if one.scaling is not None]
+        self.exponents = np.maximum.reduce(exponents) if exponents else None
+        self._scales = None if self.exponents is None else _scales(first, self.exponents)
+
+    def united(self, own: Slice, holders: Holders | None) -> NDArray[np.int64]:
+        """Sum, union or maximum of a slice, of the workers held; the next call reuses the array."""
+        total = self._total[: own.size]
+        total.fill(0)
+        for rank, message in self._sent.items():
+            if self.are_added and holders is None:
+                self._add(message, own, total)
+                continue
+            values = self._values(message, own, rank, holders)
+            if self.are_added:
+                total += values
+            elif message.merge is Merge.OR:
+                total |= values
+            elif rank != self._first_rank:
+                np.maximum(total, values, out=total)
+            else:
+                np.copyto(total, values)
+        return total
+
+    def _add(self, message: Message, own: Slice, total: NDArray[np.int64]) -> None:
+        words = message.words[own.first : own.last]
+        if message.scaling is not None:
+            assert self._scales is not None
+            kernels.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
+        elif message.has_codes:
+            kernels.add_integers(_lifted(message, words), total)
+        else:
+            kernels.add_integers(words.view(self.lane), total)
+
+    def _values(self, message: Message, own: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
+        """One worker's integers of a slice; 0 where a result does not hold it."""
+        values = np.zeros(own.size, np.int64)
+        if self.are_added:
+            self._add(message, own, values)
+        else:
+            values += message.words[own.first : own.last]
+        return values if holders is None else np.where(holds(holders, own, rank), values, 0)
+
+    def may_be_clipped(
+        self, own: Slice, holders: Holders | None, found: Lanes, overflow: Overflow
+    ) -> NDArray[np.bool_]:
+        """Which lanes can be results of adders that saturate or stick, where a partial sum leaves the lane.
+
+        With P and N the sums of the positive and the negative lanes, T of all: where P alone may leave it,
+        the result lies between min(T, MAX + N) and min(T, MAX) for any order or tree; with adders that stick,
+        up to MAX. The lower limit is the mirror image, but adders stick at −MAX already; where both may
+        be left, any result is possible.
+        """
+        parts = [self._values(message, own, rank, holders) for rank, message in self._sent.items()]
+        positive = sum(np.maximum(part, 0) for part in parts)
+        negative = sum(np.minimum(part, 0) for part in parts)
+        total = positive + negative
+        sticks = overflow is Overflow.STICKY  # from ±largest on
+        largest, smallest = int(np.iinfo(self.lane).max), int(np.iinfo(self.lane).min)
+        above, below = positive > largest - sticks, negative < smallest + 2 * sticks
+        least = smallest if sticks else np.maximum(total, smallest)
+        most = largest if sticks else np.minimum(total, largest)
+        low = np.where(above, np.minimum(total, largest + negative), least)
+        high = np.where(above, most, np.maximum(total, smallest + sticks + positive))
+        is_between = (low <= found) & (found <= high)
+        return np.asarray((above & below) | ((above | below) & is_between))
+
+
+def _lifted(message: Message, words: Words) -> NDArray[np.int32]:
+    """The table's value of each packed code."""
+    assert message.table is not None, "table_add without a table"
+    codes = words[:, np.newaxis] >> _CODE_SHIFTS & np.uint32(15)
+    return np.ascontiguousarray(message.table[codes].reshape(-1), np.int32)
+
+
+def _scales(message: Message, exponents: NDArray[np.int8]) -> NDArray[np.float32]:
+    """Integers per unit of value of each block."""
+    assert message.scaling is not None
+    workers = message.scaling.workers
+    full = np.float32(2**31 - 1 if workers <= 255 else 2**31 - 256 - workers)
+    return np.asarray(full / np.ldexp(np.float32(workers), exponents.astype(np.int32)), np.float32)
+
+
+# Who contributed to a message, as its results say, compared with who sent words.
+
+
+def check_members(place: MessagePlace, sent: Sequence[Message], results: Sequence[Result], kind: str) -> None:
+    """Count all words of a result as wrong, in the named tally, if it claims other contributors than sent.
+
+    Unless it has wrong words already.
+    """
+    has_words = np.array([not message.is_absent for message in sent])
+    for result in results:
+        tally = getattr(result, kind)
+        if not tally.count and (claim := _wrong_claim(result.merged, has_words)):
+            wrong = result.wrong_word(place, 0, (None, None), claim=claim)
+            tally.add(max(1, result.merged.words.size), wrong)
+
+
+def _wrong_claim(merged: Merged, has_words: NDArray[np.bool_]) -> str:
+    """What a result wrongly says of its contributors; empty if it is right."""
+    if merged.is_mixed:
+        return "parts of it claim different contributors"
+    right = has_words
+    if merged.holders is not None:
+        held = int(np.bitwise_or.reduce(merged.holders.bitmaps, initial=np.uint32(0)))
+        right = np.array([bool(held >> rank & 1) for rank in range(has_words.size)])
+        if (right & ~has_words).any():
+            return f"it claims words of {_listed(right & ~has_words)}, who sent none"
+    if merged.workers != right.sum():
+        return f"it claims {merged.workers} contributors, {right.sum()} sent words"
+    if merged.present is None:
+        return "" if right.all() or right.size > MEMBERS_MAX else "it does not say who contributed"
+    if np.array_equal(merged.present, right):
+        return ""
+    return f"it claims words of {_listed(merged.present)}; they were sent by {_listed(right)}"
+
+
+def _listed(workers: NDArray[np.bool_]) -> str:
+    return "workers " + (", ".join(map(str, np.flatnonzero(workers))) or "none")
+
+
+# Compare merged words with the words that were sent, message by message and slice by slice.
+#
+# Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
+# additions in any order. Workers that are absent do not count. A result that claims other contributors than
+# those who sent words is wrong. An array that several workers share is examined once. Merges that a codec
+# brings along (HOST) are judged by `hosts`, and SIGN by `signs`.
+
+
+def check_message(
+    place: MessagePlace,
+    sent: Sequence[Message],
+    received: Sequence[Merged],
+    overflow: Overflow,
+    tallies: Tallies,
+) -> None:
+    """Compare the results of one message, `received[worker]`, with the words that all workers sent."""
+    results = distinct(received)
+    merge = sent[0].merge
+    present = {rank: message for rank, message in enumerate(sent) if not message.is_absent}
+    if merge is Merge.GATHER:
+        for result in results:
+            if result.merged.parts:
+                _check_gathered(place, sent, result)
+            else:  # a server answered: `hosts.py` compares that
+                tallies.is_integer = False
+    elif not present:
+        _check_nothing(place, sent[0], results)
+    elif merge in (Merge.SIGN, Merge.HOST):
+        tallies.is_integer = False
+    elif merge is Merge.FLOAT_ADD:
+        check_floats(place, {rank: message.words for rank, message in present.items()}, results)
+        tallies.float_words += len(received) * sent[0].size
+        tallies.is_integer = False
+    else:
+        check_integers(place, present, results, overflow)
+        tallies.integer_words += len(received) * sent[0].merged_size
+        mixed = [result for result in results if _has_floats(result.merged)]
+        for result in mixed:
+            assert result.merged.is_float is not None
+            tallies.float_words += len(result.workers) * int(np.count_nonzero(result.merged.is_float))
+        if mixed:
+            floats = {rank: one.floats for rank, one in present.items() if one.floats is not None}
+            assert len(floats) == len(present), f"worker without floats of '{place.label}'"
+            check_floats(place, floats, mixed)
+            tallies.is_integer = False
+    if merge is not Merge.GATHER:  # where the parts say it
+        check_members(place, sent, results, "wrong_floats" if merge is Merge.FLOAT_ADD else "wrong")
+    for name in ("wrong", "clipped", "wrong_floats"):
+        found = [(result, getattr(result, name)) for result in results]
+        count = sum(tally.count * len(result.workers) for result, tally in found)
+        firsts = [tally.first for _, tally in found if tally.first is not None]
+        getattr(tallies, name).add(count, min(firsts, key=lambda one: one.worker, default=None))
+
+
+def _has_floats(merged: Merged) -> bool:
+    return merged.is_float is not None and bool(merged.is_float.any())
+
+
+def _check_nothing(place: MessagePlace, message: Message, results: Sequence[Result]) -> None:
+    """Check the results of a message that nobody contributed to: words that change no others."""
+    right = unchanged_by(message.merge, message.merged_size)
+    for result in complete(place, results, right.size, "wrong"):
+        found = result.merged.words
+        if count := count_differing(found.view(np.int32), right.view(np.int32)):
+            word = int(np.argmax(found != right))
+            values = int(found.view(np.int32)[word]), int(right.view(np.int32)[word])
+            result.wrong.add(count, result.wrong_word(place, word, values))
+    if message.scaling is not None:
+        blocks = -(-message.size // message.scaling.block_elements)
+        for result in results:
+            check_exponents(place, message, np.full(blocks, EXPONENT_MIN, np.int8), result)
+
+
+def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result) -> None:
+    """Check that every worker's words arrived unchanged."""
+    for message, part in zip(sent, result.merged.parts, strict=True):
+        if identity(message.words) == identity(part):
+            continue
+        if message.words.size != part.size:
+            word = min(message.words.size, part.size)
+            result.wrong.add(max(message.words.size, part.size), result.wrong_word(place, word, (None, None)))
+            continue
+        for own in slices(part.size):
+            found, right = part[own.merged].view(np.int32), message.words[own.merged].view(np.int32)
+            count = count_differing(found, right)
+            if count:
+                word = int(np.argmax(found != right))
+                values = int(found[word]), int(right[word])
+                result.wrong.add(count, result.wrong_word(place, own.first + word, values))
+
+
+# Compare what hosts merged by a codec's own functions with a replay from the words that were sent.
+#
+# The collective says in which order its hops merged; the replay merges in that order without a network. A
+# codec's server part is replayed by a replica that lives as long as the job and sees its rounds in their
+# order.
+
+
+Orders = Mapping[tuple[int, int], Sequence[Sequence[HostHop]]]  # by operation and message
+
+
+@dataclass
+class _Tally:
+    """Counts over the messages of a round."""
+
+    words: int = 0
+    wrong: int = 0
+    first: str = ""
+
+    def add(self, count: int, place: str) -> None:
+        """Count wrong words; the first place is kept."""
+        self.wrong += count
+        self.first = self.first or place
+
+
+class _Place(NamedTuple):
+    """A message of a round: its operation, its index there, and its label."""
+
+    operation: int
+    part: int
+    label: str
+
+    def __str__(self) -> str:
+        return f"'{self.label}', message {self.part} of operation {self.operation}"
+
+
+class HostReplay:
+    """Replays the host merges and server answers of one job, round by round."""
+
+    def __init__(self, server: Server | None = None, tensors: Sequence[tuple[Tensor, ...]] = ()) -> None:
+        """Check the answers of a codec's server part with this replica; None: the codec has none.
+
+        `tensors` are those of each bucket; empty: unknown.
+        """
+        self.server, self._tensors = server, tensors
+
+    def examine(self, place: tuple[int, int], operations: Sequence[Operation], orders: Orders) -> AtHosts:
+        """Compare the HOST and GATHER messages of a finished round; `place` is its step and bucket.
+
+        `orders` are the hops of its HOST messages. Rounds of one bucket come in the order of their steps.
+        """
+        tally = _Tally()
+        for index, operation in enumerate(operations):
+            workers = range(len(operation.sent))
+            for part, message in enumerate(operation.sent[0]):
+                if message.merge not in (Merge.HOST, Merge.GATHER):
+                    continue
+                sent = [operation.sent[worker][part] for worker in workers]
+                results = distinct([operation.received[worker][part] for worker in workers])
+                at = _Place(index, part, message.label)
+                if message.merge is Merge.HOST:
+                    _check_merged(tally, at, sent, orders.get((index, part)), results)
+                elif self.server is not None:
+                    tensors = self._tensors[place[1]] if self._tensors else ()
+                    request = Request(*place, index, message.label, tensors)
+                    answer = self.server.merge([one.words for one in sent], request)
+                    _compare_host_words(tally, f"the answer to {at}", answer, results)
+                else:
+                    _check_delivered(tally, at, sent, results)
+        return AtHosts(tally.words, tally.wrong, tally.first)
+
+
+def _check_merged(
+    tally: _Tally,
+    place: _Place,
+    sent: Sequence[Message],
+    order: Sequence[Sequence[HostHop]] | None,
+    results: Sequence[Result],
+) -> None:
+    """Check a message that hosts merged by the codec's function."""
+    merge = sent[0].host_merge
+    if merge is None or order is None:
+        tally.add(1, f"{place}: the collective does not say how it was merged")
+        return
+    try:
+        right = replay(merge, [message.words for message in sent], order)
+    except ValueError as error:
+        tally.add(1, f"{place}: {error}")
+        return
+    _compare_host_words(tally, str(place), right, results)
+
+
+def _check_delivered(
+    tally: _Tally, place: _Place, sent: Sequence[Message], results: Sequence[Result]
+) -> None:
+    """Check that every worker has a message of every worker; their words are compared elsewhere."""
+    for result in results:
+        tally.words += len(result.workers) * sum(message.words.size for message in sent)
+        if len(result.merged.parts) != len(sent):
+            found = f"{len(result.merged.parts)} of {len(sent)} messages arrived"
+            tally.add(1, f"{place}, worker {result.workers[0]}: {found}")
+
+
+def _compare_host_words(tally: _Tally, what: str, right: Words, results: Sequence[Result]) -> None:
+    """Compare the words of every worker with the right ones, bit for bit."""
+    for result in results:
+        found, workers = result.merged.words, result.workers
+        tally.words += len(workers) * right.size
+        if found.size != right.size:
+            count = max(found.size, right.size)
+            tally.add(
+                len(workers) * count,
+                f"{what}, worker {workers[0]}: {found.size} words, the replay has {right.size}",
+            )
+            continue
+        bits, right_bits = found.view(np.uint32), right.view(np.uint32)
+        if count := count_differing(bits.view(np.int32), right_bits.view(np.int32)):
+            word = int(np.argmax(bits != right_bits))
+            values = f"received {bits[word]:#010x}, the replay has {right_bits[word]:#010x}"
+            tally.add(len(workers) * count, f"{what}, worker {workers[0]}, word {word} ({values})")

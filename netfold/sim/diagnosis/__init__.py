@@ -1,1 +1,0 @@
-"""The diagnosis of a stall, from the state of workers, slots and links."""

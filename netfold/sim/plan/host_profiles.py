@@ -1,0 +1,324 @@
+"""What hosts take for packets: profiles of processors and network cards, and the scenario's key `hosts`.
+
+A host works on packets one after the other, in front of its wire on the way out and behind it on the way in:
+a link inside the host for each direction (`topologies/network.py`). A profile is one file in
+`profiles/`, which importing registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from netfold.sim.keys.fields import Count, Time
+from netfold.sim.keys.section import Section
+from netfold.topologies.graph import LINK_RANGES
+from netfold.topologies.network import Network, Work, with_host_links
+from netfold.units import PS_PER_S
+
+# A profile of hosts: what sending and receiving a packet takes.
+
+
+_RATE_MAX_BPS = LINK_RANGES["rate_bps"][1]
+
+
+@dataclass(frozen=True)
+class HostProfile:
+    """Times of a host, in int picoseconds; each is 0 unless it is given, and has its source.
+
+    With n cores the host does n packets in the time of one, and a packet of B bytes on the wire occupies it
+    for (per_packet + B · per_byte) / n. The first packet of a message takes message / n more where it is
+    sent. A packet that finds the host idle leaves after the whole of per_packet, however many cores there
+    are, and after the latency. Packets wait first in, first out; acknowledgements go first.
+    """
+
+    name: str
+    summary: str
+    part: str = "CPU"  # what does the work, in the names of links
+    per_packet_send_ps: int = 0
+    per_packet_receive_ps: int = 0
+    per_byte_send_ps: int = 0
+    per_byte_receive_ps: int = 0
+    message_ps: int = 0
+    latency_send_ps: int = 0
+    latency_receive_ps: int = 0
+    cores: int = 1
+    is_offloaded: bool = False  # the card does packets and bytes: cores divide the time of a message alone
+    sources: Mapping[str, str] = field(default_factory=dict)  # by field
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether anything takes time at such a host."""
+        return any(value for name, value in vars(self).items() if name.endswith("_ps"))
+
+    def works(self, host: str) -> tuple[Work, Work]:
+        """What sending and what receiving takes at a host of this name; times are rounded up."""
+        return (
+            self._work(
+                f"{host} {self.part}, sending",
+                (self.per_packet_send_ps, self.per_byte_send_ps, self.latency_send_ps),
+                -(-self.message_ps // self.cores),
+            ),
+            self._work(
+                f"{host} {self.part}, receiving",
+                (self.per_packet_receive_ps, self.per_byte_receive_ps, self.latency_receive_ps),
+                0,
+            ),
+        )
+
+    def _work(self, name: str, times_ps: tuple[int, int, int], message_ps: int) -> Work:
+        whole_ps, byte_ps, latency_ps = times_ps
+        cores = 1 if self.is_offloaded else self.cores
+        packet_ps = -(-whole_ps // cores)
+        rate_bps = min(_RATE_MAX_BPS, 8 * PS_PER_S * cores // byte_ps) if byte_ps else _RATE_MAX_BPS
+        return Work(name, max(1, rate_bps), packet_ps, message_ps, latency_ps + whole_ps - packet_ps)
+
+
+NONE = HostProfile("none", "packets take no time in hosts")
+_registry: dict[str, HostProfile] = {NONE.name: NONE}
+
+
+def register(profile: HostProfile) -> HostProfile:
+    """Make a profile known under its name, and return it.
+
+    Raises
+    ------
+    ValueError
+        There is one of this name, or a time or number of cores without a source.
+    """
+    if profile.name in _registry:
+        raise ValueError(f"there already is a profile of hosts {profile.name!r}")
+    given = {name for name, value in vars(profile).items() if name.endswith("_ps") and value} | {"cores"}
+    if missing := sorted(given - set(profile.sources)):
+        raise ValueError(f"profile {profile.name!r} has no source for {', '.join(missing)}")
+    _registry[profile.name] = profile
+    return profile
+
+
+def host_profiles() -> dict[str, HostProfile]:
+    """All profiles by name, `none` first."""
+    return dict(_registry)
+
+
+# Cores that poll the card (DPDK), and copy each packet, as the UDP client of SwitchML does.
+#
+# Such a core receives a packet, and sends the next one in its place. Sending and receiving are two servers
+# here, so each of them is charged the time of both. That is right where every packet has its answer, as in
+# aggregation in switches; a host that only sends, or only receives, would be up to twice as fast.
+
+
+_ERPC = "Kalia et al., Datacenter RPCs can be General and Fast, NSDI 2019"
+_SMALL = (
+    f"{_ERPC}, abstract: one core handles 10 million small RPCs a second, a packet out and one in for each"
+)
+_LARGE = f"{_ERPC}, abstract: one core sends large messages at 75 Gbps: 107 ps a byte, twice for out and in"
+_PCIE = (
+    "Assumption, after Neugebauer et al., Understanding PCIe performance, SIGCOMM 2018: a small packet takes "
+    "about 1 us to leave through a card and come back, most of it on PCIe; half of that each way"
+)
+
+DPDK = register(
+    HostProfile(
+        name="dpdk",
+        summary="cores that poll the card and copy packets, as SwitchML's UDP client",
+        per_packet_send_ps=100_000,
+        per_packet_receive_ps=100_000,
+        per_byte_send_ps=213,
+        per_byte_receive_ps=213,
+        latency_send_ps=500_000,
+        latency_receive_ps=500_000,
+        cores=4,
+        sources={
+            "per_packet_send_ps": _SMALL,
+            "per_packet_receive_ps": _SMALL,
+            "per_byte_send_ps": _LARGE,
+            "per_byte_receive_ps": _LARGE,
+            "latency_send_ps": _PCIE,
+            "latency_receive_ps": _PCIE,
+            "cores": "p4lang/p4app-switchML, client_lib/src/configs: num_worker_threads = 4",
+        },
+    )
+)
+
+
+# Streams of the Linux kernel (TCP), with segmentation by the card and merged packets (TSO, GRO).
+#
+# The stack sees some ten thousand bytes at a time, so that bytes cost more than packets do.
+
+
+_CAI = "Cai et al., Understanding Host Network Stack Overheads, SIGCOMM 2021"
+_RECEIVE = f"{_CAI}: a core receives 42 Gbps of one stream with all optimisations, and is the bottleneck"
+_SEND = f"{_CAI}: the receiver is the bottleneck; assumption: sending costs a copy alone, about half of it"
+_PACKET = "Assumption: what the card's driver and the merging of packets take for each"
+_TRIP = (
+    "Assumption, as UDP's: M. Majkowski, How to achieve low latency with 10Gbps Ethernet, Cloudflare 2015, "
+    "about 30 us there and back, in which packets pass a host four times"
+)
+
+KERNEL_TCP = register(
+    HostProfile(
+        name="kernel_tcp",
+        summary="streams of the kernel, with segmentation and merging of packets",
+        per_packet_send_ps=50_000,
+        per_packet_receive_ps=100_000,
+        per_byte_send_ps=93,
+        per_byte_receive_ps=190,
+        latency_send_ps=7_500_000,
+        latency_receive_ps=7_500_000,
+        cores=1,
+        sources={
+            "per_packet_send_ps": _PACKET,
+            "per_packet_receive_ps": _PACKET,
+            "per_byte_send_ps": _SEND,
+            "per_byte_receive_ps": _RECEIVE,
+            "latency_send_ps": _TRIP,
+            "latency_receive_ps": _TRIP,
+            "cores": "One stream is served by one core",
+        },
+    )
+)
+
+
+# Sockets of the Linux kernel, one datagram after the other (UDP): each packet passes the whole stack.
+
+
+_UDP_RECEIVE = (
+    "M. Majkowski, How to receive a million packets per second, Cloudflare 2015: one thread on one receive "
+    "queue takes 350,000 small datagrams a second at most"
+)
+_COPY = (
+    "Cai et al., Understanding Host Network Stack Overheads, SIGCOMM 2021: a receiving core does 42 Gbps, "
+    "and copies for about half of its time: 93 ps a byte"
+)
+_UDP_TRIP = (
+    "M. Majkowski, How to achieve low latency with 10Gbps Ethernet, Cloudflare 2015: about 30 us there and "
+    "back, in which packets pass a host four times; 7.5 us each, 2.9 us of them the packet's own time"
+)
+
+KERNEL_UDP = register(
+    HostProfile(
+        name="kernel_udp",
+        summary="sockets of the kernel, one datagram after the other",
+        per_packet_send_ps=2_860_000,
+        per_packet_receive_ps=2_860_000,
+        per_byte_send_ps=93,
+        per_byte_receive_ps=93,
+        latency_send_ps=4_600_000,
+        latency_receive_ps=4_600_000,
+        cores=1,
+        sources={
+            "per_packet_send_ps": "Assumption: as long as receiving",
+            "per_packet_receive_ps": _UDP_RECEIVE,
+            "per_byte_send_ps": "Assumption: as long as receiving",
+            "per_byte_receive_ps": _COPY,
+            "latency_send_ps": _UDP_TRIP,
+            "latency_receive_ps": _UDP_TRIP,
+            "cores": "One socket is served by one core",
+        },
+    )
+)
+
+
+# A card that does the transport (RoCE): cores only post messages and see that they are done.
+
+
+_CARD = "Assumption: 200 million packets a second each way, the message rate that vendors give for ConnectX-5"
+_RDMA_PCIE = (
+    "PCIe 3.0 x16: 16 lanes of 8 GT/s with 128b/130b coding are 126 Gbps; packets of 256 B with 26 B of "
+    "headers leave 114 Gbps: 70 ps a byte"
+)
+_POST = (
+    "Kalia et al., Datacenter RPCs can be General and Fast, NSDI 2019, abstract: one core handles 10 million "
+    "small RPCs a second, for each of which it posts one work request and takes one completion"
+)
+_WAY = (
+    "Assumption, after Neugebauer et al., Understanding PCIe performance, SIGCOMM 2018: a small packet takes "
+    "about 1 us to leave through a card and come back, most of it on PCIe; half of that each way"
+)
+
+RDMA = register(
+    HostProfile(
+        name="rdma",
+        summary="a card that does the transport; cores post messages",
+        part="NIC",
+        per_packet_send_ps=5_000,
+        per_packet_receive_ps=5_000,
+        per_byte_send_ps=70,
+        per_byte_receive_ps=70,
+        message_ps=100_000,
+        latency_send_ps=500_000,
+        latency_receive_ps=500_000,
+        cores=4,
+        is_offloaded=True,
+        sources={
+            "per_packet_send_ps": _CARD,
+            "per_packet_receive_ps": _CARD,
+            "per_byte_send_ps": _RDMA_PCIE,
+            "per_byte_receive_ps": _RDMA_PCIE,
+            "message_ps": _POST,
+            "latency_send_ps": _WAY,
+            "latency_receive_ps": _WAY,
+            "cores": "p4lang/p4app-switchML, client_lib/src/configs: num_worker_threads = 4",
+        },
+    )
+)
+
+
+# The `hosts` section of a scenario: a profile's name, or a profile and what differs from it.
+
+
+_KIND = "Profile that all other keys have their values from. " + " ".join(
+    f"{name}: {one.summary}." for name, one in host_profiles().items()
+)
+if TYPE_CHECKING:
+    HostKind = str
+else:
+    HostKind = Literal[tuple(host_profiles())]
+
+
+class HostsSection(Section):
+    """What hosts take for packets; a name alone is the `kind`. With n cores, a packet of B bytes on the wire
+    occupies its host for (per_packet + B · per_byte) / n on its way out, and again on its way in; packets
+    wait for each other. Where a network card does that (`rdma`), cores share `message` alone. Hosts without a
+    worker, such as a job's servers, have what the variant says, with several jobs what the first one does.
+    """
+
+    kind: Annotated[HostKind, Field(description=_KIND)] = NONE.name
+    cores: Count | None = None
+    """Processor cores that work on packets."""
+    per_packet_send: Time | None = None
+    """Time of one core, or of the card, for a packet that is sent."""
+    per_packet_receive: Time | None = None
+    """Time of one core, or of the card, for a packet that is received."""
+    per_byte_send: Time | None = None
+    """More for each byte of it on the wire."""
+    per_byte_receive: Time | None = None
+    """More for each byte of it on the wire."""
+    message: Time | None = None
+    """More for the first packet of a message that is sent: a unit for a switch, or a message to a host."""
+    latency_send: Time | None = None
+    """How long a packet takes to leave besides, without occupying its host."""
+    latency_receive: Time | None = None
+    """How long a packet takes to come in besides, without occupying its host."""
+
+    def profile(self) -> HostProfile:
+        """The profile that it describes."""
+        base = host_profiles()[self.kind]
+        given = self.model_dump(exclude={"kind", "cores"}, exclude_none=True, mode="python")
+        changed = {f"{key}_ps": getattr(self, key) for key in given}
+        cores = base.cores if self.cores is None else self.cores
+        return replace(base, cores=cores, **changed)
+
+
+# A network whose hosts take time for packets.
+
+
+def with_work(network: Network, profiles: Mapping[int, HostProfile]) -> Network:
+    """The network with links inside hosts, by node, whose profiles take time."""
+    return with_host_links(
+        network,
+        {node: one.works(network.nodes[node]) for node, one in profiles.items() if one.takes_time},
+    )

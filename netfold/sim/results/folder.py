@@ -1,0 +1,488 @@
+"""A run's results: computed from records, written as one folder that is complete or absent, and read back.
+
+summary = summarize(facts, records)           # records → metrics and a verdict
+folder = write_run(out_dir, RunData(records=records, summary=summary, ...))
+run = load(folder)                            # the input of reports and comparisons
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from os.path import isdir, isfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from netfold.errors import DataError, UnwrittenError
+from netfold.sim.files import durable as files
+from netfold.sim.files.durable import PARTIAL_PREFIX
+from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.files.packages import package_version, package_versions
+from netfold.sim.files.process import require_threads
+from netfold.sim.processor import instructions
+from netfold.sim.results import format
+from netfold.sim.results.format import FORMAT
+from netfold.sim.results.records import PHASES, TABLES, Records, nullable, schema, to_parquet
+
+# Read a run's folder back; anything else is refused with a reason.
+
+
+TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
+TABLE_BYTES_MAX = 2**31
+ROWS_MAX = 50_000_000  # of a table
+_DAMAGED = "the folder is damaged or was changed: run the scenario again"
+_RENAMED = {"exact": "bit_exact and merges_verified"}
+_LEAST = {"bucket": -1}  # of columns of whole numbers; 0 for the others
+
+
+class Metrics(dict[str, Any]):
+    """The metrics of a variant; those that were renamed name their successors."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"{name}: since format 2, see {_RENAMED[name]}" if name in _RENAMED else name)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read from its folder."""
+
+    path: Path
+    scenario_text: bytes
+    summary: dict[str, Any]
+    checks: list[dict[str, str]]
+    circumstances: dict[str, Any]  # run.json
+    steps: pl.DataFrame
+    rounds: pl.DataFrame
+    notes: pl.DataFrame
+    phases: pl.DataFrame
+    links: pl.DataFrame
+    faults: pl.DataFrame
+    nodes: pl.DataFrame
+    label: str = ""  # its name in a comparison, if that of its folder is another's, too
+
+
+def load(path: Path) -> Run:
+    """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` on systems without links).
+
+    Raises
+    ------
+    DataError
+        The path does not exist or is not a run folder, the run did not finish, or a file is missing, is not a
+        regular file, is too large or damaged, has another format, or contradicts another.
+    """
+    require_threads()
+    folder = _resolve(path)
+    if not isdir(folder):
+        raise DataError(
+            f"{path}: no such run folder", "give a folder that `netfold run` printed, or runs/latest"
+        )
+    if folder.name.startswith(PARTIAL_PREFIX):
+        raise DataError(
+            f"{path}: this run did not finish", "run its scenario again; this folder can be removed"
+        )
+    if not isfile(folder / "summary.json"):
+        raise DataError(f"{path}: not a run folder, it has no summary.json", _nearest_run(folder))
+    return _read(folder)
+
+
+def _read(folder: Path) -> Run:
+    summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
+    for variant in summary["variants"]:
+        variant["metrics"] = Metrics(variant["metrics"])
+    tables: dict[str, Any] = {
+        name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
+        for name, record in TABLES.items()
+    }
+    run = Run(
+        path=folder,
+        scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),
+        summary=summary,
+        checks=_json(folder / "checks.json"),
+        circumstances=_json(folder / "run.json"),
+        **tables,
+    )
+    _require_known_phases(folder / "phases.parquet", run.phases)
+    _require_known_nodes(folder / "nodes.parquet", run.nodes)
+    _require_agreement(run)
+    return run
+
+
+def _resolve(path: Path) -> Path:
+    try:
+        place = path.resolve()  # gives "." a name
+    except (OSError, RuntimeError, ValueError):  # a link to itself, for example
+        return path
+    pointer = place.parent / "latest.txt"  # the root has no name, and no sibling
+    if place.name in ("latest", "latest.txt") and not isdir(place) and isfile(pointer):
+        return pointer.parent / _bytes(pointer, TEXT_BYTES_MAX).decode("utf-8", "replace").strip()
+    if not isfile(place):
+        return place
+    return next((folder for folder in place.parents if isfile(folder / "summary.json")), place.parent)
+
+
+def _nearest_run(folder: Path) -> str:
+    runs = [found.parent for found in sorted(folder.glob("[!.]*/summary.json"))]
+    return f"did you mean {runs[-1]}?" if runs else "give a folder that `netfold run` printed, or runs/latest"
+
+
+def _bytes(path: Path, limit_bytes: int) -> bytes:
+    try:
+        return read_bytes(path, limit_bytes)
+    except UnreadableError as error:
+        if error.is_missing:
+            raise DataError(
+                f"{path.parent}: {path.name} is missing from this run folder",
+                "a finished run has it; run the scenario again",
+            ) from None
+        raise DataError(f"{path}: cannot be read: {error.message}", _DAMAGED) from None
+
+
+def _json(path: Path) -> Any:
+    return format.parse(str(path), path.name, _bytes(path, TEXT_BYTES_MAX))
+
+
+def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
+    """A table with the columns of a record type, without negative counts and nulls in required columns.
+
+    The digest of its bytes is checked first: Parquet readers do not detect every kind of damage.
+    """
+    content, expected = _bytes(path, TABLE_BYTES_MAX), schema(record)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise DataError(
+            f"{path}: damaged: {len(content)} bytes whose SHA-256 is {found[:12]}…, "
+            f"summary.json has {f'{sha256[:12]}…' if sha256 else 'none'}",
+            _DAMAGED,
+        )
+    with _polars_errors(path):
+        columns = pl.read_parquet_schema(io.BytesIO(content))
+    if columns != expected:
+        differing = sorted({name for name, _ in set(columns.items()) ^ set(expected.items())})
+        raise DataError(
+            f"{path}: columns {', '.join(differing)} differ from those that this version of netfold writes"
+            if differing
+            else f"{path}: columns are in another order than this version of netfold writes",
+            "run the scenario again, or read the file with the version in run.json",
+        )
+    with _polars_errors(path):
+        rows_count = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item()
+        if rows_count > ROWS_MAX:
+            raise DataError(f"{path}: has {rows_count} rows, the most is {ROWS_MAX}", _DAMAGED)
+        frame = pl.read_parquet(io.BytesIO(content))
+    for name in expected.names():
+        _require_sound(path, frame[name], name in nullable(record))
+    return frame
+
+
+def _require_known_phases(path: Path, phases: pl.DataFrame) -> None:
+    unknown = sorted(set(phases["phase"].unique()) - set(PHASES))
+    if unknown:
+        raise DataError(
+            f"{path}: phase: must be one of {', '.join(PHASES)}, found {unknown[0][:60]!r}", _DAMAGED
+        )
+
+
+def _require_known_nodes(path: Path, nodes: pl.DataFrame) -> None:
+    for column, pattern, allowed in (
+        ("kind", "^(host|switch)$", "host or switch"),
+        ("coordinates", r"^\d{1,9}(,\d{1,9})*$", "whole numbers such as 0,3"),
+    ):
+        wrong = nodes.filter(~pl.col(column).str.contains(pattern))
+        if wrong.height:
+            raise DataError(f"{path}: {column}: must be {allowed}, found {wrong[column][0][:60]!r}", _DAMAGED)
+
+
+def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
+    """Refuse missing values in a required column, and numbers below the least."""
+    if not may_be_null and column.null_count():
+        row = column.is_null().to_list().index(True)
+        raise DataError(f"{path}: {column.name}: row {row} is empty, it must have a value", _DAMAGED)
+    least = _LEAST.get(column.name, 0)
+    if column.dtype == pl.Int64 and (column < least).any():
+        row = (column < least).to_list().index(True)
+        found = f"row {row} is {column[row]}, must be {least} or more"
+        raise DataError(f"{path}: {column.name}: {found}", _DAMAGED)
+
+
+@contextlib.contextmanager
+def _polars_errors(path: Path) -> Iterator[None]:
+    """Turn what polars raises on a damaged file into a `DataError` of one line.
+
+    Some of it are panics, which are no `Exception`.
+    """
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(f"{path}: damaged: {lines[0]}", _DAMAGED) from None
+
+
+def _require_agreement(run: Run) -> None:
+    """Check that tables have only the summary's variants, and as many steps as it says."""
+    names = [entry["name"] for entry in run.summary["variants"]]
+    networks = [name.partition("/")[0] for name in names]
+    if len(set(names)) < len(names):
+        raise DataError(f"{run.path / 'summary.json'}: two variants have the same name", _DAMAGED)
+    for table in TABLES:
+        frame = getattr(run, table)
+        known = {*names, *networks} if table in ("links", "faults", "nodes") else set(names)
+        unknown = sorted(set(frame["variant"].unique()) - known)
+        if unknown:
+            raise DataError(
+                f"{run.path / table}.parquet: variant: {unknown[0][:60]!r} is not in summary.json",
+                _DAMAGED,
+            )
+    for entry in run.summary["variants"]:
+        steps = run.steps.filter(pl.col("variant") == entry["name"]).height
+        if steps != entry["metrics"]["steps"]:
+            raise DataError(
+                f"{run.path / 'steps.parquet'}: has {steps} steps of {entry['name']!r}, "
+                f"summary.json says {entry['metrics']['steps']}",
+                _DAMAGED,
+            )
+
+
+# Write a run's folder: all files into a hidden sibling, on disk, then one rename.
+#
+# A process that is killed leaves either no folder or a complete one, and `latest` points to a complete one.
+# The next run removes its hidden leftovers. All files except `run.json` depend on the scenario and the seed
+# alone.
+
+
+_OWN_NAMES = (
+    *("scenario.yaml", "run.json", "summary.json", "checks.json"),
+    *(f"{name}.parquet" for name in TABLES),
+    *("report.html", "figures"),
+)
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Everything that a run folder is written from."""
+
+    scenario_name: str
+    scenario_text: bytes  # as given
+    seed: int
+    started_at: datetime  # with a time zone
+    wall_s: float
+    approximations: tuple[str, ...]  # of the run's model
+    records: Records
+    summary: Mapping[str, Any]  # of `sim.results.summarize`
+    engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
+    sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
+    extra_files: Mapping[str, bytes] = field(
+        default_factory=dict
+    )  # kept beside scenario.yaml, which names them
+
+
+def write_run(out_dir: Path, run: RunData) -> Path:
+    """Write `<out_dir>/<scenario>/<UTC time>-seed<N>`, point `<out_dir>/latest` at it and return its path.
+
+    Raises
+    ------
+    DataError
+        The scenario's name cannot be a folder's, or an extra file's name is taken or not a plain one.
+    UnwrittenError
+        The folder cannot be written, because the disk is full, for example; no run folder is left then.
+    """
+    return _written(out_dir, run)
+
+
+def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
+    """Write a run's finished variants to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>`; returns that path.
+
+    It is a run folder like any other; `latest` does not change.
+
+    Raises
+    ------
+    DataError, UnwrittenError
+        As `write_run`.
+    """
+    return _written(out_dir, run, f"-{what}")
+
+
+def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
+    """Write a run folder; without a suffix, that of a finished run."""
+    _require_folder_name(run.scenario_name)
+    for name in run.extra_files:
+        _require_free_name(name)
+    try:
+        return _write_run(out_dir, run, suffix)
+    except OSError as error:
+        raise UnwrittenError(
+            f"cannot write {out_dir}: {error.strerror or error}",
+            "free space, or give another folder with --out",
+        ) from error
+
+
+def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
+    name = folder_name(run.started_at, run.seed) + suffix
+    finished = files.write_folder(
+        out_dir / run.scenario_name / name, lambda partial: _write_files(partial, run)
+    )
+    if not suffix:
+        files.remove_stale_partials(out_dir)
+        _point_latest(out_dir, finished)
+    return finished
+
+
+def folder_name(started_at: datetime, seed: int) -> str:
+    """When it was made, and with which seed: "2026-07-01T12-00-00-seed1"."""
+    return f"{started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{seed}"
+
+
+def _require_folder_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name in ("latest", "latest.txt"):
+        raise DataError(
+            f"cannot name a results folder after the scenario '{name}'",
+            "use letters, digits, '.', '_' and '-', begin with a letter or digit, and not 'latest'",
+        )
+
+
+def is_free_name(name: str) -> bool:
+    """Whether a path stays inside a run's folder and is not the name of one of its files.
+
+    Compared in lower case: on some file systems Report.html is report.html.
+    """
+    parts = name.split("/")
+    is_plain = all(re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts)
+    return is_plain and parts[0].lower() not in _OWN_NAMES
+
+
+def _require_free_name(name: str) -> None:
+    if not is_free_name(name):
+        raise DataError(
+            f"cannot keep the file '{name}' in a run folder",
+            f"use a relative path without parts that begin with '.', and not {', '.join(_OWN_NAMES)}",
+        )
+
+
+def _write_files(folder: Path, run: RunData) -> None:
+    for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        files.write_file(folder / name, content)
+    tables = {
+        f"{name}.parquet": to_parquet(record_type, getattr(run.records, name))
+        for name, record_type in TABLES.items()
+    }
+    summary = {
+        "format": FORMAT,
+        "scenario": run.scenario_name,
+        "seed": run.seed,
+        "sets": list(run.sets),
+        **run.summary,
+        "approximations": list(run.approximations),
+        "tables": {name: hashlib.sha256(content).hexdigest() for name, content in tables.items()},
+    }
+    for name, record in {
+        "run.json": _circumstances(run),
+        "summary.json": summary,
+        "checks.json": [asdict(check) for check in run.records.checks],
+    }.items():
+        files.write_file(folder / name, to_json(record))
+    for name, content in tables.items():
+        files.write_file(folder / name, content)
+
+
+def _circumstances(run: RunData) -> dict[str, Any]:
+    """Facts that may differ when a run is repeated, and those needed to repeat it."""
+    return {
+        **circumstances(run.started_at, run.wall_s),
+        **instructions()._asdict(),
+        "seed": run.seed,
+        "scenario_sha256": hashlib.sha256(run.scenario_text).hexdigest(),
+        "engine": dict(run.engine),
+    }
+
+
+def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
+    """When and where something was made, with which versions of what."""
+    return {
+        "version": package_version("netfold"),
+        "started_at": started_at.astimezone(UTC).isoformat(timespec="seconds"),
+        "wall_s": wall_s,
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "packages": package_versions(),
+    }
+
+
+def to_json(content: Any) -> bytes:
+    """JSON with sorted keys; NaN and infinity, which JSON does not have, raise a ValueError."""
+    return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _point_latest(out_dir: Path, finished: Path) -> None:
+    """Point the link `latest` at the run; `latest.txt` instead without links, or if `latest` is no link."""
+    relative, latest = finished.relative_to(out_dir), out_dir / "latest"
+    try:
+        if os.path.lexists(latest) and not latest.is_symlink():
+            raise FileExistsError
+        _replace_link(latest, relative)
+    except OSError:
+        files.write_file(out_dir / "latest.txt", f"{relative.as_posix()}\n".encode())
+    files.sync_folder(out_dir)
+
+
+def _replace_link(link: Path, target: Path) -> None:
+    """Make a link in one step, whatever link it was."""
+    while True:
+        temporary = files.claim(link.parent, lambda path: os.symlink(target, path, target_is_directory=True))
+        try:
+            return os.replace(temporary, link)
+        except FileNotFoundError:  # a run in another container took it for a leftover
+            continue
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+# The folder that holds a run's finished variants while others still run.
+#
+# After each variant, all finished ones are written to a new run folder, named
+# `<UTC time>-seed<N>-unfinished-<done>-of-<all>`. Then the previous one is removed. So the finished variants
+# survive any end of the run, and no such folder looks like a finished run.
+
+
+class Unfinished:
+    """The folder of one unfinished run."""
+
+    def __init__(self, out_dir: Path) -> None:
+        self._out_dir = out_dir
+        self.path: Path | None = None  # folder of the finished variants
+        self.variants_count = 0  # how many are in it
+
+    def take_over(self, scenario: str, name: str) -> None:
+        """Go on with the folder of a run that was stopped; the next one takes its place."""
+        self.path = self._out_dir / scenario / name
+
+    def write(self, run: RunData, done: int, of: int) -> None:
+        """Write the finished variants.
+
+        Raises
+        ------
+        UnwrittenError
+            The disk is full, for example; the previous folder is still there.
+        """
+        earlier = self.path
+        self.path = write_unfinished(self._out_dir, run, f"unfinished-{done}-of-{of}")
+        self.variants_count = done
+        if earlier is not None:
+            shutil.rmtree(earlier, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the folder, once the run is finished and has its own."""
+        if self.path is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.path, self.variants_count = None, 0
