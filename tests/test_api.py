@@ -21,8 +21,8 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs.bird_rows import Digits
 from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.sim.commands.main import app
-from netfold.sim.run.codec_errors import CodecError
-from netfold.sim.run.codec_errors import make_encoder as make_watched
+from netfold.sim.run.context import CodecError
+from netfold.sim.run.context import make_encoder as make_watched
 from netfold.sim.study.measure import run_study
 from netfold.sim.study.options import read_codec, read_codecs
 from netfold.sim.study.source import synthetic_source

@@ -9,7 +9,7 @@ import polars as pl
 from rich.table import Table
 
 from netfold.homomorphic.round import Note
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import Shown
 from netfold.sim.results.records import frame
 
 ROUNDS_KEPT = 10_000  # of the last rounds, and of their notes; totals are of all

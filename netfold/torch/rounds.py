@@ -15,7 +15,7 @@ from netfold.homomorphic.numbers.formats import stage
 from netfold.homomorphic.round import Note, Round, Step, Tensor
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
+from netfold.sim.run.context import CodecError, blaming, make_encoder
 from netfold.torch.agreement import Sent, agree
 from netfold.torch.merging import carry, is_carried
 from netfold.torch.report import Log, RoundSent

@@ -14,8 +14,8 @@ from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.run.outcome import JobResult, VariantResult
 from netfold.sim.run.run import run_variant
+from netfold.sim.run.variant import JobResult, VariantResult
 from netfold.sim.scenario import load
 from netfold.switch.programs import runnable
 from tests.pairs.array import Combination, Row

@@ -19,8 +19,8 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.summary import summarize
-from netfold.sim.run.outcome import Outcome, VariantResult
 from netfold.sim.run.run import run_scenario, run_variant
+from netfold.sim.run.variant import Outcome, VariantResult
 from netfold.sim.scenario import load
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star

@@ -13,10 +13,10 @@ from llvmlite import binding
 
 from netfold.errors import DataError
 from netfold.sim import processor
-from netfold.sim.checkpoint.keeper import Checkpoints
 from netfold.sim.processor import Instructions, host_isa, pinned_isa, variables
 from netfold.sim.report.compare import compare
 from netfold.sim.results.folder import write_run
+from netfold.sim.run.checkpoint import Checkpoints
 from netfold.sim.sweep.points import points_of
 from netfold.sim.sweep.task import work
 from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write
@@ -112,7 +112,7 @@ def test_a_run_does_not_go_on_with_other_instructions(
     with pytest.raises(Stop), stopped_after(1):
         run(path, out, Checkpoints(1))
     own = processor.instructions()
-    monkeypatch.setattr("netfold.sim.checkpoint.store.instructions", lambda: NATIVE)
+    monkeypatch.setattr("netfold.sim.run.run.checkpoint_store.instructions", lambda: NATIVE)
 
     with pytest.raises(DataError) as refused:
         run(path, out, RESUME)

@@ -19,7 +19,7 @@ from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.round import Round
 from netfold.sim.files.process import require_threads
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import Shown
 from netfold.sim.results.records import frame
 from netfold.sim.study.defaults import ROUNDS
 from netfold.sim.study.make import make_study

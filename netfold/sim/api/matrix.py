@@ -11,9 +11,9 @@ from netfold.sim.files.process import require_threads
 from netfold.sim.matrix.cells import Cell
 from netfold.sim.matrix.make import Matrix, Wanted, make_matrix
 from netfold.sim.matrix.table import matrix_table
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import Shown
 from netfold.sim.results.records import frame
-from netfold.sim.run.progress import Progress
+from netfold.sim.run.context import Progress
 
 
 class Matrixed(Shown):

@@ -7,7 +7,7 @@ from typing import Any
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.resolve import resolve
-from netfold.sim.run.settings import setups
+from netfold.sim.run.run import setups
 from netfold.sim.scenario import load
 from netfold.sim.scenario.code import running_code
 from netfold.sim.sweep.points import points_of

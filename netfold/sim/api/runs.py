@@ -12,14 +12,13 @@ from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.processor import note_of, pin
-from netfold.sim.report.answer.ranking import AS_GIVEN
-from netfold.sim.report.compare import Comparison
+from netfold.sim.report.answer import AS_GIVEN
+from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.shown import Shown
-from netfold.sim.report.table import results_table
+from netfold.sim.report.style import Shown
 from netfold.sim.results import folder as reader
 from netfold.sim.results.records import CheckRecord, plain_frame, schema
-from netfold.sim.run.progress import Progress
+from netfold.sim.run.context import Progress
 from netfold.sim.scenario.code import running_code
 
 

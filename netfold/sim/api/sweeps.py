@@ -11,7 +11,7 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
-from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import Shown
 from netfold.sim.scenario.code import running_code
 from netfold.sim.sweep.cluster import LOCAL, cluster_of
 from netfold.sim.sweep.make import Progress, Settings, cores, require_jobs, run_sweep, sweep_of

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from netfold.errors import NetfoldError
 from netfold.sim.api.given import Given, scenario_of, sets_of
-from netfold.sim.report.shown import Shown, Svg
+from netfold.sim.report.style import Shown, Svg
 from netfold.sim.topology.drawn import drawing
 from netfold.sim.topology.export import export as export_text
 from netfold.sim.topology.given import NamedNetwork, networks_of

@@ -37,10 +37,10 @@ from netfold.sim.commands.terminal import (
     write_figure,
 )
 from netfold.sim.commands.topology import topology
-from netfold.sim.report.escapes import escaped
+from netfold.sim.report.words import escaped
 
 if TYPE_CHECKING:
-    from netfold.sim.run.outcome import Outcome
+    from netfold.sim.run.variant import Outcome
     from netfold.sim.scenario import Scenario
 
 EXIT_CHECK_FAILED = 1
@@ -167,8 +167,8 @@ def run(  # noqa: PLR0913  one argument an option
 
     if not native:
         pin()
-    from netfold.sim.checkpoint.keeper import Checkpoints
     from netfold.sim.results.summary import GOOD, kind
+    from netfold.sim.run.checkpoint import Checkpoints
     from netfold.sim.run.run import run_scenario
     from netfold.sim.scenario.code import running_code
 
@@ -310,7 +310,7 @@ def _points(scenario: Scenario) -> str:
 def _print_outcome(outcome: Outcome) -> None:
     """Print the table of a run, what fails, what is not modelled and, if it was stopped, what is missing."""
     from netfold.sim.processor import note_of
-    from netfold.sim.report.table import results_table
+    from netfold.sim.report.compare import results_table
     from netfold.sim.run.run import APPROXIMATIONS
 
     result = outcome.as_dict()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netfold.sim.report.escapes import EscapedTable, escaped
+from netfold.sim.report.words import EscapedTable, escaped
 
 if TYPE_CHECKING:
     from rich.table import Table

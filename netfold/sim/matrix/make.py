@@ -11,7 +11,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell, Column, Row
 from netfold.sim.results.summary import GOOD, kind
-from netfold.sim.run.warm_up import compile_engine, is_cold
+from netfold.sim.run.run import compile_engine, is_cold
 from netfold.sim.study.options import read_codec, read_codecs
 from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile

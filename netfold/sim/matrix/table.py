@@ -11,7 +11,7 @@ from rich.text import Text
 from netfold.sim.matrix.cells import REFUSED, STEPS, Cell
 from netfold.sim.matrix.make import Matrix
 from netfold.sim.report import words
-from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.compare import FittingTable
 from netfold.sim.results.summary import GOOD, kind
 from netfold.switch.profiles import PROFILES
 

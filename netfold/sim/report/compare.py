@@ -6,36 +6,281 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError
 from netfold.sim.report import words
-from netfold.sim.report.answer.baseline import Baseline, baseline_of, name_of, notes_on, require_comparable
-from netfold.sim.report.answer.bounds import sentence, short
-from netfold.sim.report.answer.ranking import (
+from netfold.sim.report.answer import (
     AS_GIVEN,
     BY,
+    Baseline,
     Group,
+    answers,
+    baseline_of,
     check_sort,
     groups_of,
+    legend,
+    name_of,
+    notes_on,
     order_key,
     rank,
+    require_comparable,
+    sentence,
+    short,
+    times_baseline,
 )
-from netfold.sim.report.fitting import FittingTable
-from netfold.sim.report.jobs.lines import JOBS_LEGEND, lines
-from netfold.sim.report.shown import Shown, Svg
-from netfold.sim.report.table import verdict_text
+from netfold.sim.report.style import Shown, Svg
+from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import Run, load
 from netfold.sim.results.records import plain_frame
-from netfold.sim.results.summary import GOOD, kind
+from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
+
+# A table that is broken into several in a narrow terminal, so that no column is left out.
+
+
+_ANY_WIDTH = 100_000
+
+
+class FittingTable(Table):
+    """A table with a line above it and notes below it.
+
+    If its columns do not fit side by side, the table is broken into several, one below the other. All of them
+    begin with the first `keys_count` columns. The last column, the verdict, ends the first table if it fits.
+    `pairs` are columns that stay with the one to their left, as a ratio does. No cell is wrapped or cut, and
+    no line ends in spaces.
+    """
+
+    def __init__(
+        self, heading: str, notes: Sequence[str] = (), keys_count: int = 1, pairs: Sequence[int] = ()
+    ) -> None:
+        super().__init__()
+        self._heading = heading
+        self._keys = tuple(range(keys_count))
+        self._pairs = pairs
+        self._notes = notes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._heading:
+            yield Text(self._heading, style="italic")
+        unlimited = options.update(max_width=_ANY_WIDTH)
+
+        def width(columns: Sequence[int]) -> int:
+            return console.measure(self._with(columns), options=unlimited).maximum
+
+        for part in self._parts(lambda columns: width(columns) <= options.max_width):
+            broad = options.update(max_width=max(width(part), options.max_width))
+            yield from console.render(self._with(part), broad)
+        for note in self._notes:
+            lines = textwrap.wrap(note, options.max_width, break_long_words=False, break_on_hyphens=False)
+            yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
+
+    def _parts(self, fits: Callable[[Sequence[int]], bool]) -> Iterator[tuple[int, ...]]:
+        """The columns of each table: as many as fit, but at least one group beside the keys."""
+        *groups, last = self._groups()
+        if groups and not fits((*self._keys, *groups[0], *last)):
+            groups, last = [*groups, last], ()
+        held: tuple[int, ...] = ()
+        for group in groups:
+            if held and not fits((*self._keys, *held, *group, *last)):
+                yield (*self._keys, *held, *last)
+                held, last = (), ()
+            held += group
+        yield (*self._keys, *held, *last)
+
+    def _groups(self) -> list[tuple[int, ...]]:
+        """Columns other than keys; paired ones form one group."""
+        groups: list[tuple[int, ...]] = []
+        for number in range(len(self._keys), len(self.columns)):
+            if number in self._pairs:
+                groups[-1] += (number,)
+            else:
+                groups.append((number,))
+        return groups
+
+    def _with(self, numbers: Sequence[int]) -> Table:
+        kept = [self.columns[number] for number in numbers]
+        table = Table()
+        for column in kept:
+            table.add_column(column.header, justify=column.justify, no_wrap=True)
+        for cells in zip(*(column.cells for column in kept), strict=True):
+            table.add_row(*cells)
+        return table
+
+
+# The terminal's table of a run: one line per variant, and notes below.
+
+
+SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
+BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
+_RATIO_COLUMN = 3  # belongs to the column left of it
+_LOSS = "; nmse: ‖decoded − true sum‖² over ‖true sum‖²; cosine: of the angle between them"
+
+
+def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) -> Table:
+    """Table of a run's `summary.json`; ratios are within variants of equal workload.
+
+    `more_notes` are of `run.json`.
+    """
+    variants = summary["variants"]
+    groups = groups_of(variants, summary.get("baseline"))
+    times = times_baseline(groups)
+    bounded = any(variant["bounds"] for variant in variants)
+    skewed = any(group.has_skew for group in groups)
+    lossy = any(words.is_lossy(variant["metrics"]) for variant in variants)
+    trained = any(words.has_trained(variant["metrics"]) for variant in variants)
+    tested = any(words.is_tested(variant["metrics"]) for variant in variants)
+    aimed = any(words.has_target(variant["metrics"]) for variant in variants)
+    computed = any(variant["metrics"].get("compute_time_us") for variant in variants)
+    notes = [
+        *_without_compute(variants),
+        f"aggregation: mean per step; {'after last rank: of it, since all ranks arrived; ' if skewed else ''}"
+        f"{'iteration: whole steps; ' if computed else ''}{legend(groups)}; bytes/worker: sent by a worker, "
+        "mean per step; compression: dense float32 bytes over the payload, of all workers; bit-exact: the "
+        f"decoded sum is the exact one, bit for bit (n/a: added as float32){_LOSS if lossy else ''}",
+        *answers(groups),
+        *_time_shares(variants),
+        *_codec_events(variants),
+        *lines(summary.get("jobs", [])),
+        *_published(variants),
+        *_fused(variants),
+        *_workers_held(variants),
+        *_injected(summary["injected"]),
+        *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
+    ]
+    title = f"{summary['scenario']}, seed {summary['seed']}"
+    table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed + skewed,))
+    table.add_column("variant")
+    more = [*(["after last rank"] if skewed else []), *(["iteration"] if computed else [])]
+    for heading in ("aggregation", *more, "elements/s", "× baseline", "bytes/worker", "compression"):
+        table.add_column(heading, justify="right")
+    for heading in (
+        "bit-exact",
+        *(["nmse", "cosine"] if lossy else []),
+        *(["training loss"] if trained else []),
+        *(["held-out data"] if tested else []),
+        *(["target"] if aimed else []),
+        *(["bottleneck"] if bounded else []),
+        "verdict",
+    ):
+        table.add_column(heading)
+    for variant in variants:
+        metrics = variant["metrics"]
+        table.add_row(
+            Text(variant["name"]),  # not str: brackets in a name are no markup
+            words.time(metrics["aggregation_time_us"]),
+            *([words.time(metrics["since_last_rank_us"])] if skewed else []),
+            *([words.time(metrics["iteration_time_us"])] if computed else []),
+            words.scaled(metrics["aggregation_elements_per_s"], ""),
+            times[variant["name"]],
+            words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
+            words.times(metrics["compression_ratio"]),
+            words.bit_exact(metrics),
+            *([words.nmse(metrics), words.cosine(metrics)] if lossy else []),
+            *([words.training_loss(metrics)] if trained else []),
+            *([words.held_out_score(metrics)] if tested else []),
+            *([words.to_target(metrics)] if aimed else []),
+            *([Text(short(variant["bounds"]))] if bounded else []),
+            verdict_text(variant["verdict"]),
+        )
+    return table
+
+
+def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
+    """Lines that name the variants whose steps are their aggregation alone."""
+    named: dict[str, list[str]] = {}
+    for variant in variants:
+        if compute := variant.get("compute"):
+            named.setdefault(compute, []).append(variant["name"])
+    hints = {NO_COMPUTE: "; with a device, such as device: a100, a model's compute takes time"}
+    return [
+        f"{text}{'' if len(names) == len(variants) else ' in ' + ', '.join(names)}: a step takes as long as "
+        f"its aggregation{hints.get(text, '')}"
+        for text, names in named.items()
+    ]
+
+
+def _published(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every published figure; only the report shows bounds."""
+    return [
+        f"{entry['label']} for {variant['name']}: {words.scaled(entry['elements_per_s'], '')} elements/s, "
+        f"{entry['source']}"
+        for variant in variants
+        for entry in variant["references"]
+        if not entry["label"].startswith(BOUND_LABEL)
+    ]
+
+
+def _fused(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose step was predicted from the buckets that its layers are in."""
+    return [
+        f"fusion of {variant['name']} ({variant['fusion']['rule']}): "
+        f"{words.counted(variant['fusion']['layers'], 'layer')} in "
+        f"{words.counted(len(variant['fusion']['buckets']), 'bucket')}; a step was predicted to take "
+        f"{words.time(metrics['predicted_iteration_time_us'])}, and takes "
+        f"{words.time(metrics['iteration_time_us'])}"
+        for variant in variants
+        if "fusion" in variant
+        for metrics in [variant["metrics"]]
+    ]
+
+
+def _workers_held(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant in which some result does not hold all workers."""
+    return [
+        f"{variant['name']}: workers held, {metrics['workers_held_min']} at least, "
+        f"{words.digits(metrics['workers_held_mean'])} of {metrics['workers']} on average"
+        for variant in variants
+        if words.lacks_workers(metrics := variant["metrics"])
+    ]
+
+
+def _codec_events(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose codec reported notes."""
+    return [
+        f"{variant['name']}: {events}"
+        for variant in variants
+        if (events := words.codec_events(variant["metrics"]))
+    ]
+
+
+def _time_shares(variants: list[dict[str, Any]]) -> list[str]:
+    """A line for every variant whose aggregation time has more than one part."""
+    lines = []
+    for variant in variants:
+        shares: dict[str, float] = {}
+        for row in words.parts(variant["metrics"]):
+            name = row["label"] if row["phase"] == "network" else row["phase"]
+            shares[name] = shares.get(name, 0.0) + (row["share"] or 0.0)
+        shown = [name for name, share in shares.items() if share >= SHARE_MIN]
+        if len(shown) > 1:
+            text = ", ".join(f"{name} {100 * shares[name]:.0f} %" for name in shown)
+            lines.append(f"time of {variant['name']}: {text}")
+    return lines
+
+
+def _injected(entries: list[dict[str, Any]]) -> list[str]:
+    """A line for every fault."""
+    return [
+        f"injected into {entry['variant']}: {entry['kind']} on {entry['where']}, {words.injected(entry)}"
+        for entry in entries
+    ]
+
+
+def verdict_text(verdict: str) -> Text:
+    """The verdict in its colour."""
+    styles = {"pass": "green", "approximate": "bold cyan", "stuck": "bold yellow"}
+    return Text(verdict, style=styles.get(kind(verdict), "bold red"))
+
 
 _LEGEND = (
     "aggregation, iteration: mean per step; bottleneck: the largest part of the aggregation time, and how "
@@ -189,12 +434,12 @@ class Comparison(Shown):
 
         None if no variant took time.
         """
-        from netfold.sim.report.answer import figure  # late: matplotlib is slow to import
+        from netfold.sim.report import answer as figure  # late: matplotlib is slow to import
         from netfold.sim.report.style import house_style, to_svg
 
         several = len(self.runs) > 1
         bars = [
-            figure.Bar(
+            figure.VariantBar(
                 name=f"{1 + self.runs.index(row.run)} {row.variant}" if several else row.variant,
                 time_us=row.metrics["aggregation_time_us"] or 0.0,
                 note=words.times(row.ratios["aggregation_elements_per_s"]),

@@ -3,24 +3,271 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer.figure import Bar, ranked_bars
-from netfold.sim.report.answer.ranking import groups_of, order_key, times_baseline
-from netfold.sim.report.jobs.chart import job_chart
+from netfold.sim.report.answer import VariantBar, groups_of, order_key, ranked_bars, times_baseline
 from netfold.sim.report.learning import learning
-from netfold.sim.report.networks.utilisation import utilisation
-from netfold.sim.report.timeline import timeline
+from netfold.sim.report.network_drawing import utilisation
+from netfold.sim.report.words import fairness
 from netfold.sim.results.folder import Run
 from netfold.sim.results.summary import GOOD, RANK_SKEW, kind
+
+# The time line of jobs that come and go: when each waited and ran, a panel per variant, one clock.
+
+
+ROWS_MAX = 60  # jobs of a variant
+_ROW_INCHES = 0.17
+_NAMES_MAX = 30  # rows of a panel that are named one by one
+
+
+def job_chart(run: Run) -> Figure | None:
+    """Bars by job in the order of arrival; None if no variant has jobs that come and go."""
+    overviews = run.summary.get("jobs", [])
+    panels = [(one, _jobs(run, one["variant"])) for one in overviews]
+    times = [_last_us(job) for _, jobs in panels for job in jobs]
+    if not any(times):
+        return None
+    span_us = 1.02 * max(times)
+    factor_us, unit = words.time_unit(span_us)
+    heights = [max(3, len(jobs)) * _ROW_INCHES for _, jobs in panels]
+    figure = style.new_figure(1.1 + sum(heights) + 0.45 * len(panels))
+    grid = figure.subplots(
+        len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    for axes, (one, jobs) in zip(grid, panels, strict=True):
+        for row, job in enumerate(jobs):
+            _draw(axes, row, job, factor_us, span_us)
+        shown = "" if len(jobs) == one["jobs"] else f", the first {len(jobs)} of {one['jobs']}"
+        axes.set_title(f"{one['variant']} · {fairness(one)}{shown}", fontsize=9.5, pad=4)
+        names = [job["name"].partition("/")[2] or job["name"] for job in jobs]
+        step = -(-len(jobs) // _NAMES_MAX)
+        axes.set_yticks(range(0, len(jobs), step), names[::step])
+        axes.set_ylim(len(jobs) - 0.4, -0.6)
+        axes.set_xlim(0, span_us / factor_us)
+    grid[-1].set_xlabel(unit)
+    figure.suptitle("When each job waited and ran", x=0.01, ha="left", size=11, weight="bold")
+    shown_names = {"waits": style.ORANGE, "runs": style.BLUE, "runs with its fallback": style.SKY}
+    if not any(job["stay"]["fallback"] for _, jobs in panels for job in jobs):
+        del shown_names["runs with its fallback"]
+    if any(kind(job["verdict"]) not in GOOD for _, jobs in panels for job in jobs):
+        shown_names["a check failed, or it is stuck"] = style.VERMILION
+    style.legend_below(figure, [Patch(color=colour) for colour in shown_names.values()], list(shown_names))
+    return figure
+
+
+def _jobs(run: Run, variant: str) -> list[dict[str, Any]]:
+    """The first jobs of a variant, in the order of arrival."""
+    found = [
+        one
+        for one in run.summary["variants"]
+        if one.get("stay") is not None and one["name"].partition("/")[0] == variant
+    ]
+    return sorted(found, key=lambda job: job["metrics"]["arrival_us"])[:ROWS_MAX]
+
+
+def _last_us(job: dict[str, Any]) -> float:
+    stay = job["stay"]
+    return float(max(job["metrics"]["arrival_us"], stay["admitted_us"] or 0.0, stay["end_us"] or 0.0))
+
+
+def _draw(axes: Any, row: int, job: dict[str, Any], factor_us: float, span_us: float) -> None:
+    """A job's bars; one that did not end goes on to the edge."""
+    arrival_us, stay = job["metrics"]["arrival_us"], job["stay"]
+    admitted_us = span_us if stay["admitted_us"] is None else stay["admitted_us"]
+    end_us = span_us if stay["end_us"] is None else stay["end_us"]
+    colour = style.SKY if stay["fallback"] else style.BLUE
+    colour = colour if kind(job["verdict"]) in GOOD else style.VERMILION
+    for start_us, until_us, what in (
+        (arrival_us, admitted_us, style.ORANGE),
+        (admitted_us, end_us, colour),
+    ):
+        if until_us > start_us:
+            axes.barh(
+                row, (until_us - start_us) / factor_us, left=start_us / factor_us, height=0.7, color=what
+            )
+
+
+# The time line of one step: device and network of each worker, one panel per variant on a common clock.
+
+
+LANES_MAX = 8
+PANELS_MAX = ROWS_MAX  # variants and jobs
+_COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
+_LANE_FILL = 0.84  # of a lane's height; the rest separates workers
+_TRACK_INCHES = 0.135
+_TITLE_CHARACTERS = 110  # of a panel
+_INSET_TITLE_INCHES = 0.2  # space above the lanes of a magnified step
+_MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
+
+
+class Bar(NamedTuple):
+    """One phase of one worker; times in µs since the step began."""
+
+    worker: int
+    bucket: int
+    name: str  # as in the legend: "backward", "network: values"
+    start_us: float
+    end_us: float
+
+
+class Panel(NamedTuple):
+    """One step of one variant; its bars are those of the workers shown."""
+
+    variant: str
+    step: int
+    end_us: float
+    note: str  # how many of its workers are shown; empty if all are
+    bars: list[Bar]
+
+
+def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
+    """Gantt chart of every variant's last finished step, workers as lanes; None if nothing took time.
+
+    `labels` are the colours of the messages.
+    """
+    names = [variant["name"] for variant in run.summary["variants"] if variant["metrics"]["steps"]]
+    panels = [_panel(run, name) for name in names[:PANELS_MAX]]
+    colours = style.phase_colours((bar.name for panel in panels for bar in panel.bars), labels)
+    if not colours:
+        return None
+    lanes = max(len({bar.worker for bar in panel.bars}) for panel in panels)
+    tracks = max(_tracks_max(panel.bars) for panel in panels)
+    span_us = 1.01 * max(panel.end_us for panel in panels)
+    factor_us, unit = words.time_unit(span_us)
+    panel_inches = _TRACK_INCHES * max(2, tracks) * max(2, lanes)
+    figure = style.new_figure(1.2 + len(panels) * (0.4 + panel_inches))
+    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(grid, panels, strict=True):
+        _draw_phases(axes, panel.bars, colours, factor_us)
+        title = f"{panel.variant} · {words.time(panel.end_us)}{panel.note}"
+        axes.set_title(textwrap.shorten(title, _TITLE_CHARACTERS, placeholder="…"), fontsize=9.5, pad=4)
+        axes.axvline(panel.end_us / factor_us, color=style.BLACK, linewidth=1)
+        axes.set_xlim(0, span_us / factor_us)
+        if 0 < panel.end_us < _MAGNIFY_BELOW * span_us:
+            inset = _magnify(axes, panel, colours, span_us)
+            bottom, top = inset.get_ylim()
+            inset.set_ylim(bottom, top - (bottom - top) * _INSET_TITLE_INCHES / panel_inches)
+    grid[-1].set_xlabel(f"{unit} since the step began")
+    same = len({panel.step for panel in panels}) == 1
+    more = f", in the first {len(panels)} of {len(names)}" if len(panels) < len(names) else ""
+    title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}{more}"
+    figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
+    style.legend_below(figure, [Patch(color=colour) for colour in colours.values()], list(colours))
+    return figure
+
+
+def _panel(run: Run, variant: str) -> Panel:
+    step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
+    own = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
+    workers = own["worker"].unique().sort().to_list()
+    shown = _chosen(workers, own.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    began_ps = step["start_ps"]
+    bars = [
+        Bar(
+            worker=row["worker"],
+            bucket=row["bucket"],
+            name=words.phase_name(row),
+            start_us=(row["start_ps"] - began_ps) / 1e6,
+            end_us=(row["end_ps"] - began_ps) / 1e6,
+        )
+        for row in own.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
+        if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
+    ]
+    note = f" ({len(shown)} of {len(workers)} workers shown)" if len(shown) < len(workers) else ""
+    return Panel(variant, step["step"], (step["end_ps"] - began_ps) / 1e6, note, bars)
+
+
+def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
+    """At most `LANES_MAX` of the sorted workers, evenly spread; the slowest replaces its neighbour."""
+    if len(workers) <= LANES_MAX:
+        return list(workers)
+    spread = [workers[lane * (len(workers) - 1) // (LANES_MAX - 1)] for lane in range(LANES_MAX)]
+    neighbour = min(spread, key=lambda worker: abs(worker - slowest))
+    return sorted({*spread} - {neighbour} | {slowest})
+
+
+def _draw_phases(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:
+    """Draw lanes from top to bottom: in each, the tracks of the device are above those of the network."""
+    workers = sorted({bar.worker for bar in bars})
+    rectangles, filled = [], []
+    for lane, worker in enumerate(workers):
+        tracks = _tracks([bar for bar in bars if bar.worker == worker])
+        height = _LANE_FILL / len(tracks)
+        for number, track in enumerate(tracks):
+            for bar in track:
+                corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * number)
+                rectangles.append(Rectangle(corner, (bar.end_us - bar.start_us) / factor_us, height))
+                filled.append(colours[bar.name])
+    axes.add_collection(PatchCollection(rectangles, facecolors=filled, linewidth=0, zorder=2))
+    axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
+    axes.set_ylim(max(1, len(workers)) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
+
+
+def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """One worker's bars as tracks whose bars do not overlap.
+
+    First its device; encoding and decoding are on a second track if they run beside the passes. Then the
+    network, on as many tracks as operations are under way at once.
+    """
+    network = [bar for bar in bars if bar.name.startswith(words.NETWORK)]
+    at_device = [bar for bar in bars if not bar.name.startswith(words.NETWORK)]
+    passes = [bar for bar in at_device if bar.bucket == _COMPUTE_BUCKET]
+    codec = [bar for bar in at_device if bar.bucket != _COMPUTE_BUCKET]
+    device = _stacked(at_device)
+    if len(device) > 1:
+        device = [*_stacked(passes), *_stacked(codec)]
+    return [*device, *_stacked(network)]
+
+
+def _tracks_max(bars: Sequence[Bar]) -> int:
+    """Most tracks of a worker."""
+    workers = {bar.worker for bar in bars}
+    return max((len(_tracks([bar for bar in bars if bar.worker == one])) for one in workers), default=0)
+
+
+def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """Bars on as few tracks as their overlaps allow, each on the first that is free."""
+    tracks: list[list[Bar]] = []
+    for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
+        track = next((track for track in tracks if track[-1].end_us <= bar.start_us), None)
+        if track is None:
+            tracks.append([bar])
+        else:
+            track.append(bar)
+    return tracks
+
+
+def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> Axes:
+    """Draw a short step again, magnified, in the free space to its right; returns those axes."""
+    left = panel.end_us / span_us + 0.1
+    inset = axes.inset_axes((left, 0.04, 1 - left, 0.92), facecolor="#f4f4f4")
+    _draw_phases(inset, panel.bars, colours, 1.0)
+    inset.set_xlim(0, panel.end_us)
+    inset.grid(visible=False)
+    inset.set(xticks=[], yticks=[])
+    inset.spines[:].set(visible=True, color=style.MIDDLE_GREY)
+    magnified = words.times((1 - left) * span_us / panel.end_us)
+    inset.text(
+        *(0.99, 0.97, f"the same, magnified {magnified}"),
+        transform=inset.transAxes,
+        horizontalalignment="right",
+        verticalalignment="top",
+    )
+    return inset
+
 
 _MARKS = ("|", "D", "s", "^")
 
@@ -111,7 +358,7 @@ def bound_times(run: Run) -> Figure | None:
         if variant["bounds"]
     ]
     bars = [
-        Bar(
+        VariantBar(
             name=variant["name"],
             time_us=variant["metrics"]["aggregation_time_us"],
             note=times[variant["name"]],

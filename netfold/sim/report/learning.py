@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from netfold.sim.report import style, words
-from netfold.sim.report.setup import shown
+from netfold.sim.report.words import shown
 from netfold.sim.results.folder import Run
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US

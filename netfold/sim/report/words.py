@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netfold.sim.results.summary import RANK_SKEW
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")  # of a bucket
@@ -253,3 +259,161 @@ def to_target(metrics: Mapping[str, Any]) -> str:
     steps = counted(metrics["steps_to_target"], "step")
     taken = time(metrics["time_to_target_us"]), scaled(metrics["bytes_to_target"], "B")
     return f"{target} in {steps}, {', '.join(taken)}"
+
+
+# Text of files on a terminal: control characters are shown, not obeyed.
+#
+# A file may be somebody else's, and a terminal takes what begins with such a character for a command: it
+# changes the window's title, moves the cursor, writes over lines.
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
+
+
+def escaped(text: str) -> str:
+    """Text with its control characters written as JSON writes them: \\u001b."""
+    return _CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
+
+
+class EscapedTable:
+    """A table of rich whose texts are escaped when it is rendered; its own colours are not."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        for segment in console.render(self._table, options):
+            yield Segment(escaped(segment.text), segment.style)
+
+
+# The warnings of a run: what several variants have in common is said once.
+
+
+def warnings(summary: Mapping[str, Any]) -> list[str]:
+    """The warnings of a run's `summary.json`, each text once, with the variants that have it."""
+    names = {variant["name"] for variant in summary["variants"]}
+    found: dict[str, list[str]] = {}
+    for warning in summary["warnings"]:
+        name, colon, text = warning.partition(": ")
+        if colon and name in names:
+            found.setdefault(text, []).append(name)
+        else:
+            found.setdefault(warning, [])
+    return [_told(text, having, len(names)) for text, having in found.items()]
+
+
+def _told(text: str, having: Sequence[str], count: int) -> str:
+    """One warning; `count` is the number of variants."""
+    if not having:
+        return text
+    if len(having) == count > 1:
+        return f"all variants: {text}"
+    if len(having) <= _LISTED:
+        return f"{', '.join(having)}: {text}"
+    return f"{', '.join(having[: _LISTED - 1])} and {len(having) - _LISTED + 1} more: {text}"
+
+
+_LISTED = 4  # names
+
+
+# Jobs that come and go, in the terminal.
+
+
+JOBS_LEGEND = (
+    "job: from its arrival to its end, waiting included; slowdown: that over its time on the idle network; "
+    "fairness: Jain's index of the share of its own speed that each job had while it ran"
+)
+
+
+def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for every variant with such jobs."""
+    return [_line(one) for one in overviews]
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    parts = [
+        f"jobs of {one['variant']}: {one['finished']} of {one['jobs']} done"
+        + ("" if one["makespan_us"] is None else f" in {time(one['makespan_us'])}"),
+        _spread("completion", one["completion_time_us"], time),
+        f"{one['waited']} waited, {_spread('waiting', one['waiting_us'], time)}",
+        _spread("slowdown", one["slowdown"], times),
+        fairness(one),
+    ]
+    if one["fallbacks"]:
+        parts.append(f"{one['fallbacks']} with their fallback")
+    return "; ".join(parts)
+
+
+def fairness(one: Mapping[str, Any]) -> str:
+    """Jain's index, and of how many jobs."""
+    if one["fairness"] is None:
+        return "fairness: no two jobs overlap"
+    return f"fairness {one['fairness']:.3f} over {one['overlapping']} that overlap"
+
+
+def _spread(name: str, found: Mapping[str, float] | None, shown: Any) -> str:
+    if found is None:
+        return f"{name} unknown"
+    return (
+        f"{name} {shown(found['mean'])} on average, p95 {shown(found['p95'])}, at most {shown(found['max'])}"
+    )
+
+
+# A run's settings for the report: shared ones once, and per variant those that differ.
+
+
+NONE = "none"
+_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")  # of keys
+_SECTIONS = ("topology", "workers", "workload", "device", "hosts", "overlap", "codec", "collective", "faults")
+
+
+class Setup(NamedTuple):
+    """Settings as the report shows them."""
+
+    shared: list[tuple[str, str]]  # section and its text
+    headings: list[str]  # sections in which variants differ
+    rows: list[tuple[str, list[str]]]  # variant, and its text under each heading
+
+
+def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
+    """Settings of a summary's variants; empty if no variant records its setup."""
+    texts = {entry["name"]: _texts(entry.get("setup", {})) for entry in variants}
+    sections = [name for name in _SECTIONS if any(name in own for own in texts.values())]
+    same = {name for name in sections if len({own.get(name, NONE) for own in texts.values()}) == 1}
+    first = next(iter(texts.values()))
+    headings = [name for name in sections if name not in same]
+    rows = [(variant, [own.get(name, NONE) for name in headings]) for variant, own in texts.items()]
+    shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
+    return Setup(shared, headings, rows if headings else [])
+
+
+def _texts(sections: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _section(value) for name, value in sections.items()}
+
+
+def _section(value: Any) -> str:
+    """A section's kind and its options with their names; a list's items one after the other."""
+    if isinstance(value, list):
+        return "; ".join(map(_section, value)) or NONE
+    if not isinstance(value, dict):
+        return shown(value)
+    kind = shown(value["kind"]) if "kind" in value else ""
+    keys = [key for key in _FIRST if key in value] + [key for key in value if key not in _FIRST]
+    options = ", ".join(f"{key} {shown(value[key])}" for key in keys if key != "kind")
+    return ": ".join(part for part in (kind, options) if part) or NONE
+
+
+def shown(value: Any) -> str:
+    """A value as a scenario file writes it, a list with commas."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        kind_first = sorted(value, key=lambda key: key != "kind")
+        return f"{{{', '.join(f'{key} {shown(value[key])}' for key in kind_first)}}}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

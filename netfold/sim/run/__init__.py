@@ -1,1 +1,1 @@
-"""Execution of a plan: variants, jobs, and the fault driver."""
+"""A plan carried out: variants, jobs, steps, faults, checkpoints."""

@@ -25,13 +25,8 @@ from netfold.sim.checks.rounds import examine
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
-from netfold.sim.run.codec_errors import CodecError, blaming
-from netfold.sim.run.step.activities import Activities
-from netfold.sim.run.step.computing import Computing, stretches
-from netfold.sim.run.step.facts import AFTER_BACKWARD
-from netfold.sim.run.step.parts import JobParts
-from netfold.sim.run.step.rounds import Rounds
-from netfold.sim.run.step.turns import Turns
+from netfold.sim.run.context import AFTER_BACKWARD, Activities, CodecError, JobParts, blaming
+from netfold.sim.run.step import Computing, Rounds, Turns, stretches
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device_model import scaled_ps
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import replace
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import simpy
 
 from netfold.errors import RunError
-from netfold.sim.checkpoint.keeper import Keeper, State
 from netfold.sim.checks.bottleneck import Cause, bounds
 from netfold.sim.checks.bottleneck import Network as BoundsNetwork
 from netfold.sim.checks.bottleneck import Records as BoundsRecords
@@ -24,20 +25,297 @@ from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StuckError
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
+from netfold.sim.processor import instructions
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.results.records import CheckRecord, FaultRecord, LinkRecord
-from netfold.sim.results.summary import Stay, VariantFacts
-from netfold.sim.run.coming.alone import alone_times
-from netfold.sim.run.coming.arrivals import Arrivals
-from netfold.sim.run.costs.measure import WarmUps
-from netfold.sim.run.fault_driver import FaultDriver
-from netfold.sim.run.keeping import Built, Keeping
-from netfold.sim.run.outcome import JobResult, VariantResult, link_records, node_records
-from netfold.sim.run.progress import ProgressReporter
-from netfold.sim.run.simulation import Running, Simulation
+from netfold.sim.results.records import (
+    CheckRecord,
+    FaultRecord,
+    LinkRecord,
+    NodeRecord,
+    PhaseRecord,
+    Records,
+    RoundRecord,
+    StepRecord,
+)
+from netfold.sim.results.summary import Stay, VariantFacts, summarize
+from netfold.sim.run import checkpoint as tables
+from netfold.sim.run.checkpoint import Keeper, Parts, State, require_quiet
+from netfold.sim.run.checkpoint_store import UnstorableError
+from netfold.sim.run.codec_costs import WarmUps
+from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.simulation import Arrivals, FaultDriver, Running, Simulation, alone_times
+from netfold.sim.workload import Workload
 from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_MS
+
+# A variant's part in checkpoints: at which instants its state can be stored, and going on from one.
+#
+# A state is stored between two steps of a job, when all other jobs have ended or have not begun, and nothing
+# is under way but late acknowledgements. Where that is not so, the next step's end is tried.
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a variant runs on, before its jobs start."""
+
+    environment: simpy.Environment
+    fabric: Fabric
+    sampler: Sampler
+    driver: FaultDriver
+
+
+class Keeping:
+    """Stores the state of one variant between its steps."""
+
+    def __init__(self, keeper: Keeper | None, variant: VariantPlan, built: Built) -> None:
+        self._keeper, self._variant, self._built = keeper, variant, built
+        self._running: Sequence[Running] = ()
+        self._workloads: tuple[Workload, ...] = ()
+
+    def begin(self, running: Sequence[Running], state: State | None = None) -> None:
+        """All jobs are started, and nothing has happened yet; a run that goes on has a state.
+
+        Jobs that are admitted while the variant runs have not started: no state of theirs is stored.
+
+        Raises
+        ------
+        DataError
+            The state is not of this variant.
+        """
+        if self._keeper is not None and len(running) < len(self._variant.jobs):
+            self._keeper.refuse_all(self._variant.name, "its jobs are admitted while it runs")
+            self._keeper = None
+        self._running, self._workloads = running, tuple(one.training.workload for one in running)
+        if state is None:
+            return
+        for one, steps in zip(running, state.steps, strict=True):
+            one.training.make_ready(steps)
+        state.put_into(self._parts())
+
+    def after_step(self) -> None:
+        """A step of a job has ended and the next has not begun: store a state if one is due and can be."""
+        keeper = self._keeper
+        if keeper is None or not keeper.is_due():
+            return
+        steps = [one.training.steps_done for one in self._running]
+        jobs = self._variant.jobs
+        if all(done == job.steps for done, job in zip(steps, jobs, strict=True)):
+            return  # the variant's result is next
+        try:
+            self._require_quiet(steps)
+            keeper.put_state(self._parts(), int(self._built.environment.now), steps)
+        except UnstorableError as error:
+            keeper.refuse(self._variant.name, error)
+
+    def _require_quiet(self, steps: Sequence[int]) -> None:
+        """Require that nothing is under way but what a run that goes on starts again."""
+        built, now = self._built, int(self._built.environment.now)
+        if not all(one.training.is_between_steps for one in self._running):
+            raise UnstorableError("another job is within a step")
+        tables.require_quiet_tables(built.fabric.engine)
+        jobs = self._variant.jobs
+        waiting = [one for one, done in zip(self._running, steps, strict=True) if not done]
+        starts = {job.start_ps for job, done in zip(jobs, steps, strict=True) if not done}
+        changes = [fault.effect for fault in self._variant.faults.faults]
+        times = {
+            time
+            for effect in changes
+            if isinstance(effect, Change)
+            for time in (effect.from_ps, effect.until_ps)
+            if time >= now
+        }
+        if now in times or starts & times:
+            raise UnstorableError("a fault begins or ends when a step ends or a job begins")
+        later = [built.driver.process, *(one.process for one in waiting)]
+        require_quiet(built.environment, [built.fabric.process], later)
+
+    def _parts(self) -> Parts:
+        built = self._built
+        live: dict[str, object] = {
+            "engine": built.fabric.engine,
+            "fabric": built.fabric,
+            "sampler": built.sampler,
+            "faults": built.driver,
+        }
+        for number, one in enumerate(self._running):
+            live[f"collective {number}"] = one.collective
+            live[f"job {number}"] = one.training
+        return Parts(built.fabric.engine, live, self._workloads)
+
+
+# The results of a run, before they are written to a folder.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run, or the finished variants of a run that was stopped."""
+
+    scenario: str
+    seed: int
+    run_dir: Path | None  # None: nothing could be written
+    summary: dict[str, Any]
+    engine: dict[str, Any]
+    stopped: BaseException | None = None  # why some variants are not done, or not written
+    unwritten: tuple[str, ...] = ()  # finished variants that are not in `run_dir`
+    approximations: tuple[str, ...] = ()  # what was not modelled, where that is not the usual
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `netfold run --json` prints."""
+        return {
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "verdict": self.summary["verdict"],
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+            "baseline": self.summary["baseline"],
+            "variants": self.summary["variants"],
+            **({"jobs": self.summary["jobs"]} if "jobs" in self.summary else {}),
+            "warnings": self.summary["warnings"],
+            "injected": self.summary["injected"],
+            "engine": self.engine,
+            **instructions()._asdict(),
+            **({} if self.stopped is None else self._missing()),
+        }
+
+    def place(self) -> list[str]:
+        """Lines that say where the results of a run that was stopped are, and which are missing."""
+        unfinished = ", ".join(self._missing()["unfinished"])
+        if unfinished:
+            state = f"{unfinished} did not run to the end."
+        else:
+            state = "all variants are done, the run folder was not written."
+        if self.run_dir is None:
+            return [f"Unfinished: {state}", "Nothing was written."]
+        unwritten = f", without {', '.join(self.unwritten)}" if self.unwritten else ""
+        return [
+            f"Unfinished: {state}",
+            f"Finished variants are in {self.run_dir}{unwritten}",
+            f"To write a report: netfold report {shlex.quote(str(self.run_dir))}",
+        ]
+
+    def _missing(self) -> dict[str, Any]:
+        return {"unfinished": self.summary.get("unfinished", []), "unwritten": list(self.unwritten)}
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The results of one job."""
+
+    label: str
+    journal: Journal
+    checks: list[CheckRecord]
+    facts: VariantFacts
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """The results of one variant."""
+
+    jobs: tuple[JobResult, ...]
+    links: list[LinkRecord]
+    faults: list[FaultRecord]
+    nodes: list[NodeRecord]
+    packet_hops: int
+    wall_s: float  # of the engine alone
+
+    @property
+    def facts(self) -> dict[str, VariantFacts]:
+        """Facts for the summary, by label of the job."""
+        return {job.label: job.facts for job in self.jobs}
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """Steps of all jobs."""
+        return [record for job in self.jobs for record in job.journal.steps]
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """Rounds of all jobs."""
+        return [record for job in self.jobs for record in job.journal.rounds]
+
+    @property
+    def phases(self) -> list[PhaseRecord]:
+        """Phases of all jobs."""
+        return [record for job in self.jobs for record in job.journal.phases]
+
+    @property
+    def checks(self) -> list[CheckRecord]:
+        """Checks of all jobs."""
+        return [record for job in self.jobs for record in job.checks]
+
+    @property
+    def records(self) -> Records:
+        """All records of the variant."""
+        notes = [record for job in self.jobs for record in job.journal.notes]
+        return Records(
+            self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks, self.nodes
+        )
+
+
+def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
+    """Traffic of every link so far."""
+    network = variant.network
+    records = []
+    for row, counters in enumerate(engine.link_counters()):
+        rate_bps = int(network.rate_bps[row])
+        records.append(
+            LinkRecord(
+                variant=variant.name,
+                link=network.link_names[row],
+                source=network.nodes[network.link_source[row]],
+                target=network.nodes[network.link_target[row]],
+                rate_bps=rate_bps,
+                packets=counters["sent_packets"],
+                bytes=counters["sent_bytes"],
+                **{
+                    f"{what}_{unit}": counters[f"{what}_{unit}"]
+                    for what in ("delivered", "lost", "dropped", "in_flight")
+                    for unit in ("packets", "bytes")
+                },
+                busy_ps=counters["busy_ps"],
+                backlog_bytes_max=counters["backlog_bytes_max"],
+            )
+        )
+    return records
+
+
+def node_records(variant: VariantPlan) -> list[NodeRecord]:
+    """All nodes of a variant's topology, in the graph's order."""
+    return [
+        NodeRecord(
+            variant=variant.name,
+            node=name,
+            kind=data["kind"],
+            tier=data["tier"],
+            profile=data["profile"],
+            can_aggregate=data["profile"] in variant.can_aggregate,
+            coordinates=",".join(map(str, data["coordinates"])) if "coordinates" in data else None,
+            group=data.get("group"),
+            rail=data.get("rail"),
+            island=data.get("island"),
+        )
+        for name, data in variant.graph.nodes(data=True)
+    ]
+
+
+def records_of(results: list[VariantResult]) -> Records:
+    """The records of all variants."""
+    each = [result.records for result in results]
+    return Records(
+        **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}
+    )
+
+
+def summary_of(results: list[VariantResult]) -> dict[str, Any]:
+    """Verdict, metrics and checks of all variants."""
+    facts = {label: own for result in results for label, own in result.facts.items()}
+    return summarize(facts, records_of(results))
+
+
+def engine_of(results: list[VariantResult]) -> dict[str, Any]:
+    """Packet hops and speed of the engine."""
+    hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
+    return {"packet_hops": hops, "wall_s": wall_s, "packet_hops_per_s": hops / wall_s if wall_s else 0.0}
 
 
 def run_variant(

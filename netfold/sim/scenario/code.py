@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from netfold.errors import Mistakes
 from netfold.sim.keys.location import Location
-from netfold.sim.report.escapes import escaped
+from netfold.sim.report.words import escaped
 from netfold.sim.workload.workload_keys import Training
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import words
-from netfold.sim.report.fitting import FittingTable
+from netfold.sim.report.compare import FittingTable
 from netfold.sim.study.measure import Study, name_of, share
 from netfold.sim.study.record import CodecRecord, SpeedRecord
 

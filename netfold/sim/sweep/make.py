@@ -23,7 +23,7 @@ from netfold.sim.report.words import counted
 from netfold.sim.results import summary as verdicts
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.records import parquet_bytes
-from netfold.sim.run.warm_up import COMPILING, compile_engine, is_cold
+from netfold.sim.run.run import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario import Scenario, load
 from netfold.sim.scenario.source import ScenarioText
 from netfold.sim.sweep import cluster, page, table

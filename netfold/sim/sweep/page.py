@@ -22,7 +22,7 @@ from netfold.sim.files import durable as files
 from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.files.process import require_threads
 from netfold.sim.report import words
-from netfold.sim.report.pages import write_pages
+from netfold.sim.report.html import write_pages
 from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.sweep.grid import HEADLINES, Grid, metric_title, value_text

@@ -17,7 +17,7 @@ from netfold.sim.files.foreign import UnreadableError, read_bytes
 from netfold.sim.resolve import resolve
 from netfold.sim.resolve.memory import most_bytes
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.run.named_files import input_paths
+from netfold.sim.run.run import input_paths
 from netfold.sim.scenario import Scenario
 from netfold.sim.scenario.node import Node
 from netfold.sim.sweep.origins import origins_of

@@ -135,7 +135,10 @@ def work(task: Task) -> Outcome:
 def _run(task: Task, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
     """The rows of a task, and its run folder if it is to be kept."""
     from netfold.sim.results.format import metric_types
-    from netfold.sim.run.run import run_scenario, summary_of_scenario  # late: the engine is slow to import
+    from netfold.sim.run.run import (
+        run_scenario,  # late: the engine is slow to import
+        summary_of_scenario,  # late: the engine is slow to import
+    )
 
     file = _unpack(task, folder)
     if task.keeps_run:

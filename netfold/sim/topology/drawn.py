@@ -8,7 +8,7 @@ from pathlib import Path
 
 from netfold.errors import NetfoldError, UnwrittenError
 from netfold.sim.files.durable import write_file
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.style import Svg
 from netfold.sim.topology.given import NamedNetwork
 
 SUFFIX = ".svg"
@@ -16,7 +16,10 @@ SUFFIX = ".svg"
 
 def drawing(network: NamedNetwork) -> Svg:
     """SVG of a network; the same network gives the same bytes."""
-    from netfold.sim.report.networks import Look, draw_svg  # late: matplotlib is slow to import
+    from netfold.sim.report.network_drawing import (
+        Look,  # late: matplotlib is slow to import
+        draw_svg,  # late: matplotlib is slow to import
+    )
 
     title = network.name if network.name == network.kind else f"{network.name} · {network.kind}"
     return draw_svg(network.graph, Look(title, network.able))

@@ -31,7 +31,7 @@ from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.error_metrics import Loss
 from netfold.sim.checks.finding import Findings, count_notes
-from netfold.sim.checks.rounds import examine_decoded
+from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.commands.main import app

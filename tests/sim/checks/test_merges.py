@@ -25,7 +25,7 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.tables.addresses import address_of
 from netfold.sim.engine.tables.schedule_rows import OWN
 from netfold.sim.results.summary import summarize
-from netfold.sim.run.outcome import VariantResult
+from netfold.sim.run.variant import VariantResult
 from tests.examples import nightly
 from tests.reference.codecs.digits import right_merge
 from tests.sim.checks.test_hosts_merge import chosen, correlated, examine, words_of

@@ -24,7 +24,7 @@ from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.checks.finding import Exempt, Findings, Operation
-from netfold.sim.checks.rounds import examine_decoded
+from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.engine.interface import Overflow
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of

@@ -28,7 +28,7 @@ from netfold.sim.engine.schedules.operation import Operation as ScheduledOperati
 from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan
-from netfold.sim.run.outcome import VariantResult
+from netfold.sim.run.variant import VariantResult
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP

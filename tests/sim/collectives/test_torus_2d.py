@@ -23,7 +23,7 @@ from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.collectives.torus_2d.spec import steps_of
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import Schedule
-from netfold.sim.run.settings import setups
+from netfold.sim.run.run import setups
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network as CompiledNetwork

@@ -23,7 +23,7 @@ import netfold.sim.workload.data_sets
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.commands.main import app
 from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
-from netfold.sim.run.outcome import Outcome
+from netfold.sim.run.variant import Outcome
 from netfold.sim.study.models import read_model, wanted
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.perceptrons import Mlp784

@@ -14,10 +14,18 @@ import pytest
 
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
-from netfold.sim.report.answer.bounds import because, sentence, short
-from netfold.sim.report.answer.ranking import answers, groups_of, legend, times_baseline, with_ranking
+from netfold.sim.report.answer import (
+    answers,
+    because,
+    groups_of,
+    legend,
+    sentence,
+    short,
+    times_baseline,
+    with_ranking,
+)
 from netfold.sim.report.compare import compare
-from netfold.sim.report.warnings import warnings
+from netfold.sim.report.words import warnings
 from netfold.sim.results.folder import write_run
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, Fake, printed, run_data, summary, terminal
 

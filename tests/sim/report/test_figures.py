@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from netfold.errors import DataError
 from netfold.sim.report import style
 from netfold.sim.report.learning import curves, learning
-from netfold.sim.report.networks import Look, draw_svg
-from netfold.sim.report.networks.busy import busy_links, graphs
+from netfold.sim.report.network_drawing import Look, busy_links, draw_svg, graphs
 from netfold.sim.results.folder import Run, load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches

@@ -23,14 +23,13 @@ from matplotlib.colors import to_hex
 
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
-from netfold.sim.report import style, timeline, words
-from netfold.sim.report.figures import bytes_sent, time_spent
+from netfold.sim.report import figures as timeline
+from netfold.sim.report import style, words
+from netfold.sim.report.compare import results_table
+from netfold.sim.report.figures import Bar, _chosen, _tracks, bytes_sent, time_spent
 from netfold.sim.report.html import build_report
 from netfold.sim.report.learning import TASKS_MAX, learning
-from netfold.sim.report.shown import Shown
-from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
-from netfold.sim.report.table import results_table
-from netfold.sim.report.timeline import Bar, _chosen, _tracks
+from netfold.sim.report.style import PHASE_COLOURS, Shown, house_style, label_colours
 from netfold.sim.results.folder import RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary, svg_text

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from netfold.sim.plan.plan import Reference
 from netfold.sim.report import html
-from netfold.sim.report.table import results_table
+from netfold.sim.report.compare import results_table
 from netfold.sim.results.folder import RunData, write_run
 from netfold.sim.results.records import (
     CheckRecord,

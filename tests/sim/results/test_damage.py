@@ -21,10 +21,8 @@ from rich.console import Console
 
 from netfold.errors import DataError
 from netfold.sim.plan.plan import Reference
-from netfold.sim.report.compare import compare
-from netfold.sim.report.html import render
-from netfold.sim.report.pages import write_pages
-from netfold.sim.report.table import results_table
+from netfold.sim.report.compare import compare, results_table
+from netfold.sim.report.html import render, write_pages
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.format import FORMAT, _Metrics
 from netfold.sim.results.records import TABLES, FaultRecord

@@ -18,9 +18,8 @@ from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Condition, Overlap
+from netfold.sim.run.context import JobParts, ProgressReporter
 from netfold.sim.run.job import TrainingJob
-from netfold.sim.run.progress import ProgressReporter
-from netfold.sim.run.step.parts import JobParts
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.device_model import STEADY, Device, Variation
 from netfold.sim.workload.devices import FixedDevice

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console
 
-from netfold.sim.report.compare import compare
+from netfold.sim.report.compare import compare, results_table
 from netfold.sim.report.html import build_report
-from netfold.sim.report.table import results_table
 from netfold.sim.results.folder import load
-from netfold.sim.run.outcome import Outcome
 from netfold.sim.run.run import summary_of_scenario
+from netfold.sim.run.variant import Outcome
 from netfold.sim.scenario.source import ScenarioText
 from tests.sim import scenes
 from tests.sim.run.test_failures import Broken

@@ -15,16 +15,15 @@ from rich.console import Console
 
 import netfold
 from netfold.errors import RunError
-from netfold.sim.report.table import results_table
+from netfold.sim.report.compare import results_table
 from netfold.sim.resolve import resolve
 from netfold.sim.results.summary import summarize
-from netfold.sim.run.costs import measure
-from netfold.sim.run.costs.fit import fitted, fitted_cost
-from netfold.sim.run.costs.measure import WarmUps
-from netfold.sim.run.costs.measure import measured as measured_costs
-from netfold.sim.run.outcome import VariantResult
-from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run import codec_costs as measure
+from netfold.sim.run.codec_costs import WarmUps, fitted, fitted_cost
+from netfold.sim.run.codec_costs import measured as measured_costs
+from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.run import run_variant
+from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario import load
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import FusionError

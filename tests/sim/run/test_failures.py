@@ -35,11 +35,10 @@ from netfold.sim.checks.finding import Finding
 from netfold.sim.commands.main import app
 from netfold.sim.commands.terminal import progress_bar
 from netfold.sim.results.folder import load
-from netfold.sim.run import progress as module
-from netfold.sim.run.codec_errors import CodecError, blaming, make_encoder
-from netfold.sim.run.progress import ProgressReporter
+from netfold.sim.run import context as module
+from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_encoder
+from netfold.sim.run.run import compile_engine, is_cold
 from netfold.sim.run.variant import run_variant
-from netfold.sim.run.warm_up import compile_engine, is_cold
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import TINY, plan, write
@@ -536,7 +535,7 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
 
     def is_cold_in(checkout: Path, **more: str) -> bool:
         """What a process says that runs these sources."""
-        code = "from netfold.sim.run.warm_up import is_cold; print(is_cold())"
+        code = "from netfold.sim.run.run import is_cold; print(is_cold())"
         environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
         return (
             subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=checkout) == b"True\n"

@@ -19,12 +19,12 @@ from netfold.sim.checks.checks import RoundLog
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.network.fabric import EndOfInstant, Stage
 from netfold.sim.plan.plan import Condition, Overlap
-from netfold.sim.report.timeline import _panel
+from netfold.sim.report.figures import _panel
 from netfold.sim.results.folder import load
 from netfold.sim.run.job import TrainingJob
-from netfold.sim.run.outcome import JobResult
 from netfold.sim.run.run import run_variant
-from netfold.sim.run.step.turns import Turns
+from netfold.sim.run.step import Turns
+from netfold.sim.run.variant import JobResult
 from netfold.sim.workload import Bucket
 from tests.examples import examples
 from tests.sim import scenes
@@ -375,7 +375,7 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
         def release(self, worker: int) -> None:
             self._units[worker].release(self._held[worker].pop(0))
 
-    monkeypatch.setattr("netfold.sim.run.step.rounds.Turns", Own)
+    monkeypatch.setattr("netfold.sim.run.run.step.Turns", Own)
     assert "AssertionError" in str(opposed().job.failure)  # of a serial collective's order
     monkeypatch.setattr("tests.sim.run.given.Line._is_same", lambda self, place, number: True)
     played = opposed()

@@ -24,8 +24,8 @@ from netfold.sim.files import durable as files
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
-from netfold.sim.run import named_files as run_files
-from netfold.sim.run.settings import setups
+from netfold.sim.run import run as run_files
+from netfold.sim.run.run import setups
 from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star

@@ -26,10 +26,8 @@ from netfold.sim.checks.checks import RoundLog
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.plan.plan import Condition
-from netfold.sim.run.step.activities import Activities
-from netfold.sim.run.step.computing import Computing, Span, Stretch, stretches
-from netfold.sim.run.step.unit import LAST, SerialUnit
-from netfold.sim.run.step.wire import WireBytes
+from netfold.sim.run.context import LAST, Activities, SerialUnit
+from netfold.sim.run.step import Computing, Span, Stretch, WireBytes, stretches
 from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.device_model import Passes
 from netfold.sim.workload.training import TrainingWorkload

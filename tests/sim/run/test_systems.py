@@ -23,7 +23,7 @@ from netfold.homomorphic.round import Round
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.run.outcome import VariantResult
+from netfold.sim.run.variant import VariantResult
 from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion import BySize
 from tests.examples import nightly

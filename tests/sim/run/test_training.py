@@ -17,13 +17,13 @@ from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.finding import Operation
 from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.report.compare import results_table
 from netfold.sim.report.html import build_report
-from netfold.sim.report.table import results_table
 from netfold.sim.results.folder import load
-from netfold.sim.run.codec_errors import CodecError
-from netfold.sim.run.outcome import JobResult
+from netfold.sim.run.context import CodecError
 from netfold.sim.run.run import run_variant
-from netfold.sim.run.step.lock_step import MessageAgreement
+from netfold.sim.run.step import MessageAgreement
+from netfold.sim.run.variant import JobResult
 from netfold.sim.workload import TrainingSpec, Workload
 from netfold.sim.workload.devices import NOTE
 from netfold.sim.workload.hardware import HARDWARE

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 import netfold
 from netfold.errors import DataError, UserModelError
 from netfold.sim.resolve import resolve
-from netfold.sim.run.named_files import read_named
+from netfold.sim.run.run import read_named
 from netfold.sim.scenario import load
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of

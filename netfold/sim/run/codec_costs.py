@@ -1,19 +1,11 @@
-"""Measures what a job's buckets cost: a warm-up of the job alone, with buckets of several sizes.
-
-The warm-up is a simulation as any other, of the job's first two steps on its own network, without faults and
-without other jobs. One bucket is under way at a time, and is encoded beside the device, so what it takes is
-its own time. That holds for every codec and collective: nothing is assumed about either.
-
-The second step is what is measured. Codecs begin with a step of another kind: a round in full precision, an
-upload of everything, a choice that later steps revise. So a codec whose steps differ is predicted for a usual
-step, and its rare ones take as long as they take. A job of one step is measured in that one.
-"""
+"""Measures what a job's buckets cost, by a warm-up, for rules of fusion and for predictions."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,16 +18,56 @@ from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.stall import StuckError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
 from netfold.sim.resolve.plan import Plan
-from netfold.sim.run.costs.fit import fitted
+from netfold.sim.run.context import AFTER_BACKWARD, ProgressReporter
 from netfold.sim.run.job import TrainingJob
-from netfold.sim.run.progress import ProgressReporter
 from netfold.sim.run.simulation import Simulation
-from netfold.sim.run.step.facts import AFTER_BACKWARD
 from netfold.sim.workload.device_model import STEADY
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
-from netfold.sim.workload.fusion_weighing import Costs, Sample, Stages, Weighing
+from netfold.sim.workload.fusion_weighing import Cost, Costs, Sample, Stages, Weighing
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads
+
+# Fits the costs of a bucket's stages to samples.
+
+
+def fitted(samples: Sequence[Sample]) -> Stages:
+    """Linear costs of all stages, by least squares, over samples of several sizes."""
+    sizes = [one.elements for one in samples]
+    return Stages(*(fitted_cost(sizes, [one[stage] for one in samples]) for stage in (1, 2, 3)))
+
+
+def fitted_cost(elements: Sequence[int], times_ps: Sequence[int]) -> Cost:
+    """The cost start + element · n with the least sum of squared deviations; neither is negative.
+
+    The deviations of such a line add up to 0, so it is right for many buckets together, even where that of a
+    single small one is not on a line, as in a network of packets. Computed exactly, so it is the same on
+    every machine.
+    """
+    count, total, total_ps = len(elements), sum(elements), sum(times_ps)
+    squares = sum(size * size for size in elements)
+    products = sum(size * time_ps for size, time_ps in zip(elements, times_ps, strict=True))
+    spread = count * squares - total * total
+    if spread == 0:  # one size does not tell a start from a rate
+        return Cost(element_ps=float(Fraction(total_ps, total)))
+    slope = Fraction(count * products - total * total_ps, spread)
+    start = (total_ps - slope * total) / count
+    if slope < 0:
+        return Cost(start_ps=float(Fraction(total_ps, count)))
+    if start < 0:
+        return Cost(element_ps=float(Fraction(products, squares)))
+    return Cost(float(start), float(slope))
+
+
+# Measures what a job's buckets cost: a warm-up of the job alone, with buckets of several sizes.
+#
+# The warm-up is a simulation as any other, of the job's first two steps on its own network, without faults
+# and without other jobs. One bucket is under way at a time, and is encoded beside the device, so what it
+# takes is its own time. That holds for every codec and collective: nothing is assumed about either.
+#
+# The second step is what is measured. Codecs begin with a step of another kind: a round in full precision,
+# an upload of everything, a choice that later steps revise. So a codec whose steps differ is predicted for
+# a usual step, and its rare ones take as long as they take. A job of one step is measured in that one.
+
 
 _PARTS = 8  # medium buckets of a warm-up: this share of the gradient, besides single layers and all of it
 _STEPS = 2  # of a warm-up; the last one counts

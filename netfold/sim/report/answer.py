@@ -1,0 +1,699 @@
+"""What ranks first, and why: what bounds each variant, in words and as a figure; order by a metric."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from netfold.errors import DataError
+from netfold.sim.processor import note_of, recorded
+from netfold.sim.report import style, words
+from netfold.sim.report.words import shown
+from netfold.sim.results.folder import Run, load
+from netfold.sim.results.summary import GOOD, kind
+from netfold.sim.workload.recipe import metric_named
+from netfold.sim.workload.workload_keys import CHOICES
+from netfold.spelling import names_hint
+
+# What bounds a variant, in words; `sim/bounds` says how it is found.
+
+
+Parts = Sequence[Mapping[str, Any]]
+
+CLOSE = 0.5  # of the largest part: a part of at least this is named beside it
+NEARLY = 0.8  # of the busy share of a link: one that is this busy is named beside it
+_LEAST_FASTER = 1.05  # a remedy that gives less is not worth a word
+_NAMES = {
+    "link": "links",
+    "loopback": "loopback ports",
+    "host": "what hosts do for packets",
+    "window": "slots and windows",
+    "timer": "retransmission timers",
+    "latency": "latency",
+    "device": "the workers' devices",
+    "straggler": "stragglers",
+    "merging": "merging on hosts",
+    "unexplained": "something that was not recorded",
+}
+_COSTS = {  # what a cause costs a variant, and that it costs it nothing
+    "link": ("its links are the bottleneck", "its links are never the bottleneck"),
+    "loopback": ("its loopback ports are the bottleneck", "its loopback ports are never the bottleneck"),
+    "host": ("its hosts work on packets", "its hosts never hold packets up"),
+    "window": ("it waits for slots and windows", "it never waits for slots or windows"),
+    "timer": ("it waits for retransmissions", "it never waits for a retransmission"),
+    "latency": ("it waits for packets on their way", "it never waits for packets on their way"),
+    "device": ("its workers' devices are the bottleneck", "its workers' devices are never the bottleneck"),
+    "straggler": ("it waits for stragglers", "it never waits for a straggler"),
+    "merging": ("it waits for merging on hosts", "it never waits for merging on hosts"),
+    "unexplained": ("its time is not explained", "all of its time is explained"),
+}
+_REMEDIES = {
+    "link": "with twice the rate",
+    "loopback": "with twice the rate",
+    "host": "with hosts of twice the speed",
+    "window": "with twice the slots or window",
+    "timer": "with half the timeout",
+    "latency": "with half the delays",
+    "device": "with twice the speed there",
+    "straggler": "if it were like the others",
+    "merging": "with twice the speed there",
+}
+
+
+def cause_name(cause: str) -> str:
+    """A cause in the plural: "links"."""
+    return _NAMES.get(cause, cause)
+
+
+def short(parts: Parts) -> str:
+    """The largest part: "h0->s0 +15, 96 %"; a dash if nothing is known."""
+    return f"{place(parts[0])}, {_percent(parts[0]['share'])}" if parts else words.NOTHING
+
+
+def place(part: Mapping[str, Any]) -> str:
+    """Where a part is, as short as it can be said: "h0->s0 +15", "encode", "window"."""
+    match part["cause"]:
+        case "link" | "host":
+            return f"{part['where']}{_more(part)}"
+        case "loopback":
+            return f"loopback {part['where']}{_more(part)}"
+        case "device":
+            return str(part["stage"])
+        case "straggler":
+            return f"{part['where'] or 'a straggler'}: {part['stage']}" if part["stage"] else "straggler"
+        case cause:
+            return str(cause)
+
+
+def _more(part: Mapping[str, Any]) -> str:
+    return f" +{part['alike']}" if part["alike"] else ""
+
+
+def sentence(parts: Parts) -> str:
+    """What bounds a variant, what is close to it, and what would help; empty if nothing is known."""
+    if not parts:
+        return ""
+    first, *others = parts
+    close = [part for part in others if part["share"] >= CLOSE * first["share"]]
+    text = f"bottleneck: {_told(first)}"
+    if close:
+        text += f"; close to it: {', '.join(_told(part) for part in close)}"
+    return f"{text}{_following(first)}{_remedy(first)}"
+
+
+def _told(part: Mapping[str, Any]) -> str:
+    """A part with its share: "link h0->s0 (15 more are as busy), 96 % of the aggregation"."""
+    share = f"{_percent(part['share'])} of the aggregation"
+    match part["cause"]:
+        case "link" | "loopback" | "host" as cause:
+            what = "the loopback port" if cause == "loopback" else cause
+            alike = f" ({part['alike']} more as busy)" if part["alike"] else ""
+            busy = f", busy {_percent(part['busy'])}" if part["busy"] is not None else ""
+            hosts = f", shared by {part['hosts']} hosts" if part["hosts"] > 1 else ""
+            return f"{what} {part['where']}{alike}{hosts}: {share}{busy}"
+        case "window":
+            return f"slots or windows, which are full while no link is: {share}"
+        case "timer":
+            return f"retransmission timers, while nothing is on its way: {share}"
+        case "latency":
+            return f"latency, while packets are on their way and no link is busy: {share}"
+        case "device":
+            return f"'{part['stage']}' on the workers' devices: {share}"
+        case "straggler":
+            return f"the straggler {part['where']} ({part['stage'] or 'late'}): {share}"
+        case cause:
+            return f"{cause_name(cause)}: {share}"
+
+
+def _following(part: Mapping[str, Any]) -> str:
+    """The next busiest link, if it is nearly as busy."""
+    busy = part["following_busy"]
+    if busy is None or part["busy"] is None or busy < NEARLY * part["busy"]:
+        return ""
+    return f"; nearly as busy: {part['following']}, {_percent(busy)}"
+
+
+def _remedy(part: Mapping[str, Any]) -> str:
+    faster = part["faster"]
+    if faster is None or faster < _LEAST_FASTER or part["cause"] not in _REMEDIES:
+        return ""
+    them = " of all of them" if part["alike"] else ""
+    return f"; at most {words.times(faster)} as fast {_REMEDIES[part['cause']]}{them}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def because(mine: Parts, other: tuple[str, Parts]) -> str:
+    """Why a variant is faster than another: the cause that costs it least in comparison; may be empty."""
+    times, others = _by_cause(mine), _by_cause(other[1])
+    saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in others.items()}
+    if not times or not saved or max(saved.values()) <= 0:
+        return ""
+    cause = max(saved, key=lambda name: saved[name])
+    waits, never = _COSTS.get(cause, (f"{cause_name(cause)} take time", f"{cause_name(cause)} take no time"))
+    text = f"{waits} for {words.time(times[cause])}" if cause in times else never
+    return f"{text}, against {words.time(others[cause])} for {other[0]}"
+
+
+def _by_cause(parts: Parts) -> dict[str, float]:
+    times: dict[str, float] = defaultdict(float)
+    for part in parts:
+        times[part["cause"]] += part["time_us"]
+    return dict(times)
+
+
+# Which variants may be compared, by what, and with which of them as the baseline.
+#
+# Variants are compared within a group: of equal workload, and of the same job. Outside of it a ratio says
+# nothing. The order of the variants changes nothing.
+
+
+Entry = Mapping[str, Any]  # a variant of a summary
+
+AS_GIVEN = "given"
+SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
+    "aggregation": ("aggregation_time_us", False),
+    "iteration": ("iteration_time_us", False),
+    "elements": ("aggregation_elements_per_s", True),
+    "wire": ("wire_bytes_up_per_worker", False),
+    "compression": ("compression_ratio", True),
+    "nmse": ("nmse", False),
+    "cosine": ("cosine", True),
+    "error": ("max_abs_error", False),
+    "loss": ("loss", False),
+    "score": ("test_score", True),  # of a metric of which less is better, the least
+    "target": ("time_to_target_us", False),
+}
+BY = {  # what a group is ranked by, in words
+    "time_to_target_us": "time to the target",
+    "iteration_time_us": "time of whole steps, as buckets differ",
+    "since_last_rank_us": "time since the last rank arrived, as recorded skew takes much of the rest",
+    "aggregation_time_us": "aggregation time",
+}
+GROUPS_MAX = 4  # that lines below a table name
+SKEW_MIN = 0.1  # of the aggregation time: a replay with more is ranked without it
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants that may be compared; `label` tells them from other groups, and is empty if there are none."""
+
+    label: str
+    members: tuple[Entry, ...]
+    named: str | None  # the variant that is wanted as the baseline
+
+    @cached_property
+    def by(self) -> str:
+        """The metric that ranks the group: a time, less of it is better."""
+        metrics = [one["metrics"] for one in self.members]
+        if len({one.get("target") for one in metrics}) == 1 and words.has_target(metrics[0]):
+            return "time_to_target_us"
+        if len({_cut(one) for one in self.members if kind(one["verdict"]) in GOOD}) > 1:
+            return "iteration_time_us"
+        return "since_last_rank_us" if self.has_skew else "aggregation_time_us"
+
+    @property
+    def has_skew(self) -> bool:
+        """Whether its ranks replay a recording, and arrive so far apart that it matters."""
+        return all(one.get("replays_times") for one in self.members) and any(
+            (one["metrics"]["aggregation_time_us"] or 0) * (1 - SKEW_MIN)
+            > (one["metrics"].get("since_last_rank_us") or 0)
+            for one in self.members
+        )
+
+    @cached_property
+    def ranked(self) -> list[Entry]:
+        """Sound variants that have the metric, the best first; by name, where they are equal."""
+        having = [one for one in self.members if self.value(one) is not None]
+        return sorted(having, key=lambda one: (self.value(one), one["name"]))
+
+    @cached_property
+    def baseline(self) -> Entry | None:
+        """What is named; or else the slowest that is not compressed; or else the slowest."""
+        names = (self.named, f"{self.named}/")
+        for one in self.members:
+            if self.named is not None and (one["name"] == names[0] or one["name"].startswith(names[1])):
+                return one
+        plain = [one for one in self.ranked if one.get("is_uncompressed")]
+        return next(reversed(plain or self.ranked), None)
+
+    def value(self, one: Entry) -> float | None:
+        """What ranks a variant; None if a check failed."""
+        return one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None
+
+    def times(self, one: Entry) -> float | None:
+        """How many times as fast as the baseline a variant is; None if one of them has no such time."""
+        return words.ratio(self.value(self.baseline), self.value(one)) if self.baseline else None
+
+    def rank(self, one: Entry) -> int | None:
+        """From 1; variants whose times are shown alike share it."""
+        value = self.value(one)
+        return None if value is None else rank(value, [self.value(other) for other in self.ranked])
+
+
+def rank(value: float, ordered: Sequence[float | None]) -> int:
+    """The rank of a value among all, the best first: that of the first which has the same three digits."""
+    return 1 + [_alike(other) for other in ordered].index(_alike(value))
+
+
+def _alike(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group]:
+    """The variants of a summary in groups, by label; `named` is the variant wanted as the baseline."""
+    found: dict[Hashable, list[Entry]] = {}
+    for one in variants:
+        found.setdefault(_key(one), []).append(one)
+    labels = _labels([members[0] for members in found.values()])
+    groups = [Group(label, tuple(own), named) for label, own in zip(labels, found.values(), strict=True)]
+    return sorted(groups, key=lambda group: group.label)
+
+
+def _traits(one: Entry) -> dict[str, str]:
+    """What variants of a group have in common."""
+    workload = one.get("setup", {}).get("workload", {})
+    own = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
+    return {"job": one["name"].partition("/")[2], **own}
+
+
+def _key(one: Entry) -> Hashable:
+    return tuple(sorted(_traits(one).items()))
+
+
+def _labels(firsts: Sequence[Entry]) -> list[str]:
+    """A label for every group, by one of its variants: those of its traits in which groups differ."""
+    traits = [_traits(one) for one in firsts]
+    names = dict.fromkeys(name for own in traits for name in own)
+    differing = [name for name in names if len({own.get(name) for own in traits}) > 1]
+    if "job" in differing and len({own["job"] for own in traits}) == len(traits):
+        differing = ["job"]
+    return [", ".join(f"{name} {own[name]}" for name in differing if own.get(name)) for own in traits]
+
+
+def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[dict[str, Any]]:
+    """Variants of a summary, each with its group, its rank there, and its time relative to the baseline."""
+    found = {
+        one["name"]: {
+            "group": group.label,
+            "by": group.by,
+            "baseline": group.baseline["name"] if group.baseline else None,
+            "times_baseline": group.times(one),
+            "rank": group.rank(one),
+        }
+        for group in groups_of(variants, named)
+        for one in group.members
+    }
+    return [one | {"ranking": found[one["name"]]} for one in variants]
+
+
+def times_baseline(groups: Sequence[Group]) -> dict[str, str]:
+    """ "3.21 ×" of every variant, by name."""
+    return {one["name"]: words.times(group.times(one)) for group in groups for one in group.members}
+
+
+def legend(groups: Sequence[Group]) -> str:
+    """What "× baseline" divides."""
+    named = [
+        f"{group.baseline['name']}{f' ({group.label})' if group.label else ''}"
+        for group in groups
+        if group.baseline is not None
+    ]
+    if not named:
+        return "× baseline: there is none"
+    names = f"{', '.join(named[:GROUPS_MAX])}{', …' if len(named) > GROUPS_MAX else ''}"
+    by = " or ".join(dict.fromkeys(BY[group.by] for group in groups))
+    within = ", within variants of equal workload" if len(groups) > 1 else ""
+    return f"× baseline: how many times as fast as {names}, by {by}{within}"
+
+
+def answers(groups: Sequence[Group]) -> list[str]:
+    """A sentence on every group with several variants; none on jobs that come and go."""
+    several = [
+        group
+        for group in groups
+        if len(group.members) > 1 and not any(one.get("stay") is not None for one in group.members)
+    ]
+    more = len(several) - GROUPS_MAX
+    return [
+        *(text for group in several[:GROUPS_MAX] if (text := _answer(group))),
+        *([f"and {words.counted(more, 'more group')} of variants of equal workload"] if more > 0 else []),
+    ]
+
+
+def _answer(group: Group) -> str:
+    """Which variants are first, by what, how far, and why; which miss the target."""
+    missing = [
+        one["name"] for one in group.members if kind(one["verdict"]) in GOOD and group.value(one) is None
+    ]
+    is_target = group.by == "time_to_target_us"
+    of = f" of {group.label}" if group.label else ""
+    if not group.ranked:
+        return f"no variant{of} reaches its target" if is_target and missing else ""
+    best = [one for one in group.ranked if group.rank(one) == 1]
+    names = " and ".join(one["name"] for one in best)
+    tie = ", a tie" if len(best) > 1 else ""
+    text = f"first{of} by {BY[group.by]}: {names}{tie}, {words.time(group.value(best[0]))}"
+    other = group.baseline
+    if other is None or other in best:
+        other = group.ranked[len(best)] if len(best) < len(group.ranked) else None
+        text += f"; next: {other['name']}, {words.time(group.value(other))}" if other is not None else ""
+    elif (times := group.times(best[0])) is not None:
+        text += f", {words.times(times)} baseline ({other['name']})"
+    if best[0]["verdict"] != "pass":
+        text += f" ({best[0]['verdict']})"
+    if words.is_lossy(best[0]["metrics"]):
+        error = best[0]["metrics"]["nmse"]
+        text += "; its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}")
+    if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
+        why = because(best[0].get("bounds", ()), (other["name"], other.get("bounds", ())))
+        text += f"; {why}" if why else ""
+    if len(workers := {one["metrics"]["workers"] for one in group.members}) > 1:
+        text += f"; variants have {words.span(workers)} workers"
+    if is_target and missing:
+        text += f"; {', '.join(sorted(missing))} {'misses' if len(missing) == 1 else 'miss'} it"
+    return text
+
+
+def check_sort(sort: str) -> str:
+    """The name of an order.
+
+    Raises
+    ------
+    DataError
+        There is no such order.
+    """
+    known = [*SORTS, AS_GIVEN]
+    if sort not in known:
+        raise DataError(f"--sort {sort}: there is no such order", names_hint(sort, known, "orders"))
+    return sort
+
+
+def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool, float]]:
+    """A key of a variant's verdict and metrics, best first; bad verdicts and missing values come last.
+
+    `sort` is the name of an order, or what a group is ranked by.
+    """
+    metric, usually = SORTS.get(sort, (sort, False))
+
+    def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        value = metrics.get(metric)
+        more_is_better = usually
+        if metric == "test_score" and value is not None:
+            more_is_better = metric_named(metrics["test_metric"]).more_is_better
+        signed = 0.0 if value is None else -value if more_is_better else value
+        return kind(verdict) not in GOOD, value is None, signed
+
+    return key
+
+
+def _cut(one: Entry) -> tuple[float | None, str]:
+    """How a variant's gradient is cut: the number of its buckets, and the rule of fusion."""
+    fusion = one.get("setup", {}).get("workload", {}).get("fusion")
+    return one["metrics"].get("buckets"), str(fusion)
+
+
+# The baseline of a comparison, and what makes runs less comparable with it.
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A run; with `variant`, that variant of it for all of its group."""
+
+    run: Run
+    variant: str = ""
+    is_only: bool = False  # there is no other run
+
+    @property
+    def name(self) -> str:
+        """The run, and the variant if one is wanted."""
+        return f"{name_of(self.run)} {self.variant}".rstrip()
+
+    def against(self, variant: Entry, group: Group) -> Entry | None:
+        """The variant of this run to divide a group's variant by; None if this run has none of the group.
+
+        It is the wanted one, or without a wanted one that of the same name, or else the group's baseline
+        among those of this run.
+        """
+        mine = [one for one in self.run.summary["variants"] if any(one is other for other in group.members)]
+        wanted = self.variant or ("" if self.is_only else variant["name"])
+        same = next((one for one in mine if one["name"] == wanted), None)
+        named = self.run.summary.get("baseline")
+        return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
+
+
+def baseline_of(given: Path | None, loaded: Sequence[Run]) -> Baseline:
+    """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
+
+    Of a single run it is the baseline of each group, by default.
+
+    Raises
+    ------
+    DataError
+        There is no such folder, number or variant.
+    """
+    only = Baseline(loaded[0], is_only=len(loaded) == 1)
+    if given is None:
+        return only
+    text = str(given)
+    if not given.exists():
+        for run in loaded:
+            if text in _variants(run):
+                return Baseline(run, text)
+        if text.isdecimal():
+            return replace(only, run=_numbered(text, loaded))
+    if not given.exists() and given.name == text and text not in ("latest", "latest.txt"):
+        names = list(dict.fromkeys(name for run in loaded for name in _variants(run)))
+        raise DataError(
+            f"--baseline {text}: there is no run folder and no variant of this name",
+            names_hint(text, names, "variants"),
+        )
+    run = load(given)
+    return only if run.path == loaded[0].path else Baseline(run)
+
+
+def _variants(run: Run) -> list[str]:
+    return [variant["name"] for variant in run.summary["variants"]]
+
+
+def _numbered(text: str, loaded: Sequence[Run]) -> Run:
+    """The run with this number in the table."""
+    if len(text) > 9 or not 1 <= int(text) <= len(loaded):
+        raise DataError(
+            f"--baseline {text}: there is no run of this number",
+            f"give 1{f' to {len(loaded)}' if len(loaded) > 1 else ''}, or a run folder",
+        )
+    return loaded[int(text) - 1]
+
+
+def name_of(run: Run) -> str:
+    """A run in tables and notes: "<scenario>/<folder>", or its label."""
+    return run.label or f"{run.summary['scenario']}/{run.path.name}"
+
+
+def require_comparable(runs: Sequence[Run], base: Run) -> None:
+    """Require that all runs computed with the same instructions, where that is known.
+
+    Raises
+    ------
+    DataError
+        One has not.
+    """
+    right = recorded(base.circumstances)
+    for run in runs:
+        found = recorded(run.circumstances)
+        if found is not None and right is not None and found.isa != right.isa:
+            raise DataError(
+                f"cannot compare {name_of(run)}, computed with {found.isa}, "
+                f"with {name_of(base)}, computed with {right.isa}",
+                "their results differ by the processor: run both on one processor, and without --native",
+            )
+
+
+def notes_on(run: Run, base: Baseline) -> list[str]:
+    """Differences from the baseline's circumstances, and reasons not to rely on the results."""
+    mine, theirs = _circumstances(run), _circumstances(base.run)
+    notes = [
+        f"{name_of(run)}: {what} {mine[what]}, the baseline has {theirs[what]}"
+        for what in mine
+        if mine[what] != theirs[what]
+    ]
+    if mine["scenario"] != theirs["scenario"]:
+        notes = [
+            f"{name_of(run)}: another scenario; variants that the baseline lacks are compared with its own "
+            "baseline, if that has an equal workload"
+        ]
+    else:
+        notes += [*_other_inputs(run, base.run), *([] if base.variant else _unmatched(run, base.run))]
+    notes += _other_workers(run, base)
+    notes += [f"{name_of(run)}: {note}" for note in note_of(run.circumstances)]
+    if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
+        notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
+    kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
+    if set(kinds.values()) - {*GOOD, "stuck"}:
+        notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
+    for found, meaning in (
+        ("stuck", "got stuck, the numbers are those of the finished steps"),
+        ("approximate", "approximate, some elements are estimates without an error bound"),
+    ):
+        names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
+        notes += [f"{name_of(run)}: {names} {meaning}"] if names else []
+    return notes
+
+
+def _other_inputs(run: Run, base: Run) -> list[str]:
+    """One note for every named file whose content differs in the baseline."""
+    mine, theirs = (
+        {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
+    )
+    return [
+        f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"
+        for path in mine
+        if mine[path] != theirs.get(path, mine[path])
+    ]
+
+
+def _unmatched(run: Run, base: Run) -> list[str]:
+    """One note on all variants that the baseline lacks."""
+    names = [variant["name"] for variant in base.summary["variants"]]
+    missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
+    if not missing:
+        return []
+    what = f"variant{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return [f"{name_of(run)}: the baseline has no {what}, compared with its own baseline"]
+
+
+def _other_workers(run: Run, base: Baseline) -> list[str]:
+    """One note on all variants that have other workers than the baseline's of the same name."""
+    theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
+    differing = [
+        f"'{name}' has {mine}, '{name}' of the baseline {theirs[name]}"
+        for entry in run.summary["variants"]
+        if (mine := entry["metrics"]["workers"]) != theirs.get(name := entry["name"], mine)
+    ]
+    return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
+
+
+def _circumstances(run: Run) -> dict[str, str]:
+    """Properties that two runs must share for their ratios to mean something, by their names in a note."""
+    return {
+        "scenario": run.summary["scenario"],
+        "seed": str(run.summary["seed"]),
+        "scenario file with sha256": hashlib.sha256(run.scenario_text).hexdigest()[:12],
+        "--set": ", ".join(run.summary["sets"]) or "nothing",
+        "netfold version": run.circumstances["version"],
+    }
+
+
+# Ranked bars: the aggregation time of variants, split by what bounds them.
+
+
+CAUSE_COLOURS: dict[str, str | None] = {  # None: hatched
+    "link": style.BLUE,
+    "loopback": style.SKY,
+    "host": style.BLACK,
+    "window": style.ORANGE,
+    "timer": style.VERMILION,
+    "latency": style.YELLOW,
+    "device": style.GREEN,
+    "straggler": style.PURPLE,
+    "merging": style.DARK_GREY,
+    "unexplained": None,
+}
+_LABEL_CHARACTERS = 44
+_LINEAR_MAX = 15.0  # longest over shortest time
+_SHARE_MIN = 0.001  # smaller parts are not in the legend
+
+
+class VariantBar(NamedTuple):
+    """One variant: its name, its time, what is said of it, and the parts of its time."""
+
+    name: str
+    time_us: float
+    note: str  # its ratio
+    parts: Parts
+    is_sound: bool = True  # its checks hold
+
+
+def ranked_bars(bars: Sequence[VariantBar], title: str) -> Figure | None:
+    """Bars from top to bottom in the given order: the time, and its parts of 100 %; None if none took time.
+
+    The bar of the time has the colour of its largest part. Its axis is logarithmic if some bars would be too
+    short to see otherwise.
+    """
+    times_us = [bar.time_us for bar in bars if bar.time_us]
+    if not times_us:
+        return None
+    factor_us, unit = words.time_unit(max(times_us))
+    causes = [
+        cause
+        for cause in CAUSE_COLOURS
+        if any(part["cause"] == cause and part["share"] >= _SHARE_MIN for bar in bars for part in bar.parts)
+    ]
+    figure = style.new_figure(1.45 + 0.36 * len(bars))
+    figure.suptitle(title, x=0.01, ha="left", size=11, weight="bold")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    style.bars_axes(left, [bar.name for bar in bars], "")
+    left.set_xlabel(unit)
+    style.bars_axes(right, [""] * len(bars), "")
+    right.set_xlabel("% of the time")
+    if max(times_us) > _LINEAR_MAX * min(times_us):
+        left.set_xscale("log")
+        left.set_xlim(min(times_us) / factor_us / 2, max(times_us) / factor_us * 1.1)
+        left.xaxis.set_major_formatter(lambda value, _: _tick(value * factor_us))
+        left.set_xlabel("time, logarithmic")
+    else:
+        left.set_xlim(0, 1.02 * max(times_us) / factor_us)
+    for row, bar in enumerate(bars):
+        _draw(left, right, row, bar, factor_us)
+    right.set_xlim(0, 100)
+    if causes:
+        handles = [Patch(**_filled(cause)) for cause in causes]
+        style.legend_below(figure, handles, [cause_name(cause) for cause in causes])
+    return figure
+
+
+def _draw(left: Axes, right: Axes, row: int, bar: VariantBar, factor_us: float) -> None:
+    """One row: the time, its parts, and the text to its right."""
+    first = bar.parts[0]["cause"] if bar.parts else ""
+    left.barh(row, bar.time_us / factor_us, height=0.62, **_filled(first, bar.is_sound))
+    at = 0.0
+    for cause in CAUSE_COLOURS:
+        share = 100 * sum(part["share"] for part in bar.parts if part["cause"] == cause)
+        if share:
+            right.barh(row, share, left=at, height=0.62, **_filled(cause, bar.is_sound))
+            at += share
+    style.beside(right, row, _label(bar))
+
+
+def _tick(time_us: float) -> str:
+    """A tick of a logarithmic axis: "10 µs"."""
+    factor_us, unit = words.time_unit(time_us * (1 + 1e-9))
+    return f"{time_us / factor_us:.0f} {unit}"
+
+
+def _label(bar: VariantBar) -> str:
+    bound = short(bar.parts) if bar.parts else ""
+    texts = [words.time(bar.time_us), bar.note, bound, "" if bar.is_sound else "a check failed"]
+    text = " · ".join(one for one in texts if one)
+    return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
+
+
+def _filled(cause: str, is_sound: bool = True) -> dict[str, Any]:
+    """Style of a part of a bar: its colour, or hatched without one; pale if a check failed."""
+    colour = CAUSE_COLOURS.get(cause, style.LIGHT_GREY)
+    alpha = 1.0 if is_sound else 0.35
+    if colour is None:
+        return {"facecolor": "white", "edgecolor": style.MIDDLE_GREY, "hatch": "////", "alpha": alpha}
+    return {"facecolor": colour, "alpha": alpha}

@@ -1,1 +1,0 @@
-"""Jobs that come and go, as lines of the terminal and as a chart."""

@@ -1,0 +1,661 @@
+"""A step of a job, part by part: what each worker computes, and how its buckets take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from netfold.homomorphic.codec import Decoded, Encoder, advance
+from netfold.homomorphic.fold import described
+from netfold.homomorphic.message import Gradient, Merged, Message
+from netfold.homomorphic.numbers.formats import stage
+from netfold.homomorphic.round import Round
+from netfold.kernels.words import identity
+from netfold.sim.checks.checks import Journal, RoundLog
+from netfold.sim.checks.finding import Findings, Operation
+from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.network.fabric import EndOfInstant, HostTimes, Stage
+from netfold.sim.results.records import PhaseRecord
+from netfold.sim.run.context import (
+    LAST,
+    Activities,
+    CodecError,
+    JobParts,
+    SerialUnit,
+    StepView,
+    blaming,
+    make_encoder,
+)
+from netfold.sim.workload import Bucket
+from netfold.sim.workload.device_model import Passes, charge_ps, scaled_ps
+
+# Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.
+
+
+Sent = tuple[Message, ...] | Decoded  # of a worker that ends the round
+
+
+class _First(NamedTuple):
+    """What the first worker to begin an operation sends."""
+
+    worker: int
+    sent: Sent
+    workers: list[int]  # that have begun it
+
+
+class MessageAgreement:
+    """Compares what the workers of a job send in each operation, at the time when they begin it.
+
+    A worker that ends its round while another sends, or the reverse, is found when the second of them gets
+    there, so no worker waits for messages that never come. Rounds of several buckets may be in progress.
+    """
+
+    def __init__(self, workers: int, findings: Sequence[Findings] = ()) -> None:
+        """`findings` are those on the job's rounds so far; the caller may append to them."""
+        self._workers, self._findings = workers, findings
+        self._begun: dict[OperationPlace, _First] = {}
+
+    def require(
+        self, place: OperationPlace, worker: int, sent: Sent, operations: Sequence[Operation] = ()
+    ) -> None:
+        """Require that a worker's messages have the same kinds and lengths as those of the others.
+
+        `operations` are those of the round so far.
+
+        Raises
+        ------
+        CodecError
+            What both workers send, and whether damaged words are the reason.
+        """
+        first = self._begun.setdefault(place, _First(worker, sent, []))
+        if _kinds(sent) != _kinds(first.sent):
+            both = first.worker, worker
+            differed = _differing_label(operations, both)
+            decoded_alike = all(findings.replicas_agree for findings in self._findings)
+            if differed is not None:
+                why = f"they read different words of {differed!r}, so some were damaged on the way"
+            elif not decoded_alike:
+                why = "they decoded different sums in an earlier round, so words were damaged on the way"
+            else:
+                why = "all workers must send the same messages, and these read the same words before"
+            raise CodecError(
+                f"worker {worker} sends {described(sent)} where worker {first.worker} sends "
+                f"{described(first.sent)} ({place}): {why}",
+                is_undecoded=differed is not None or not decoded_alike,
+            )
+        first.workers.append(worker)
+        if len(first.workers) == self._workers:
+            del self._begun[place]
+
+
+def _kinds(sent: Sent) -> list[tuple[object, ...]] | None:
+    return None if isinstance(sent, Decoded) else [message.kind for message in sent]
+
+
+def _differing_label(operations: Sequence[Operation], workers: tuple[int, int]) -> str | None:
+    """The first message of which two workers received different words; None if there is none."""
+    for operation in operations:
+        if all(worker in operation.received for worker in workers):
+            one, other = (operation.received[worker] for worker in workers)
+            for message, first, second in zip(operation.sent[workers[0]], one, other, strict=True):
+                if not _are_equal(first, second):
+                    return message.label
+    return None
+
+
+def _are_equal(one: Merged, other: Merged) -> bool:
+    """Whether two workers received the same bits."""
+    arrays = [(merged.words, merged.exponents, *merged.parts) for merged in (one, other)]
+    return len(arrays[0]) == len(arrays[1]) and all(
+        identity(first) == identity(second) or _content(first) == _content(second)
+        for first, second in zip(*arrays, strict=True)
+    )
+
+
+def _content(array: NDArray[Any] | None) -> bytes | None:
+    return None if array is None else array.tobytes()
+
+
+# Turns in one order at all workers, without which workers that wait for each other might wait for ever.
+#
+# The first worker with room for the next turn chooses it, of what waits there, by rank. The others follow:
+# each gives its turns in the chosen order, and waits for the next one even if something else could go. The
+# choice takes no time and no packet. Real systems have a coordinator that sends it.
+#
+# In a step, buckets come into flight by turns and, where the network is serial, their operations enter it
+# by turns. Why some worker can always go on: take the first operation in the common order that is not
+# complete at all workers, number k of bucket b. All operations before it are complete everywhere, so every
+# worker has room for it and can give the turn to no other. The worker that chose it had b in flight and
+# operation k − 1 of b complete. That one is before it in the order, so it is complete everywhere. Therefore
+# a worker that does not send operation k yet either computes, which ends, or has not got b in flight. Then
+# its places are taken by buckets that are before b in the order of buckets. The worker that chose had one
+# of these, c, finished when b came into flight. All operations of c are before operation k, so they are
+# complete here too, and c is only decoded, which ends and frees a place. That repeats until b is in flight.
+# If no such operation exists, take the first bucket in the order that is not finished at all workers: each
+# has a place for it or has it in flight, so each will send its next operation. A network that is not serial
+# carries that operation at once.
+
+
+@dataclass
+class _Turn:
+    """One turn of the common order."""
+
+    place: OperationPlace
+    workers_left: int  # that have not had it
+
+
+class Turns:
+    """Gives every worker `at_once` turns at a time, in the same order at all workers."""
+
+    def __init__(self, environment: simpy.Environment, workers: int, at_once: int) -> None:
+        self._environment, self._workers = environment, workers
+        self._order: dict[int, _Turn] = {}  # by position; without those that all workers have had
+        self._chosen = 0  # length of the order so far
+        self._given = [0] * workers
+        self._room = [at_once] * workers
+        self._waiting: list[dict[OperationPlace, tuple[int, simpy.Event]]] = [{} for _ in range(workers)]
+        self._is_deciding = [False] * workers
+
+    def take(self, worker: int, place: OperationPlace, rank: int) -> simpy.Event:
+        """Event at which a worker's turn begins; it ends with `release`."""
+        begins = self._environment.event()
+        self._waiting[worker][place] = rank, begins
+        self._decide_later(worker)
+        return begins
+
+    def release(self, worker: int) -> None:
+        """End a turn of a worker."""
+        self._room[worker] += 1
+        self._decide_later(worker)
+
+    def _decide_later(self, worker: int) -> None:
+        if self._is_deciding[worker] or not self._waiting[worker] or not self._room[worker]:
+            return
+        self._is_deciding[worker] = True
+        decision = EndOfInstant(self._environment, Stage.TURN)
+        decision.callbacks.append(lambda _: self._decide(worker))
+
+    def _decide(self, worker: int) -> None:
+        """Give a worker its next turns, as far as it has room and the next of the order waits there."""
+        self._is_deciding[worker] = False
+        waiting = self._waiting[worker]
+        while waiting and self._room[worker]:
+            position = self._given[worker]
+            if position == self._chosen:
+                first = min(waiting, key=lambda place: (waiting[place][0], place))
+                self._order[position] = _Turn(first, self._workers)
+                self._chosen += 1
+            turn = self._order[position]
+            if turn.place not in waiting:
+                return
+            turn.workers_left -= 1
+            if not turn.workers_left:
+                del self._order[position]
+            _, begins = waiting.pop(turn.place)
+            self._room[worker] -= 1
+            self._given[worker] += 1
+            begins.succeed()
+
+
+# The rounds that the bytes on workers' links belong to.
+
+
+class WireBytes:
+    """Counts the bytes out of and into each worker's host for its rounds.
+
+    Bytes that pass while a worker has one operation on the network are that operation's. While it has
+    several, each gets a share in proportion to the payload that it announced. Bytes that pass while it has
+    none, such as late acknowledgements and what it still passes on, go to the worker's next round that ends,
+    or after the last one to that. So nothing is lost, and the figures are exact wherever the operations of a
+    worker do not overlap.
+
+    Hosts may have had other jobs before, and get others afterwards: bytes are counted from when this object
+    is made until `hand_over`.
+    """
+
+    def __init__(self, sent_bytes: Callable[[int], int], host_links: Sequence[tuple[int, int]]) -> None:
+        self._sent_bytes, self._host_links = sent_bytes, host_links
+        self._counted = np.array([self._now(one) for one in range(len(host_links))], np.int64)  # up, down
+        self._unclaimed = np.zeros((len(host_links), 2), np.int64)
+        self._open: list[list[tuple[RoundLog, int]]] = [[] for _ in host_links]
+        self._is_gone = np.zeros(len(host_links), np.bool_)  # whether another job has the worker's host
+
+    def begin(self, worker: int, log: RoundLog, payload_bytes: int) -> None:
+        """A worker's operation of a round enters the network."""
+        self._count(worker)
+        self._open[worker].append((log, max(1, payload_bytes)))
+
+    def end(self, worker: int, log: RoundLog) -> None:
+        """That operation is complete."""
+        self._count(worker)
+        self._open[worker] = [one for one in self._open[worker] if one[0] is not log]
+
+    def end_round(self, worker: int, log: RoundLog) -> None:
+        """A round has ended at a worker."""
+        self._count(worker)
+        log.wire_bytes += self._unclaimed[worker]
+        self._unclaimed[worker] = 0
+
+    def take_rest(self) -> NDArray[np.int64]:
+        """(2,) bytes up and down that belong to no round yet, of all workers."""
+        for worker in range(len(self._host_links)):
+            self._count(worker)
+        rest: NDArray[np.int64] = self._unclaimed.sum(axis=0)
+        self._unclaimed[:] = 0
+        return rest
+
+    def hand_over(self, worker: int) -> None:
+        """Another job gets the worker's host: what passes from now on is not counted."""
+        self._count(worker)
+        self._is_gone[worker] = True
+
+    def _now(self, worker: int) -> list[int]:
+        """Bytes that have passed the worker's links, up and down."""
+        return [self._sent_bytes(link) for link in self._host_links[worker]]
+
+    def _count(self, worker: int) -> None:
+        """Assign the bytes since the last count."""
+        if self._is_gone[worker]:
+            return
+        now = np.array(self._now(worker), np.int64)
+        left: NDArray[np.int64] = now - self._counted[worker]
+        self._counted[worker] = now
+        weight_left = sum(weight for _, weight in self._open[worker])
+        for log, weight in self._open[worker]:
+            share = left * weight // weight_left
+            log.wire_bytes += share
+            left, weight_left = left - share, weight_left - weight
+        self._unclaimed[worker] += left
+
+
+# The workers' sides of rounds: drive the encoders, charge their work, wait for the network.
+
+
+COPY_BACK = "copy of the sum"  # to the device, where the codec runs on the host
+
+
+class WorkerUnits(NamedTuple):
+    """What does a worker's computing; the two may be one."""
+
+    passes: SerialUnit
+    codec: SerialUnit
+
+
+class Rounds:
+    """Runs every worker's side of the rounds of a job, several at a time.
+
+    An operation is identified by step, bucket and its number in the round. A worker encodes and decodes one
+    message after the other. If its collective carries one operation at a time, or its overlap says so, its
+    operations take turns.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        parts: JobParts,
+        sent_bytes: Callable[[int], int],
+        activities: Activities,
+        journal: Journal,
+    ) -> None:
+        self._environment, self._parts, self._phases = environment, parts, journal.phases
+        self._activities = activities
+        self._wire = WireBytes(sent_bytes, parts.host_links)
+        self.units = [_units(environment, parts.overlap.encodes_on_device) for _ in range(parts.workers)]
+        self._encoders: list[Encoder] = []
+        self._turns = Turns(environment, parts.workers, at_once=1)
+        self._agreement = MessageAgreement(parts.workers, journal.findings)
+        self._operations_count = 0
+
+    def make_encoders(self) -> None:
+        """Make every worker's encoder.
+
+        Raises
+        ------
+        CodecError
+            The codec fails.
+        """
+        parts = self._parts
+        self._encoders = [
+            make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
+        ]
+
+    def late_wire_bytes(self) -> NDArray[np.int64]:
+        """(2,) bytes up and down that workers' hosts carried after their last round, once."""
+        return self._wire.take_rest()
+
+    def hand_over(self, worker: int) -> None:
+        """Another job gets a worker's host: what it carries from now on is not this job's."""
+        self._wire.hand_over(worker)
+
+    def begin(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
+        """Let an encoder look at a step; returns the time of the passes at kept weights that it asked for.
+
+        Raises
+        ------
+        CodecError
+            The codec cannot go on.
+        """
+        parts = self._parts
+        view = StepView(parts.workload, step, worker)
+        self._encoders[worker].begin(view.facts(gradients))
+        passes = parts.workload.cost.passes * (parts.passes.forward_ps + parts.passes.backward_ps)
+        return scaled_ps(view.more_passes * passes, parts.variation.factor(parts.seed, worker, step))
+
+    def run(self, step: int, bucket: int, worker: int, log: RoundLog) -> Generator[simpy.Event, Any, None]:
+        """Run one worker's side of one round, from its gradient to the decoded total in the log.
+
+        Raises
+        ------
+        CodecError
+            The codec cannot go on.
+        """
+        parts = self._parts
+        notes = log.notes[worker] = []
+        key = Round(
+            step,
+            bucket,
+            parts.workers,
+            parts.seed,
+            parts.collective.takes_floats,
+            notes.append,
+            parts.workload.buckets[bucket].tensors,
+        )
+        exchange = stage(
+            self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
+        )
+        place = OperationPlace(step, bucket, 0)
+        messages = advance(exchange, None)
+        while True:
+            self._agreement.require(place, worker, messages, log.operations)
+            if isinstance(messages, Decoded):
+                yield from self._copy_back(place, worker, log)
+                log.store(worker, messages)
+                self._wire.end_round(worker, log)
+                self._activities.land(worker, bucket, self._now_ps)
+                return
+            if len(log.operations) == place.operation:
+                log.operations.append(Operation(number=self._operations_count))
+                self._operations_count += 1
+            operation = log.operations[place.operation]
+            operation.sent[worker] = messages
+            side = _Side(place, worker, " + ".join(message.label for message in messages), [])
+            with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
+                operation.received[worker] = yield from self._sent(side, messages, log)
+            following = advance(exchange, operation.received[worker])
+            yield from self._decode(side, messages, is_last=isinstance(following, Decoded))
+            messages = following
+            place = place._replace(operation=place.operation + 1)
+
+    def _sent(
+        self, side: _Side, messages: tuple[Message, ...], log: RoundLog
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Encode and exchange one operation, in simulated time."""
+        device = self._parts.device
+        copy_ps = 0 if side.place.operation else device.copy_ps(log.gradients[side.worker].nbytes)
+        encode_ps = copy_ps + sum(charge_ps(device, message.work) for message in messages)
+        yield from self._compute(side, "encode", encode_ps, self._parts.overlap.rank(side.place.bucket))
+        merged = yield from self._exchange(side, messages, log)
+        return merged
+
+    def _decode(
+        self, side: _Side, messages: tuple[Message, ...], is_last: bool
+    ) -> Generator[simpy.Event, Any, None]:
+        """Decode one operation, in simulated time; only the last one of a bucket can wait for other work."""
+        overlap, bucket = self._parts.overlap, side.place.bucket
+        decode_ps = sum(charge_ps(self._parts.device, message.decode_work) for message in messages)
+        rank = overlap.decode_rank(bucket, LAST) if is_last else overlap.rank(bucket)
+        yield from self._compute(side, "decode", decode_ps, rank)
+        self._phases += side.phases
+
+    def _copy_back(
+        self, place: OperationPlace, worker: int, log: RoundLog
+    ) -> Generator[simpy.Event, Any, None]:
+        """Copy the decoded sum to where the weights are."""
+        copy_ps = self._parts.device.copy_ps(log.gradients[worker].nbytes)
+        if copy_ps:
+            side = _Side(place, worker, COPY_BACK, [])
+            rank = self._parts.overlap.decode_rank(place.bucket, LAST)
+            yield from self._compute(side, "decode", copy_ps, rank)
+            self._phases += side.phases
+
+    def _compute(
+        self, side: _Side, phase: str, usual_ps: int, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Encode or decode messages, when it is their turn; it takes `usual_ps` if nothing varies.
+
+        What takes no time does not need the device, and does not wait for it.
+        """
+        parts, unit = self._parts, self.units[side.worker].codec
+        work_ps = scaled_ps(usual_ps, parts.variation.factor(parts.seed, side.worker, side.place.step))
+        if work_ps:
+            yield from self._wait_for(unit, side, phase, rank)
+        start_ps = self._now_ps
+        end_ps = parts.hosts.end_ps(side.worker, start_ps, work_ps)
+        self._show(side, f"{phase}s", end_ps)
+        yield parts.hosts.until(side.worker, end_ps)
+        if work_ps:
+            unit.release()
+        self._record(side, (phase, side.label, 0), start_ps)
+
+    def _wait_for(
+        self, unit: SerialUnit, side: _Side, phase: str, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Take the device, when it is this work's turn."""
+        asked_ps = self._now_ps
+        self._show(side, f"waits to {phase}", asked_ps)
+        yield unit.take(rank)
+        self._wait(side, "device", asked_ps)
+
+    def _exchange(
+        self, side: _Side, messages: tuple[Message, ...], log: RoundLog
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Send messages and receive them merged, when the collective is free for them."""
+        parts, asked_ps = self._parts, self._now_ps
+        collective = parts.collective
+        is_serial = collective.is_serial or parts.overlap.sends_in_turn
+        if is_serial:
+            self._show(side, "waits to send", asked_ps)
+            yield self._turns.take(side.worker, side.place, parts.overlap.rank(side.place.bucket))
+            self._wait(side, "network", asked_ps)
+        start_ps, size_bytes = self._now_ps, sum(message.size_bytes for message in messages)
+        self._wire.begin(side.worker, log, size_bytes)
+        self._show(side, "waits for", start_ps)
+        merged = yield from collective.exchange(side.worker, messages, side.place)
+        self._wire.end(side.worker, log)
+        if is_serial:
+            self._turns.release(side.worker)
+        self._record(side, ("network", side.label, size_bytes), start_ps)
+        return merged
+
+    @property
+    def _now_ps(self) -> int:
+        return int(self._environment.now)
+
+    def _show(self, side: _Side, what: str, until_ps: int) -> None:
+        place = side.place
+        text = f"{what} '{side.label}' of bucket {place.bucket} of step {place.step}"
+        self._activities.set(side.worker, place.bucket, text, until_ps)
+
+    def _wait(self, side: _Side, what: str, start_ps: int) -> None:
+        if self._now_ps > start_ps:
+            self._record(side, ("wait", what, 0), start_ps)
+
+    def _record(self, side: _Side, what: tuple[str, str, int], start_ps: int) -> None:
+        """Record a phase that ends now: its kind, label and payload."""
+        phase, label, size_bytes = what
+        if self._now_ps > start_ps or phase == "network":
+            step, bucket, _ = side.place
+            when = start_ps, self._now_ps
+            side.phases.append(
+                PhaseRecord(self._parts.label, step, bucket, side.worker, phase, label, *when, size_bytes)
+            )
+
+
+class _Side(NamedTuple):
+    """One worker's side of one operation."""
+
+    place: OperationPlace
+    worker: int
+    label: str  # of its messages
+    phases: list[PhaseRecord]  # so far
+
+
+def _units(environment: simpy.Environment, is_one: bool) -> WorkerUnits:
+    passes = SerialUnit(environment)
+    return WorkerUnits(passes, passes if is_one else SerialUnit(environment))
+
+
+# A worker's passes over its model in a step, on its device, also those that its encoder asks for.
+
+
+MORE_PASSES = "more passes"
+UPDATE = "update"
+_USUAL = Fraction(1)
+
+
+class Stretch(NamedTuple):
+    """A part of the passes that the device does without a stop."""
+
+    phase: str  # "forward" or "backward"
+    work_ps: int  # of the passes up to its end, on a host without faults
+    buckets: tuple[int, ...] = ()  # whose gradients are ready at its end
+
+
+class Span(NamedTuple):
+    """Time of one phase."""
+
+    phase: str
+    start_ps: int
+    end_ps: int
+
+
+def stretches(
+    passes: Passes, buckets: Sequence[Bucket], factor: Fraction = _USUAL, times: int = 1
+) -> list[Stretch]:
+    """The passes of one step: forward, then backward up to each bucket, as it is ready on the device.
+
+    With local steps, `times` whole passes: what is exchanged is ready by its share of the last one. All times
+    are multiplied by `factor`.
+    """
+    both_ps = passes.forward_ps + passes.backward_ps
+    found: list[Stretch] = []
+    for end_ps in range(both_ps, times * both_ps, both_ps) if both_ps else ():
+        found.append(Stretch("forward", scaled_ps(end_ps - passes.backward_ps, factor)))
+        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
+    end_ps = times * both_ps
+    start_ps = end_ps - passes.backward_ps
+    known = passes if times == 1 else replace(passes, ready_ps={})
+    ready = [(known.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
+    found.append(Stretch("forward", scaled_ps(start_ps, factor)))
+    found += [
+        Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))
+        for ready_ps, index in sorted(ready)
+    ]
+    if found[-1].work_ps < scaled_ps(end_ps, factor):
+        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
+    return found
+
+
+class Computing:
+    """One worker's passes of one step, which begin now.
+
+    Encodings and decodings on the same device go first where they wait, and the passes go on after them. With
+    `begin`, an encoder looks at all gradients when backward has ended, and buckets are ready after that.
+    `begin` returns the time of the passes at other weights that the encoder asked for.
+    """
+
+    def __init__(
+        self,
+        environment: simpy.Environment,
+        hosts: HostTimes,
+        device: SerialUnit,
+        activities: Activities,
+        stretches: Sequence[Stretch],
+        begin: Callable[[], int] | None = None,
+    ) -> None:
+        self.spans: list[Span] = []  # so far; up to the crash of a worker that crashes
+        self.ready_ps: dict[int, int] = {}  # of the buckets that are ready
+        self._environment, self._hosts, self._device = environment, hosts, device
+        self._activities, self._stretches, self._begin = activities, stretches, begin
+        self._ready = {bucket: environment.event() for one in stretches for bucket in one.buckets}
+
+    def ready(self, bucket: int) -> simpy.Event:
+        """Event at which a bucket's gradient is ready."""
+        return self._ready[bucket]
+
+    def end_ps(self, phase: str) -> int:
+        """End of the last span of a phase."""
+        return max(span.end_ps for span in self.spans if span.phase == phase)
+
+    def run(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
+        """The SimPy process. Work that follows without a gap is rounded up to picoseconds once.
+
+        Raises
+        ------
+        CodecError
+            The encoder cannot begin the step.
+        """
+        began_ps = reached_ps = int(self._environment.now)
+        began_work_ps = done_ps = 0
+        for number, stretch in enumerate(self._stretches):
+            yield self._device.take(LAST)
+            now_ps = int(self._environment.now)
+            if now_ps > reached_ps:  # the device did something else
+                began_ps, began_work_ps, reached_ps = now_ps, done_ps, now_ps
+            start_ps = reached_ps if number else self._hosts.end_ps(worker, began_ps, 0)
+            reached_ps = self._hosts.end_ps(worker, began_ps, stretch.work_ps - began_work_ps)
+            done_ps = stretch.work_ps
+            self._record(stretch.phase, start_ps, min(reached_ps, self._hosts.crash_ps(worker)))
+            self._activities.compute(worker, self._activity(step, number), now_ps, reached_ps)
+            yield self._hosts.until(worker, reached_ps)
+            self._device.release()
+            if self._begin is None:
+                self._set_ready(stretch.buckets)
+        if self._begin is not None:
+            yield from self._pass_again(step, worker, self._begin())
+            self._set_ready(list(self._ready))
+
+    def _pass_again(self, step: int, worker: int, work_ps: int) -> Generator[simpy.Event, Any, None]:
+        """The passes at other weights."""
+        if not work_ps:
+            return
+        yield self._device.take(LAST)
+        start_ps = int(self._environment.now)
+        end_ps = self._hosts.end_ps(worker, start_ps, work_ps)
+        self._record(MORE_PASSES, start_ps, min(end_ps, self._hosts.crash_ps(worker)))
+        self._activities.compute(worker, f"computes step {step} at the weights it kept", start_ps, end_ps)
+        yield self._hosts.until(worker, end_ps)
+        self._device.release()
+
+    def update(self, step: int, worker: int, work_ps: int) -> Generator[simpy.Event, Any, None]:
+        """The optimizer's update, after all else of the step."""
+        yield self._device.take(LAST)
+        start_ps = int(self._environment.now)
+        end_ps = self._hosts.end_ps(worker, start_ps, work_ps)
+        self._record(UPDATE, start_ps, min(end_ps, self._hosts.crash_ps(worker)))
+        self._activities.compute(worker, f"updates the weights of step {step}", start_ps, end_ps)
+        yield self._hosts.until(worker, end_ps)
+        self._device.release()
+
+    def _set_ready(self, buckets: Sequence[int]) -> None:
+        for bucket in buckets:
+            self.ready_ps[bucket] = int(self._environment.now)
+            self._ready[bucket].succeed()
+
+    def _activity(self, step: int, number: int) -> str:
+        following = (bucket for one in self._stretches[number:] for bucket in one.buckets)
+        bucket = next(following, None)
+        return f"computes step {step}" if bucket is None else f"computes bucket {bucket} of step {step}"
+
+    def _record(self, phase: str, start_ps: int, end_ps: int) -> None:
+        """Record a span, or a longer last one."""
+        start_ps = min(start_ps, end_ps)
+        if self.spans and (self.spans[-1].phase, self.spans[-1].end_ps) == (phase, start_ps):
+            start_ps = self.spans.pop().start_ps
+        self.spans.append(Span(phase, start_ps, end_ps))
