@@ -23,9 +23,8 @@ from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, Contract
 from netfold.sim.commands.main import app
 from netfold.sim.run.context import CodecError
 from netfold.sim.run.context import make_encoder as make_watched
-from netfold.sim.study.measure import run_study
-from netfold.sim.study.options import read_codec, read_codecs
-from netfold.sim.study.source import synthetic_source
+from netfold.sim.studies.codec_measures import run_study
+from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
 from netfold.torch.codecs import check_codec as check_for_hooks
 from tests.test_house import sources
 

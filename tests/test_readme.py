@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from netfold.sim.commands.main import app
 from netfold.sim.keys.fields import NAME_PATTERN
-from netfold.sim.resolve import resolve
 from netfold.sim.results.records import TABLES
-from netfold.sim.scenario import load
-from netfold.sim.scenario.models import Header, Variant
-from netfold.sim.scenario.sweep import SweepOptions, sweep_schema
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
+from netfold.sim.scenario.variant_keys import Header, Variant
 from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 

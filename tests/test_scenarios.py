@@ -15,11 +15,11 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from netfold.sim.commands.main import app
-from netfold.sim.resolve import resolve
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload.workload_keys import Synthetic, Training
 from tests import ROOT
 from tests.examples import PROFILE, nightly

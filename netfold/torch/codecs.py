@@ -11,7 +11,7 @@ from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.message import Merge
 from netfold.homomorphic.round import StepFact
 from netfold.sim.api.given import sets_of
-from netfold.sim.study.options import read_codec
+from netfold.sim.studies.codec_study_gradients import read_codec
 from netfold.sim.workload.workload import refusal_of_needs
 
 WITH_RATE = frozenset({StepFact.LEARNING_RATE})  # what is known of a step if the user gives the rate

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from netfold.sim.sweep.make import Ended, Settings, run_sweep, sweep_of
+from netfold.sim.studies.sweep import Ended, Settings, run_sweep, sweep_of
 
 FILE = Path(__file__).with_name("sweep.yaml")
 RATIO_MIN = 1.7

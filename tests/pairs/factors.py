@@ -22,12 +22,12 @@ from netfold.homomorphic.round import StepFact
 from netfold.sim.collectives.hierarchical.switched.resolve import CARRIED
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.spec import CollectiveSpec
-from netfold.sim.matrix.make import rows_of
 from netfold.sim.plan.host_profiles import host_profiles
-from netfold.sim.resolve import resolve
-from netfold.sim.scenario import load
-from netfold.sim.scenario.models import OverlapSection
-from netfold.sim.scenario.networks import topology_sections
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.network_keys import topology_sections
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.variant_keys import OverlapSection
+from netfold.sim.studies.matrix import rows_of
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from tests.pairs.array import Combination, Factors

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives.in_network.program_keys import program_choices
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.matrix.make import rows_of
+from netfold.sim.studies.matrix import rows_of
 from netfold.switch.fit import suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.files import to_json

@@ -22,7 +22,7 @@ from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.matrix.make import rows_of
+from netfold.sim.studies.matrix import rows_of
 from netfold.topologies import kind as topologies
 from netfold.topologies.kinds.ring import Ring
 from tests.examples import PROFILE, examples

@@ -16,12 +16,12 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Rule, losses
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.resolve import resolve
-from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.run.variant import Outcome, VariantResult
-from netfold.sim.scenario import load
+from netfold.sim.scenario.limits import Plan
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network

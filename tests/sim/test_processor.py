@@ -17,8 +17,8 @@ from netfold.sim.processor import Instructions, host_isa, pinned_isa, variables
 from netfold.sim.report.compare import compare
 from netfold.sim.results.folder import write_run
 from netfold.sim.run.checkpoint import Checkpoints
-from netfold.sim.sweep.points import points_of
-from netfold.sim.sweep.task import work
+from netfold.sim.studies.sweep_points import points_of
+from netfold.sim.studies.sweep_workers import work
 from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write
 from tests.sim.results.builders import RING, STARTED_AT, run_data
 from tests.sim.sweep.scene import VERSIONS, scenario
@@ -131,8 +131,8 @@ def test_a_point_of_another_processor_is_another_point() -> None:
 def test_a_worker_whose_pytorch_is_not_pinned_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     (point, *_) = points_of(scenario(), VERSIONS)
     assert point.task is not None
-    monkeypatch.setattr("netfold.sim.sweep.task.own_versions", lambda: VERSIONS)
-    monkeypatch.setattr("netfold.sim.sweep.task.instructions", lambda: NATIVE)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.own_versions", lambda: VERSIONS)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.instructions", lambda: NATIVE)
 
     assert work(point.task).error.startswith(
         "not reproducible on other processors: PyTorch has computed before in the worker on "

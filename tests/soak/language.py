@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from netfold.sim.scenario.schema import schema
+from netfold.sim.scenario.load import schema
 
 Schema = Mapping[str, Any]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Merge
-from netfold.sim.matrix.make import rows_of
+from netfold.sim.studies.matrix import rows_of
 from tests.soak.language import allowed, alternatives, can_meet, language
 
 PERIOD = 2000  # numbers after which a plan begins anew

@@ -26,10 +26,10 @@ from netfold.errors import NetfoldError, RunError
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.report.html import build_report
-from netfold.sim.resolve import resolve
 from netfold.sim.run.run import run_scenario, run_variant
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import data_sets as data_fetch
 from tests.soak.draw import Drawn
 from tests.soak.judge import (

@@ -20,7 +20,7 @@ from netfold.homomorphic.message import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.commands import main
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.scenario.schema import schema
+from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, register, unregister
 from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.tree import TREE

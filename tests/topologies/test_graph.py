@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 import netfold
-from netfold.sim.scenario import schema
+from netfold.sim.scenario.load import schema
 from netfold.topologies import kind as registry
 from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import (

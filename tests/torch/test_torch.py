@@ -26,7 +26,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.message import Merge
 from netfold.sim.run.run import run_variant
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.torch.codecs import make_codec, support_of

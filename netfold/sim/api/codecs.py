@@ -21,20 +21,20 @@ from netfold.homomorphic.round import Round
 from netfold.sim.files.process import require_threads
 from netfold.sim.report.style import Shown
 from netfold.sim.results.records import frame
-from netfold.sim.study.defaults import ROUNDS
-from netfold.sim.study.make import make_study
-from netfold.sim.study.measure import Study
-from netfold.sim.study.options import NamedCodec, read_codec, read_codecs
-from netfold.sim.study.record import CodecRecord, MessageRecord, SpeedRecord
-from netfold.sim.study.source import (
+from netfold.sim.studies.codec_measures import CodecRecord, MessageRecord, SpeedRecord, Study
+from netfold.sim.studies.codec_study import make_study, study_table
+from netfold.sim.studies.codec_study_gradients import (
+    ROUNDS,
+    NamedCodec,
     Shapes,
     Source,
     array_source,
     file_source,
+    read_codec,
+    read_codecs,
     read_shapes,
     synthetic_source,
 )
-from netfold.sim.study.table import study_table
 from netfold.sim.workload.layers import elements_of
 from netfold.sim.workload.workload import refusal_of_needs
 

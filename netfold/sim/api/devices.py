@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netfold.sim.calibrate.measure import calibrate as measured
-from netfold.sim.calibrate.measure import device_path, write_device
+from netfold.sim.studies.calibrate import calibrate as measured
+from netfold.sim.studies.calibrate import device_path, write_device
 
 
 def calibrate(file: str | Path = "cpu.json", threads: int = 1) -> Path:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from netfold.errors import NetfoldError, ScenarioError
-from netfold.sim.scenario.node import COMMAND_LINE, parse
-from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText, parse
 
 Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or its content
 

@@ -8,12 +8,10 @@ import polars as pl
 from rich.table import Table
 
 from netfold.sim.files.process import require_threads
-from netfold.sim.matrix.cells import Cell
-from netfold.sim.matrix.make import Matrix, Wanted, make_matrix
-from netfold.sim.matrix.table import matrix_table
 from netfold.sim.report.style import Shown
 from netfold.sim.results.records import frame
 from netfold.sim.run.context import Progress
+from netfold.sim.studies.matrix import Cell, Matrix, Wanted, make_matrix, matrix_table
 
 
 class Matrixed(Shown):

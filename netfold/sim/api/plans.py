@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
-from netfold.sim.resolve import resolve
 from netfold.sim.run.run import setups
-from netfold.sim.scenario import load
-from netfold.sim.scenario.code import running_code
-from netfold.sim.sweep.points import points_of
-from netfold.sim.sweep.task import own_versions
+from netfold.sim.scenario.load import load, running_code
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.studies.sweep_points import points_of
+from netfold.sim.studies.sweep_workers import own_versions
 
 
 def validate(

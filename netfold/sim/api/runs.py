@@ -19,7 +19,7 @@ from netfold.sim.report.style import Shown
 from netfold.sim.results import folder as reader
 from netfold.sim.results.records import CheckRecord, plain_frame, schema
 from netfold.sim.run.context import Progress
-from netfold.sim.scenario.code import running_code
+from netfold.sim.scenario.load import running_code
 
 
 class Run(Shown):

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.report.style import Shown
-from netfold.sim.scenario.code import running_code
-from netfold.sim.sweep.cluster import LOCAL, cluster_of
-from netfold.sim.sweep.make import Progress, Settings, cores, require_jobs, run_sweep, sweep_of
-from netfold.sim.sweep.page import Sweep, counts, load_sweep, sweep_table, write_report
+from netfold.sim.scenario.load import running_code
+from netfold.sim.studies.sweep import Progress, Settings, cores, require_jobs, run_sweep, sweep_of
+from netfold.sim.studies.sweep_output import Sweep, counts, load_sweep, sweep_table, write_report
+from netfold.sim.studies.sweep_workers import LOCAL, cluster_of
 
 
 class Swept(Shown):

@@ -20,12 +20,18 @@ from rich.table import Table
 from netfold.errors import NetfoldError
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.report.style import Shown, Svg
-from netfold.sim.topology.drawn import drawing
-from netfold.sim.topology.export import export as export_text
-from netfold.sim.topology.given import NamedNetwork, networks_of
-from netfold.sim.topology.listing import Kind, listing
-from netfold.sim.topology.measured import BYTES, Measured, all_measured
-from netfold.sim.topology.tables import both_tables
+from netfold.sim.studies.topology_study import (
+    BYTES,
+    Kind,
+    Measured,
+    NamedNetwork,
+    all_measured,
+    both_tables,
+    drawing,
+    listing,
+    networks_of,
+)
+from netfold.sim.studies.topology_study import export as export_text
 from netfold.units import SIZE
 
 __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]

@@ -26,8 +26,8 @@ def calibrate(
     It takes about half a minute. What else the machine does makes the result worse: the last lines say how
     well the device predicts real steps.
     """
-    from netfold.sim.calibrate.measure import AGREES, device_path, write_device
-    from netfold.sim.calibrate.measure import calibrate as measured
+    from netfold.sim.studies.calibrate import AGREES, device_path, write_device
+    from netfold.sim.studies.calibrate import calibrate as measured
 
     device_path(file)
     found = measured(threads, lambda what: print_error(f"measures {what}"))

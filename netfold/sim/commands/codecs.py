@@ -13,11 +13,11 @@ import typer
 from netfold.errors import NetfoldError
 from netfold.sim.commands.matrix import codecs_matrix
 from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
-from netfold.sim.study.defaults import MADE_UP, ROUNDS, WORKERS
+from netfold.sim.studies.codec_study_gradients import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:
-    from netfold.sim.study.measure import Study
-    from netfold.sim.study.source import Source
+    from netfold.sim.studies.codec_measures import Study
+    from netfold.sim.studies.codec_study_gradients import Source
 
 EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
@@ -121,8 +121,8 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     The exit status is 1 if a codec breaks its bound or workers decode different sums. Results are written to
     DIR/study/TIME-seedN.
     """
-    from netfold.sim.study.make import make_study
-    from netfold.sim.study.options import read_codecs
+    from netfold.sim.studies.codec_study import make_study
+    from netfold.sim.studies.codec_study_gradients import read_codecs
 
     generated = {
         "elements": elements,
@@ -145,7 +145,7 @@ def _source(
     input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int, shape: str | None
 ) -> Source:
     """Gradients from a file or, without one, generated from the options."""
-    from netfold.sim.study.source import file_source, read_shapes, synthetic_source
+    from netfold.sim.studies.codec_study_gradients import file_source, read_shapes, synthetic_source
     from netfold.sim.workload.layers import elements_of
 
     if shape is not None:
@@ -162,8 +162,13 @@ def _source(
 
 
 def _print(found: Study, place: Path | None, as_json: bool) -> None:
-    from netfold.sim.study.folder import as_dict, speeds_dict
-    from netfold.sim.study.table import charges_table, messages_table, study_table
+    from netfold.sim.studies.codec_study import (
+        as_dict,
+        charges_table,
+        messages_table,
+        speeds_dict,
+        study_table,
+    )
 
     if as_json:
         print_json({**as_dict(found), "speeds": speeds_dict(found), "study_dir": str(place)})

@@ -41,7 +41,7 @@ from netfold.sim.report.words import escaped
 
 if TYPE_CHECKING:
     from netfold.sim.run.variant import Outcome
-    from netfold.sim.scenario import Scenario
+    from netfold.sim.scenario.load import Scenario
 
 EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
@@ -170,7 +170,7 @@ def run(  # noqa: PLR0913  one argument an option
     from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.run.checkpoint import Checkpoints
     from netfold.sim.run.run import run_scenario
-    from netfold.sim.scenario.code import running_code
+    from netfold.sim.scenario.load import running_code
 
     try:
         with running_code(not no_code), progress_bar() as progress:
@@ -203,9 +203,8 @@ def validate(
     A model in a Python file that a scenario names (model: ./mine.py:make) is built to check it, so its code
     runs. A line on stderr says so; with --no-code the scenario is refused.
     """
-    from netfold.sim.resolve import resolve
-    from netfold.sim.scenario import load
-    from netfold.sim.scenario.code import running_code
+    from netfold.sim.scenario.load import load, running_code
+    from netfold.sim.scenario.resolve import resolve
 
     wrong = False
     for file in files:
@@ -264,7 +263,7 @@ def compare(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files."""
-    from netfold.sim.scenario import schema as scenario_schema
+    from netfold.sim.scenario.load import schema as scenario_schema
 
     print_json(scenario_schema())
 
@@ -293,7 +292,7 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
 
 def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> None:
     """Check a scenario file before slow imports; skip standard input, which can be read only once."""
-    from netfold.sim.scenario import load
+    from netfold.sim.scenario.load import load
 
     if str(file) != "-":
         load(file, sets or (), seed)
@@ -301,8 +300,8 @@ def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> Non
 
 def _points(scenario: Scenario) -> str:
     """How many points the sweep of a scenario has; checks all of them."""
-    from netfold.sim.sweep.points import points_of, swept
-    from netfold.sim.sweep.task import own_versions
+    from netfold.sim.studies.sweep_points import points_of, swept
+    from netfold.sim.studies.sweep_workers import own_versions
 
     return swept(points_of(scenario, own_versions()))
 

@@ -51,8 +51,7 @@ def codecs_matrix(
     """
     if as_json and as_page:
         raise typer.BadParameter("--json and --markdown are both given; leave out one")
-    from netfold.sim.matrix.make import Wanted, make_matrix
-    from netfold.sim.matrix.table import matrix_page, matrix_table
+    from netfold.sim.studies.matrix import Wanted, make_matrix, matrix_page, matrix_table
 
     wanted = Wanted(tuple(kinds or ()), tuple(collectives or ()), loss, workers, switch, seed)
     with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netfold.sim.commands.terminal import print_json, print_line, print_table, progress_bar
-from netfold.sim.study.defaults import WORKERS
+from netfold.sim.studies.codec_study_gradients import WORKERS
 
 if TYPE_CHECKING:
-    from netfold.sim.study.models import Row
+    from netfold.sim.studies.codec_study_gradients import Row
 
 _LINE_COLUMNS = 110
 models = typer.Typer(
@@ -29,7 +29,7 @@ def models_list(as_json: Json = False) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from netfold.sim.study.models import described
+    from netfold.sim.studies.codec_study_gradients import described
     from netfold.sim.workload.models.registry import MODELS
 
     found = [described(kind.default()) for kind in MODELS]
@@ -49,7 +49,7 @@ def models_show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: Json = False
 ) -> None:
     """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
-    from netfold.sim.study.models import described, read_model
+    from netfold.sim.studies.codec_study_gradients import described, read_model
 
     found = described(read_model(model))
     if as_json:
@@ -104,7 +104,7 @@ def models_measure(
     At the first step, from random weights, beside values known from another implementation of the models.
     All models take minutes and several gigabytes of memory; most take seconds.
     """
-    from netfold.sim.study.models import measured, wanted
+    from netfold.sim.studies.codec_study_gradients import measured, wanted
 
     items = wanted(names or (), batch, data)
     rows: list[Row] = []

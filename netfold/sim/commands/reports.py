@@ -38,6 +38,6 @@ def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
 def write_report(folder: Path) -> Path:
     """Write the figures and the page of a run or a sweep; returns the page."""
     from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
-    from netfold.sim.sweep import page
+    from netfold.sim.studies import sweep_output as page
 
     return page.write_report(page.load_sweep(folder)) if page.is_sweep(folder) else build_report(folder)

@@ -15,8 +15,8 @@ from netfold.sim.commands.reports import NoReport, report_printed
 from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from netfold.sim.sweep.make import Ended, Progress
-    from netfold.sim.sweep.page import Sweep
+    from netfold.sim.studies.sweep import Ended, Progress
+    from netfold.sim.studies.sweep_output import Sweep
 
 _EXIT_CHECK_FAILED = 1
 
@@ -67,10 +67,10 @@ def sweep(  # noqa: PLR0913  one argument an option
     checks hold.
     """
     from netfold.sim.results.summary import GOOD, kind
-    from netfold.sim.scenario.code import running_code
-    from netfold.sim.sweep.cluster import cluster_of
-    from netfold.sim.sweep.make import Settings, cores, run_sweep, sweep_of
-    from netfold.sim.sweep.page import load_sweep
+    from netfold.sim.scenario.load import running_code
+    from netfold.sim.studies.sweep import Settings, cores, run_sweep, sweep_of
+    from netfold.sim.studies.sweep_output import load_sweep
+    from netfold.sim.studies.sweep_workers import cluster_of
 
     cluster = cluster_of(scheduler, scheduler_file)
     settings = Settings(jobs or cores(), cluster, fresh, keep_runs, trust_kept)
@@ -107,7 +107,7 @@ def _as_set(text: str) -> str:
 
 
 def _print(found: Sweep) -> None:
-    from netfold.sim.sweep.page import counts, sweep_table
+    from netfold.sim.studies.sweep_output import counts, sweep_table
 
     table = sweep_table(found)
     if table.row_count:

@@ -72,7 +72,7 @@ def switch_fit(
 
 
 def _profile(name: str) -> Profile:
-    from netfold.sim.scenario.profiles import SUFFIXES, read_profile
+    from netfold.sim.scenario.variant_keys import SUFFIXES, read_profile
     from netfold.switch.profiles import PROFILES
 
     if name.endswith(SUFFIXES):

@@ -15,7 +15,7 @@ from netfold.sim.commands.terminal import print_json, print_line, print_table
 from netfold.spelling import names_hint
 
 if TYPE_CHECKING:
-    from netfold.sim.topology.given import NamedNetwork
+    from netfold.sim.studies.topology_study import NamedNetwork
 
 _LINE_COLUMNS = 110
 topology = typer.Typer(
@@ -53,7 +53,7 @@ def topology_list(
     as_json: Json = False,
 ) -> None:
     """List the kinds of topologies with their keys, or all about one."""
-    from netfold.sim.topology.listing import listing
+    from netfold.sim.studies.topology_study import listing
 
     found = {one.kind: one for one in listing()}
     if kind and kind not in found:
@@ -87,8 +87,7 @@ def topology_show(
     netfold topology show scenarios/06-two-racks.yaml
     netfold topology show leaf_spine --set leaves=4 --set spines=2 --set hosts_per_leaf=8 --draw two.svg
     """
-    from netfold.sim.topology.drawn import draw_into
-    from netfold.sim.topology.tables import shown
+    from netfold.sim.studies.topology_study import draw_into, shown
 
     networks = _networks(network, sets, variant)
     print_table(shown(networks))
@@ -116,8 +115,7 @@ def topology_measure(
 
     Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
     """
-    from netfold.sim.topology.measured import all_measured
-    from netfold.sim.topology.tables import estimates_table, measures_table, notes
+    from netfold.sim.studies.topology_study import all_measured, estimates_table, measures_table, notes
 
     size_bytes = _size_of(size)
     found = all_measured(
@@ -146,8 +144,7 @@ def topology_export(
     ] = None,
 ) -> None:
     """Write a network as node-link JSON, GraphML, GML or DOT."""
-    from netfold.sim.topology.drawn import write
-    from netfold.sim.topology.export import export
+    from netfold.sim.studies.topology_study import export, write
 
     networks = _networks(network, sets, variant)
     if len(networks) > 1:
@@ -171,7 +168,7 @@ def _size_of(text: str) -> int:
 
 
 def _networks(network: str, sets: list[str] | None, variants: list[str] | None) -> tuple[NamedNetwork, ...]:
-    from netfold.sim.topology.given import networks_of
+    from netfold.sim.studies.topology_study import networks_of
 
     return networks_of(network, sets or (), variants or ())
 

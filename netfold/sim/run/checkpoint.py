@@ -50,7 +50,7 @@ from netfold.sim.workload import Workload
 _BUILT_ANEW = (
     "netfold.sim.workload.",
     "netfold.sim.plan.plan.",
-    "netfold.sim.resolve.",
+    "netfold.sim.scenario.resolve.",
     "netfold.sim.engine.interface",
     "netfold.sim.engine.schedule",
     "netfold.sim.engine.setup.keep_alive",

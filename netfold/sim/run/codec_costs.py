@@ -17,10 +17,10 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.stall import StuckError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
-from netfold.sim.resolve.plan import Plan
 from netfold.sim.run.context import AFTER_BACKWARD, ProgressReporter
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.simulation import Simulation
+from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.device_model import STEADY
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
 from netfold.sim.workload.fusion_weighing import Cost, Costs, Sample, Stages, Weighing

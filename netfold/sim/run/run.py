@@ -31,8 +31,6 @@ from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan, frame_of
 from netfold.sim.report.answer import with_ranking
-from netfold.sim.resolve import resolve
-from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
@@ -48,9 +46,11 @@ from netfold.sim.run.variant import (
     summary_of,
     workload_keys,
 )
-from netfold.sim.scenario import Scenario, load, models
-from netfold.sim.scenario.node import COMMAND_LINE
-from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario import variant_keys as models
+from netfold.sim.scenario.limits import Plan
+from netfold.sim.scenario.load import Scenario, load
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training, Workloads

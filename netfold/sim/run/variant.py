@@ -26,7 +26,6 @@ from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, 
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
 from netfold.sim.processor import instructions
-from netfold.sim.resolve.plan import Plan
 from netfold.sim.results.records import (
     CheckRecord,
     FaultRecord,
@@ -44,6 +43,7 @@ from netfold.sim.run.checkpoint_store import UnstorableError
 from netfold.sim.run.codec_costs import WarmUps
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.simulation import Arrivals, FaultDriver, Running, Simulation, alone_times
+from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload import Workload
 from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network

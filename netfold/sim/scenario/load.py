@@ -6,36 +6,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from netfold.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
 from netfold.sim.files.foreign import UnreadableError, text_of
 from netfold.sim.keys.fields import is_name
+from netfold.sim.keys.location import Location
 from netfold.sim.keys.section import Section
-from netfold.sim.scenario.code import check_code
-from netfold.sim.scenario.explain import explain, missing_key, naming, unknown_key, without_consequences
-from netfold.sim.scenario.merge import (
+from netfold.sim.report.words import escaped
+from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
+from netfold.sim.scenario.sweep_keys import (
+    DEVICE_SUFFIX,
+    NONE,
+    SWEEP,
+    Change,
+    Sweep,
     as_first_job,
+    change,
     combinations,
     merge,
     merge_settings,
     only,
     override_at,
     parse_set,
+    read_sweep,
     require_baseline,
+    sweep_schema,
     with_child,
 )
-from netfold.sim.scenario.models import JOB_KEYS, Header, JobSections, Settings, Variant
-from netfold.sim.scenario.node import Node, duplicate_hint, parse
-from netfold.sim.scenario.profiles import custom_profiles, with_profile_files
-from netfold.sim.scenario.source import ScenarioText, read_source
-from netfold.sim.scenario.sweep import SWEEP, Change, Sweep, change, read_sweep
+from netfold.sim.scenario.variant_keys import (
+    JOB_KEYS,
+    Header,
+    JobSections,
+    Settings,
+    Variant,
+    custom_profiles,
+    with_profile_files,
+)
+from netfold.sim.scenario.yaml_tree import EXTENSION, Node, ScenarioText, duplicate_hint, parse, read_source
+from netfold.sim.workload.hardware import HARDWARE
+from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import Profile
+
+# Python files that a scenario names: netfold runs them and says so, or refuses them where that is wanted.
+
+
+_HINT = "name a model of netfold's, or, if you trust {}, leave out --no-code (from Python: code=False)"
+
+
+@dataclass(frozen=True)
+class _Policy:
+    allows: bool
+    told: set[str] = field(default_factory=set)
+
+
+# None: files run without a word, as in the workers of a sweep, which has said it.
+_policy: ContextVar[_Policy | None] = ContextVar("policy", default=None)
+
+
+@contextmanager
+def running_code(allowed: bool) -> Iterator[None]:
+    """In the block, a scenario that is read may name Python files, each of which is said once, or may not."""
+    token = _policy.set(_Policy(allowed))
+    try:
+        yield
+    finally:
+        _policy.reset(token)
+
+
+def check_code(scenario: Scenario) -> None:
+    """Say on stderr which Python files a scenario names, before they run.
+
+    Raises
+    ------
+    ScenarioError
+        None may run; every key that names such a file, at its line.
+    """
+    policy, mistakes = _policy.get(), Mistakes()
+    if policy is None:
+        return
+    for variant in scenario.variants:
+        for job in variant.jobs or (variant,):
+            if not isinstance(job.workload, Training) or not job.workload.model.code:
+                continue
+            file = job.workload.model.code
+            if not policy.allows:
+                location = Location(scenario, variant.name, job.name if variant.jobs else "")
+                message = f"names the Python file {file!r}, and no code of a scenario may run"
+                mistakes.add(location.job_error("workload.model", message, _HINT.format(file)))
+            elif file not in policy.told:
+                policy.told.add(file)
+                print(escaped(f"runs code from {file}"), file=sys.stderr)
+    mistakes.raise_any()
+
 
 S = TypeVar("S", bound=Section)
 _HEADER = tuple(Header.model_fields)
@@ -349,3 +420,74 @@ def _validate(section: type[S], tree: Node) -> S:
         return section.model_validate(tree.plain)
     except ValidationError as error:
         raise explain(error, tree, section) from None
+
+
+# JSON Schema of scenario files, for completion and checks in an editor.
+#
+# The schema has keys, types, ranges and units. It does not check whether a variant is complete, because a
+# section may be split between the shared part and each variant: `netfold validate` checks that.
+
+
+_EXTENSIONS: dict[str, Any] = {f"^{EXTENSION}": {}}  # ignored keys
+
+
+def schema() -> dict[str, Any]:
+    """The schema, draft 2020-12."""
+    # In this mode pydantic writes defaults as the file does: "100Gbps", not 100000000000.
+    header, settings, variant = (
+        model.model_json_schema(mode="serialization") for model in (Header, Settings, Variant)
+    )
+    definitions = {**header["$defs"], **variant.pop("$defs")}
+    definitions["Workers"] = {"anyOf": [definitions["Workers"], {"type": "integer", "minimum": 1}]}
+    definitions["SwitchProfile"] = {"anyOf": [definitions["SwitchProfile"], {"type": "string"}]}
+    _with_short_devices(settings, variant, definitions["JobSection"])
+    properties = {**header["properties"], **settings["properties"]}
+    variants = {
+        "description": "Alternatives to compare: a list, each with a name and the keys it changes; "
+        "or a grid, each key with its values by name.",
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": _partial(variant) | {"required": ["name"]}},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "properties": {
+                    key: {"type": "object", "minProperties": 1, "additionalProperties": value}
+                    for key, value in _partial(settings["properties"]).items()
+                },
+                "additionalProperties": False,
+            },
+        ],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "netfold scenario",
+        "type": "object",
+        "properties": _partial(properties) | {"variants": variants, SWEEP: _partial(sweep_schema())},
+        "required": ["name"],
+        "additionalProperties": False,
+        "patternProperties": _EXTENSIONS,
+        "$defs": _partial(definitions),
+    }
+
+
+def _with_short_devices(*sections: dict[str, Any]) -> None:
+    """Let devices be written as names, too."""
+    short = {"type": "string", "examples": [NONE, *HARDWARE, f"cpu{DEVICE_SUFFIX}"]}
+    for section in sections:
+        section["properties"]["device"]["oneOf"].append(short)
+
+
+def _partial(schema: Any) -> Any:
+    """The schema for parts of what it describes: no key is required, and several kinds may match."""
+    if isinstance(schema, list):
+        return [_partial(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    noise = {"title"} if isinstance(schema.get("title"), str) else set()
+    remaining = {
+        key: value for key, value in schema.items() if key not in noise | {"required", "discriminator"}
+    }
+    partial = {"anyOf" if key == "oneOf" else key: _partial(value) for key, value in remaining.items()}
+    if partial.get("additionalProperties") is False:
+        partial["patternProperties"] = _EXTENSIONS
+    return partial

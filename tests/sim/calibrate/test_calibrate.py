@@ -10,10 +10,10 @@ import torch
 from typer.testing import CliRunner
 
 import netfold
-from netfold.sim.calibrate import kernels, timing
-from netfold.sim.calibrate.codecs import CodecRate, mean_bytes_per_ns
-from netfold.sim.calibrate.measure import AGREES, Calibration
 from netfold.sim.commands.main import app
+from netfold.sim.studies import calibrate as kernels
+from netfold.sim.studies import calibrate as timing
+from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
 from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Kernel
 from netfold.sim.workload.hardware import read_device
 from tests.examples import nightly
@@ -62,7 +62,7 @@ def test_rates_are_those_of_a_processor(file: Path) -> None:
 @nightly  # on a busy machine calibration is repeated
 def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
     """Within the share that the command states, at best of three: others use the same cores and caches."""
-    from netfold.sim.calibrate.measure import calibrate
+    from netfold.sim.studies.calibrate import calibrate
 
     found = []
     for _ in range(3):
@@ -97,8 +97,8 @@ def test_the_least_time_of_calls_that_take_known_times(monkeypatch: pytest.Monke
         calls += 1
         now_ns += 50_000 if calls % 7 else 10_000_000
 
-    monkeypatch.setattr("netfold.sim.calibrate.timing.time.thread_time_ns", clock)
-    monkeypatch.setattr("netfold.sim.calibrate.timing.time.perf_counter_ns", clock)
+    monkeypatch.setattr("netfold.sim.studies.calibrate.time.thread_time_ns", clock)
+    monkeypatch.setattr("netfold.sim.studies.calibrate.time.perf_counter_ns", clock)
 
     assert timing.least_ns(call) == 50_000
 

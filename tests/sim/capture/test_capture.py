@@ -26,7 +26,7 @@ from netfold.sim.capture.layout import read_trace
 from netfold.sim.capture.parts import Parts, joined, require_space
 from netfold.sim.capture.settings import Settings, checked
 from netfold.sim.commands.main import app
-from netfold.sim.study.source import file_source
+from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
 from netfold.sim.workload.recording import TraceWorkload, trace_spec

@@ -39,7 +39,7 @@ from netfold.sim.results.folder import load
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.run import summary_of_scenario
-from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload import Bucket
 from tests.homomorphic.test_law import Steps
 from tests.sim.checks.test_rounds import examine

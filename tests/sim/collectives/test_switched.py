@@ -20,9 +20,9 @@ from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.engine.engine import Engine
-from netfold.sim.resolve import resolve
 from netfold.sim.run.run import run_variant
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from tests.examples import examples
 from tests.sim.collectives.test_schedules import HALVING, RING, TREE, cut_of
 from tests.sim.engine.checked_schedule import check_schedule

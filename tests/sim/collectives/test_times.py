@@ -27,7 +27,7 @@ from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.tree.schedule import binary_tree
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.plan import frames
-from netfold.sim.scenario.models import AnyCollectiveSection
+from netfold.sim.scenario.variant_keys import AnyCollectiveSection
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine

@@ -24,7 +24,7 @@ from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.commands.main import app
 from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
 from netfold.sim.run.variant import Outcome
-from netfold.sim.study.models import read_model, wanted
+from netfold.sim.studies.codec_study_gradients import read_model, wanted
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.perceptrons import Mlp784
 from netfold.sim.workload.models.registry import MODELS, model_kinds

@@ -45,7 +45,7 @@ OVER = ("--over", "workers=2,3")
 @pytest.fixture
 def command(tmp_path: Path, plain: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run or sweep a small scenario, with pages without figures."""
-    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
+    monkeypatch.setattr("netfold.sim.studies.sweep_output.sweep_figures", lambda grid: {})
     use_inline(monkeypatch, Inline())
 
     def invoke(name: str, *words: str) -> Result:

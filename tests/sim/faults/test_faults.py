@@ -31,11 +31,11 @@ from netfold.sim.plan.plan import (
     PlannedFault,
     Reboot,
 )
-from netfold.sim.resolve.faults import JobWorkers, plan_faults
 from netfold.sim.results.records import FaultRecord, LinkRecord
 from netfold.sim.run.simulation import FaultDriver
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario.faults import StartSkew, WorkerCrash
+from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
+from netfold.sim.scenario.variant_keys import StartSkew, WorkerCrash
 from tests.examples import examples
 from tests.sim.scenes import BYTE_PS, RING, TINY, only, refused, simulate, small_star
 

@@ -19,11 +19,21 @@ import netfold
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.commands.main import app
-from netfold.sim.matrix import cells
-from netfold.sim.matrix.cells import REFUSED, STEPS, Bench, Cell
-from netfold.sim.matrix.make import Matrix, Wanted, columns_of, make_matrix, rows_of
-from netfold.sim.matrix.table import PAGE_COMMAND, matrix_page
 from netfold.sim.results.summary import GOOD, kind
+from netfold.sim.studies import matrix as cells
+from netfold.sim.studies.matrix import (
+    PAGE_COMMAND,
+    REFUSED,
+    STEPS,
+    Bench,
+    Cell,
+    Matrix,
+    Wanted,
+    columns_of,
+    make_matrix,
+    matrix_page,
+    rows_of,
+)
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import netfold.sim.memory.available
-import netfold.sim.resolve.memory
-import netfold.sim.resolve.variant
+import netfold.sim.scenario.limits
+import netfold.sim.scenario.resolve
 from netfold.sim.memory.available import BASE_BYTES, Footprint, available_bytes, size_text
-from netfold.sim.resolve import resolve
-from netfold.sim.resolve.memory import JobSize, _footprint
 from netfold.sim.run.run import run_variant
-from netfold.sim.scenario import load
+from netfold.sim.scenario.limits import JobSize, _footprint
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.models.ncf import Ncf
 from tests import ROOT
@@ -180,7 +180,7 @@ def test_the_estimate_is_within_a_fifth_of_the_peak(
     run_variant(plan, plan.variants[0])  # compiles what is not compiled yet
     file.write_text(scene % values)
     jobs: list[JobSize] = []
-    monkeypatch.setattr(netfold.sim.resolve.variant, "refuse_more_than_fits", jobs.extend)
+    monkeypatch.setattr(netfold.sim.scenario.resolve, "refuse_more_than_fits", jobs.extend)
     resolve(load(file))
     estimate = BASE_BYTES + jobs[-1].bytes(_footprint(jobs[-1]))
 
@@ -203,7 +203,7 @@ Available = Callable[[int], None]
 @pytest.fixture
 def available(monkeypatch: pytest.MonkeyPatch) -> Available:
     def so_much(size_bytes: int) -> None:
-        monkeypatch.setattr(netfold.sim.resolve.memory, "available_bytes", lambda: size_bytes)
+        monkeypatch.setattr(netfold.sim.scenario.limits, "available_bytes", lambda: size_bytes)
 
     return so_much
 

@@ -23,8 +23,8 @@ from netfold.sim.engine.interface import Job, Overflow
 from netfold.sim.memory.available import Footprint
 from netfold.sim.plan.idle_network import NO_LIMIT_BYTES, job_pace, job_traffic, receivers_of
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.resolve.memory import JobSize
-from netfold.sim.resolve.sections import summed_at_once
+from netfold.sim.scenario.limits import JobSize
+from netfold.sim.scenario.resolve import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recipe import Recipe

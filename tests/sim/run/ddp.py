@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from netfold.sim.calibrate import kernels
+from netfold.sim.studies import calibrate as kernels
 from netfold.sim.workload.hardware import FORMAT
 
 # Steps long beside the milliseconds for which gloo's threads wait for a core that backward keeps busy.

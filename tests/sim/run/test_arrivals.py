@@ -17,7 +17,7 @@ from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.run.variant import Outcome
-from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from tests.sim import scenes
 from tests.sim.run.test_failures import Broken
 from tests.sim.toys import registered

@@ -16,7 +16,6 @@ from rich.console import Console
 import netfold
 from netfold.errors import RunError
 from netfold.sim.report.compare import results_table
-from netfold.sim.resolve import resolve
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import codec_costs as measure
 from netfold.sim.run.codec_costs import WarmUps, fitted, fitted_cost
@@ -24,7 +23,8 @@ from netfold.sim.run.codec_costs import measured as measured_costs
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.fusion_weighing import Cost, Costs, LayerFusion, Sample, Stages

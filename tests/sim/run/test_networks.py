@@ -15,8 +15,7 @@ from netfold.sim.plan.idle_network import vain_warnings
 from netfold.sim.plan.plan import JobPlan, VariantPlan, frames
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import VariantResult
-from netfold.sim.topology.given import networks_of
-from netfold.sim.topology.measured import measured
+from netfold.sim.studies.topology_study import measured, networks_of
 from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
 from netfold.topologies.kind import topology_kinds

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from netfold.errors import ScenarioError
-from netfold.sim.scenario import load
-from netfold.sim.scenario.source import ScenarioText
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.yaml_tree import ScenarioText
 
 GOOD = """\
 name: quick

@@ -25,12 +25,11 @@ from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.collectives.ring.spec import RingSection
 from netfold.sim.commands.main import app
-from netfold.sim.resolve import resolve
-from netfold.sim.scenario import load
-from netfold.sim.scenario.merge import merge
-from netfold.sim.scenario.models import NoDeviceSection
-from netfold.sim.scenario.node import Node
-from netfold.sim.scenario.source import SCENARIO_BYTES_MAX
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.sweep_keys import merge
+from netfold.sim.scenario.variant_keys import NoDeviceSection
+from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
 from netfold.sim.workload.workload_keys import Synthetic
 from netfold.topologies.kind import topology_kinds
 from tests import ROOT

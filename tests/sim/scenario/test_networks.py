@@ -15,9 +15,8 @@ from ruamel.yaml import YAML
 import netfold
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import codec_kinds
-from netfold.sim.resolve import resolve
-from netfold.sim.scenario import load, schema
-from netfold.sim.scenario.topology import build_topology
+from netfold.sim.scenario.load import load, schema
+from netfold.sim.scenario.resolve import build_topology, resolve
 from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import NODES_MAX
 from tests import ROOT

@@ -17,11 +17,10 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.in_network.section import InNetworkSection
 from netfold.sim.commands.main import app
 from netfold.sim.run.run import summary_of_scenario
-from netfold.sim.scenario import load, schema
-from netfold.sim.scenario.arrivals import PoissonArrivals
-from netfold.sim.scenario.profiles import SwitchProfile, read_profile
-from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.sweep.points import resolved_text
+from netfold.sim.scenario.load import load, schema
+from netfold.sim.scenario.variant_keys import PoissonArrivals, SwitchProfile, read_profile
+from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.studies.sweep_points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
 from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
 from netfold.switch.profiles import PROFILES, Profile

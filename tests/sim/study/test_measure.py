@@ -25,13 +25,9 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.commands.main import app
-from netfold.sim.study.figures import study_figures
-from netfold.sim.study.folder import as_dict
-from netfold.sim.study.measure import Study, run_study
-from netfold.sim.study.measured_encoder import MeasuredEncoder
-from netfold.sim.study.options import NamedCodec, read_codecs
-from netfold.sim.study.source import Cell, Source, synthetic_source
-from netfold.sim.study.table import messages_table, study_table
+from netfold.sim.studies.codec_measures import MeasuredEncoder, Study, run_study
+from netfold.sim.studies.codec_study import as_dict, messages_table, study_figures, study_table
+from netfold.sim.studies.codec_study_gradients import Cell, NamedCodec, Source, read_codecs, synthetic_source
 from netfold.sim.workload import SyntheticSpec
 
 
@@ -216,8 +212,8 @@ NONE_ALLOWED = "an error where the codec's bound allows none"
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The CPU clock of a study, which only codecs move on; memory is copied at 10 GB/s."""
     clock = Clock()
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.study.measure._copy_gb_per_s", lambda: 10.0)
+    monkeypatch.setattr("netfold.sim.studies.codec_measures.time.process_time", clock)
+    monkeypatch.setattr("netfold.sim.studies.codec_measures._copy_gb_per_s", lambda: 10.0)
     return clock
 
 
@@ -379,7 +375,7 @@ def test_a_study_compares_charged_with_measured_times(clock: Clock, monkeypatch:
     assert (speed.encode_bytes, speed.decode_bytes) == (0, 0)
     assert speed.encode_charge == 0.0
     work = Work(4 * 10**9, 10**9)
-    monkeypatch.setattr("netfold.sim.study.measured_encoder.together", lambda works: work)
+    monkeypatch.setattr("netfold.sim.studies.codec_measures.together", lambda works: work)
     speed = studied(codec).speeds[0]
     assert (speed.encode_bytes, speed.decode_bytes) == (5 * 10**9, 5 * 10**9)
     assert (speed.encode_charge, speed.decode_charge) == (0.25, 0.125)  # 5 GB at 20 GB/s take 0.25 s
@@ -555,7 +551,7 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
 
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
-    monkeypatch.setattr("netfold.sim.study.make.run_study", lambda *_: wrong)
+    monkeypatch.setattr("netfold.sim.studies.codec_study.run_study", lambda *_: wrong)
 
     result = run_netfold("codecs", "study", "packed", "--out", tmp_path)
 

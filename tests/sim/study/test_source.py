@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import netfold
-import netfold.sim.study.memory
+import netfold.sim.studies.codec_study_gradients
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
@@ -26,9 +26,13 @@ from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, StepFact, Tensor
 from netfold.sim.commands.main import app
 from netfold.sim.memory.available import BASE_BYTES
-from netfold.sim.study.memory import refuse_more_than_fits
-from netfold.sim.study.options import read_codec, read_codecs
-from netfold.sim.study.source import file_source, synthetic_source
+from netfold.sim.studies.codec_study_gradients import (
+    file_source,
+    read_codec,
+    read_codecs,
+    refuse_more_than_fits,
+    synthetic_source,
+)
 
 OPTIONS = {
     "elements": "1e3",
@@ -113,7 +117,9 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
     """8 MiB of zeros: with what two workers decode and the sums, 10 times as much."""
     save = np.save if name == "g.npy" else np.savez_compressed
     save(tmp_path / name, np.zeros((2, 1 << 20), np.float32))
-    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (79 << 20))
+    monkeypatch.setattr(
+        netfold.sim.studies.codec_study_gradients, "available_bytes", lambda: BASE_BYTES + (79 << 20)
+    )
     tracemalloc.start()
     with pytest.raises(NetfoldError) as caught:
         file_source(tmp_path / name, None)
@@ -128,7 +134,9 @@ def test_a_file_that_does_not_fit_is_refused_before_it_is_read(
 
 
 def test_the_hint_of_a_study_that_does_not_fit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", lambda: BASE_BYTES + (40 << 20))
+    monkeypatch.setattr(
+        netfold.sim.studies.codec_study_gradients, "available_bytes", lambda: BASE_BYTES + (40 << 20)
+    )
     one_kind = {**OPTIONS, "density": "1", "pattern": "iid"}
     codecs = read_codecs(["exact"])
     with pytest.raises(NetfoldError) as caught:
@@ -145,7 +153,7 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_drawn(
     source = synthetic_source({**OPTIONS, "density": "1", "pattern": "iid"}, workers=8, seed=1)
     codecs = read_codecs(["none"])
     available = mock.Mock(side_effect=[2 * BASE_BYTES, BASE_BYTES + 8 * 2 * 4 * 1000 - 1])
-    monkeypatch.setattr(netfold.sim.study.memory, "available_bytes", available)
+    monkeypatch.setattr(netfold.sim.studies.codec_study_gradients, "available_bytes", available)
     refuse_more_than_fits(codecs, source)
     with pytest.raises(NetfoldError, match=r"1,000 elements of 8 workers take about 330 MiB, "):
         refuse_more_than_fits(codecs, source)

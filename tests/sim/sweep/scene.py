@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from netfold.sim.scenario import Scenario
-from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.sweep import make
-from netfold.sim.sweep.dispatch import Limits
-from netfold.sim.sweep.make import sweep_of
-from netfold.sim.sweep.points import Point, points_of
-from netfold.sim.sweep.pool import WorkerDiedError
-from netfold.sim.sweep.task import Versions
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.studies import sweep as make
+from netfold.sim.studies.sweep import sweep_of
+from netfold.sim.studies.sweep_points import Point, points_of
+from netfold.sim.studies.sweep_workers import Limits, Versions, WorkerDiedError
 
 VERSIONS = Versions("3.11", "1.0", "abc", {"numpy": "2.0"})
 BASE = """\
@@ -100,4 +98,4 @@ def use_inline(monkeypatch: Any, executor: Inline, jobs: int = 2) -> None:
         yield executor, Limits(jobs, float("inf")), jobs
 
     monkeypatch.setattr(make, "_executor", here)
-    monkeypatch.setattr("netfold.sim.sweep.dispatch.wait", wait_inline(executor))
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))

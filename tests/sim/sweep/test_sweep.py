@@ -27,21 +27,26 @@ import netfold
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.commands.main import app
 from netfold.sim.report import style
-from netfold.sim.resolve import resolve
 from netfold.sim.results.format import metric_types
 from netfold.sim.run.run import run_scenario
-from netfold.sim.scenario import load, schema
-from netfold.sim.scenario.source import ScenarioText
-from netfold.sim.scenario.sweep import POINTS_MAX
-from netfold.sim.sweep import make, page
-from netfold.sim.sweep.cluster import Cluster, connected
-from netfold.sim.sweep.figures import draw, sweep_figures
-from netfold.sim.sweep.grid import Grid, metrics_of
-from netfold.sim.sweep.make import Ended, Settings, run_sweep, sweep_of
-from netfold.sim.sweep.page import fastest
-from netfold.sim.sweep.points import points_of, resolved_text, seeds_of
-from netfold.sim.sweep.store import Store
-from netfold.sim.sweep.task import RANKING, Outcome, is_source, own_versions, work
+from netfold.sim.scenario.load import load, schema
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.sweep_keys import POINTS_MAX
+from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.studies import sweep as make
+from netfold.sim.studies import sweep_output as page
+from netfold.sim.studies.sweep import Ended, Settings, Store, run_sweep, sweep_of
+from netfold.sim.studies.sweep_output import draw, fastest, sweep_figures
+from netfold.sim.studies.sweep_points import Grid, metrics_of, points_of, resolved_text, seeds_of
+from netfold.sim.studies.sweep_workers import (
+    RANKING,
+    Cluster,
+    Outcome,
+    connected,
+    is_source,
+    own_versions,
+    work,
+)
 from tests import ROOT
 from tests.sim.sweep.scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
@@ -51,7 +56,7 @@ SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of sweeps without figures."""
-    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
+    monkeypatch.setattr("netfold.sim.studies.sweep_output.sweep_figures", lambda grid: {})
 
 
 def sweep(
@@ -236,7 +241,7 @@ def test_a_worker_of_another_version_refuses(monkeypatch: pytest.MonkeyPatch, tm
     other = replace(versions, python="3.0", packages={**versions.packages, "numpy": "1"})
     assert versions.difference(versions) == ""
     assert versions.difference(other).startswith(f"python 3.0, here {versions.python}, numpy 1, here ")
-    monkeypatch.setattr("netfold.sim.sweep.task.own_versions", lambda: other)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.own_versions", lambda: other)
     use_inline(monkeypatch, Inline())
     folder = run_sweep(scenario("sweep: {workers: [2]}\n"), Settings(1), tmp_path, lambda ended: None)
 
@@ -305,7 +310,7 @@ def test_the_command_prints_where_everything_is(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("netfold.sim.sweep.figures.sweep_figures", lambda grid: {})
+    monkeypatch.setattr("netfold.sim.studies.sweep_output.sweep_figures", lambda grid: {})
     folder = drawn(sweep(monkeypatch, tmp_path, "sweep: {workers: [2, 4]}\n"))
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()

@@ -25,12 +25,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.errors import NetfoldError, RunError
-from netfold.sim.sweep import make, page, task
-from netfold.sim.sweep.cluster import Cluster, cluster_of, connected
-from netfold.sim.sweep.dispatch import FailedError, Job, Limits, dispatch
-from netfold.sim.sweep.make import Settings, run_sweep
-from netfold.sim.sweep.pool import WorkerDiedError, WorkerPool
-from netfold.sim.sweep.task import Outcome, own_versions
+from netfold.sim.studies import sweep as make
+from netfold.sim.studies import sweep_output as page
+from netfold.sim.studies import sweep_workers as task
+from netfold.sim.studies.sweep import Settings, run_sweep
+from netfold.sim.studies.sweep_workers import (
+    Cluster,
+    FailedError,
+    Job,
+    Limits,
+    Outcome,
+    WorkerDiedError,
+    WorkerPool,
+    cluster_of,
+    connected,
+    dispatch,
+    own_versions,
+)
 from tests import ROOT
 from tests.examples import examples, nightly
 from tests.sim.sweep import fakes
@@ -100,7 +111,7 @@ def test_tasks_that_run_at_a_time_fit_the_limits(
     executor = Inline(seed, dies)
     found: dict[int, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.sweep.dispatch.wait", wait_inline(executor))
+        patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
         all_jobs = [
             Job(number, bytes_each[number], weight=seed * number % 5) for number in range(len(deaths))
         ]
@@ -115,7 +126,7 @@ def test_the_heaviest_begin_first() -> None:
     order: list[int] = []
     executor = Inline()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.sweep.dispatch.wait", wait_inline(executor))
+        patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
         jobs = [Job(number, weight=weight) for number, weight in enumerate([1.0, 5.0, 3.0])]
         dispatch(executor, order.append, jobs, Limits(1, 0), lambda *_: None)
 
@@ -184,7 +195,7 @@ def is_alive(pid: int) -> bool:
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     """In the middle of a task, when that one is killed and can tell them nothing."""
     code = (
-        "from netfold.sim.sweep.pool import WorkerPool\nfrom tests.sim.sweep import fakes\n"
+        "from netfold.sim.studies.sweep_workers import WorkerPool\nfrom tests.sim.sweep import fakes\n"
         f"WorkerPool(1).submit(fakes.pid_and_sleep, {str(tmp_path)!r}).result()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
@@ -216,7 +227,7 @@ def test_how_a_process_died(exit_code: int, words: str) -> None:
 def test_a_script_without_a_guard_is_told_what_to_do(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from netfold.sim.sweep.pool import WorkerPool\nimport os\n"
+        "from netfold.sim.studies.sweep_workers import WorkerPool\nimport os\n"
         "with WorkerPool(1) as pool:\n    pool.submit(os.getpid).result()\n"
     )
     done = subprocess.run(
@@ -257,7 +268,7 @@ def test_a_cluster_runs_as_many_tasks_as_its_workers_have_threads(monkeypatch: p
         get_executor=lambda retries, pure: ThreadPoolExecutor(1),
         close=lambda: closed.append(True),
     )
-    monkeypatch.setattr("netfold.sim.sweep.cluster._client", lambda cluster: client)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers._client", lambda cluster: client)
     with connected(Cluster("tcp://there:8786"), own_versions()) as (executor, threads, _):
         assert (threads, executor.submit(int, "7").result(), closed) == (5, 7, [])
     assert closed == [True]
@@ -314,7 +325,7 @@ def test_workers_with_other_versions_are_refused(local: Any) -> None:
 @pytest.mark.processes
 @pytest.mark.filterwarnings("default")
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.sweep.cluster.CONNECT_S", 0.5)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.CONNECT_S", 0.5)
     with (
         pytest.raises(NetfoldError, match=r"tcp://127\.0\.0\.1:1 does not answer"),
         connected(Cluster("tcp://127.0.0.1:1"), own_versions()),
@@ -326,7 +337,7 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.processes
 @pytest.mark.filterwarnings("default")
 def test_a_scheduler_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.sweep.cluster.WORKERS_S", 0.5)
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.WORKERS_S", 0.5)
     with (
         distributed.LocalCluster(
             n_workers=0, processes=True, dashboard_address=None, silence_logs=60

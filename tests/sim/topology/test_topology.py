@@ -11,7 +11,7 @@ from hypothesis import given
 
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
-from netfold.sim.topology.export import export
+from netfold.sim.studies.topology_study import export
 from netfold.topologies.files import Defaults, from_gml, from_graphml
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.message import Work
 from netfold.homomorphic.round import Tensor
 from netfold.sim.run.run import input_paths
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
 from netfold.sim.workload.device_model import (
     CONVOLUTION,
     KINDS,

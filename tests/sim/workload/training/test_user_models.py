@@ -15,9 +15,9 @@ from ruamel.yaml import YAML
 
 import netfold
 from netfold.errors import DataError, UserModelError
-from netfold.sim.resolve import resolve
 from netfold.sim.run.run import read_named
-from netfold.sim.scenario import load
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
 from netfold.sim.workload.models.model import Model, TaskSettings

@@ -1,0 +1,396 @@
+"""A resolved scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.errors import ScenarioError
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.round import StepFact, Tensor
+from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
+from netfold.sim.keys.location import Location
+from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.plan.idle_network import packet_rate_bps
+from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.resolve_faults import ErrorAt
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
+from netfold.sim.workload.device_model import StepCost
+from netfold.sim.workload.fusion import Cutter, bucket_count, fused
+from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
+from netfold.topologies.graph import LINK_RANGES
+from netfold.topologies.network import Network
+from netfold.units import PS_PER_S, RATE, TIME, transmit_time_ps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A scenario ready to run."""
+
+    scenario: Scenario
+    variants: tuple[VariantPlan, ...]
+
+
+# Checks that a variant fits the available memory, before large arrays are allocated.
+
+
+_MOST = Footprint(UPPER_BYTES, UPPER_BYTES)
+_HINTED = 0.99  # share of what would fit that a hint names
+_STEP_BYTES = 500  # of records: per step and worker …
+_ROUND_BYTES = 1000  # … and for each of its buckets
+_NEAR = 0.9  # share of what is available from which on a codec is measured
+_DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
+_TRAINING_BYTES = 12  # per weight: the model, totals up to the update, and one tensor's gradient or a copy
+_LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
+_TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
+_NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
+
+
+@dataclass(frozen=True)
+class JobSize:
+    """What determines the memory of a job."""
+
+    location: Location
+    workload: TrainingSpec | SyntheticSpec | FileSpec
+    workers: int
+    codec: Codec
+    collective: CollectivePlan
+    steps: int = 1
+    size: int | None = None  # elements of a gradient, instead of the workload's
+    buckets_in_flight: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Elements of a gradient."""
+        return self.workload.elements if self.size is None else self.size
+
+    @property
+    def _tensors(self) -> tuple[Tensor, ...]:
+        """The workload's tensors; of a gradient that is one vector, with this job's number of elements."""
+        found = self.workload.tensors
+        return (found[0]._replace(shape=(self.elements,)),) if is_vector(found) else found
+
+    @property
+    def at_once(self) -> int:
+        """Elements of the buckets in flight, and of one that some workers have begun and others not."""
+        rule, layers = self.workload.fusion.outline, layers_of(self._tensors)
+        largest = rule.full_elements(layers)
+        if not is_vector(self._tensors):  # a layer larger than a full bucket is a bucket of its own
+            sizes = (sum(layers[index].elements for index in members) for members in rule.partition(layers))
+            largest = max(largest, *sizes)
+        return min(self.elements, (self.buckets_in_flight + 1) * largest)
+
+    @property
+    def records_bytes(self) -> int:
+        """Memory of the records of all steps, such as workers' phases."""
+        buckets = bucket_count(self._tensors, self.workload.fusion.outline)
+        return self.steps * self.workers * (_STEP_BYTES + buckets * _ROUND_BYTES)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Gradients, copies of those whose bucket is not in one place, and what a codec has workers keep."""
+        held = self.elements
+        if isinstance(self.workload, TrainingSpec) and self.size is None:
+            held = self.workload.held_elements
+        gradients = FLOAT_BYTES * held * self.workers
+        if held < self.elements:  # what is kept as rows is dense while its bucket is in flight
+            gradients += FLOAT_BYTES * self.at_once * self.workers
+        tensors, kept = self.workload.tensors, 0
+        if not isinstance(self.workload, TrainingSpec) and not is_vector(tensors):
+            kept += Cutter(tensors, fused(tensors, self.workload.fusion.outline).members).copies
+        if StepFact.KEPT_WEIGHTS in self.codec.needs:
+            kept += 2  # weights, and gradients at them
+        return gradients * (1 + kept) + self._optimizer_bytes
+
+    @property
+    def _optimizer_bytes(self) -> int:
+        """What optimizers remember: one for all workers, or with local steps one of each."""
+        if not isinstance(self.workload, TrainingSpec):
+            return 0
+        recipe = self.workload.recipe
+        each = FLOAT_BYTES * recipe.optimizer.state_floats
+        return self.elements * (each * self.workers + _LOCAL_BYTES if recipe.is_local else each)
+
+    def bytes(self, codec: Footprint, records: bool = True) -> float:
+        """Peak memory, with or without the records."""
+        elements, workers = self.elements, self.workers
+        round_bytes = codec.bytes(self.at_once, workers) + self.collective.held_bytes * self.at_once
+        round_bytes += self.collective.tables_bytes
+        kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
+        if isinstance(self.workload, TrainingSpec):
+            model = self.workload.model
+            more = model.table_bytes + model.sample_bytes * self.workload.batch
+            return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + more
+        if isinstance(self.workload, FileSpec):
+            kept_bytes += self.workload.held_bytes
+        is_sparse = isinstance(self.workload, SyntheticSpec) and self.workload.density < 1
+        drawing = _DRAWING_BYTES * elements if is_sparse else 0
+        return kept_bytes + max(round_bytes, drawing)
+
+
+def sizes_of(jobs: Sequence[JobPlan], locations: Sequence[Location]) -> list[JobSize]:
+    """What determines the memory of each job of a variant."""
+    return [
+        JobSize(
+            location,
+            job.workload,
+            len(job.hosts),
+            job.codec,
+            job.collective,
+            job.steps,
+            buckets_in_flight=job.overlap.buckets_in_flight,
+        )
+        for job, location in zip(jobs, locations, strict=True)
+    ]
+
+
+def most_bytes(plan: Plan) -> int:
+    """Memory that a process needs to run any variant of a plan, more rather than less."""
+    needs = [BASE_BYTES]
+    for variant in plan.variants:
+        locations = [Location(plan.scenario, variant.name, name) for name in variant.job_names]
+        jobs = sum(size.bytes(_MOST) for size in sizes_of(variant.jobs, locations))
+        tables = sum(one.nbytes for one in vars(variant.network).values() if isinstance(one, np.ndarray))
+        needs.append(BASE_BYTES + tables + int(jobs))
+    return max(needs)
+
+
+def refuse_more_than_fits(jobs: list[JobSize]) -> None:
+    """Refuse a variant whose jobs need more than the memory available now.
+
+    Networks are not counted: they are allocated already.
+
+    Raises
+    ------
+    ScenarioError
+        With the estimate, the free memory, and the largest size that fits.
+    """
+    there_is = available_bytes()
+    taken = float(BASE_BYTES)
+    for job in jobs:
+        if taken + job.bytes(_MOST) <= _NEAR * there_is:
+            taken += job.bytes(_MOST)
+            continue
+        codec = _footprint(job)
+        if taken + job.bytes(codec) > there_is:
+            raise _refusal(job, codec, taken, there_is)
+        taken += job.bytes(codec)
+
+
+def _footprint(job: JobSize) -> Footprint:
+    from netfold.sim.memory.footprint import (  # late: most runs are far from any limit
+        codec_footprint,
+        sample_of,
+    )
+
+    spec = job.workload
+    if isinstance(spec, FileSpec):
+        sample = SyntheticSpec(spec.elements)  # dense, because the file is not read yet
+    else:
+        sample = spec if isinstance(spec, SyntheticSpec) else _NCF_SAMPLE
+    return codec_footprint(job.codec, sample_of(sample), job.collective.has_exponents_ahead)
+
+
+def _refusal(job: JobSize, codec: Footprint, taken: float, there_is: int) -> Exception:
+    others = taken - BASE_BYTES
+    free = max(0.0, there_is - taken)
+    room = f"{size_text(free)} of this machine's memory are free for them"
+    room += f" ({size_text(others)} go to earlier jobs)" if others else ""
+    values = job.bytes(codec, records=False)
+    if values <= _HINTED * free:
+        message = f"the records of {job.steps:,} steps of {job.workers} workers take about "
+        message += (
+            f"{size_text(job.records_bytes)}, {size_text(free - values)} of this machine's memory are free"
+        )
+        most = _largest(job.steps, lambda steps: replace(job, steps=steps).bytes(codec), free)
+        return job.location.job_error("workload.steps", f"{message} for them", _at_most(most, "steps"))
+    message = f"{job.elements:,} elements of {job.workers} workers take about {size_text(values)}"
+    message += f" with {job.codec.kind}, {room}"  # other variants may have other codecs
+    if isinstance(job.workload, FileSpec):
+        most = _largest(job.workers, lambda workers: replace(job, workers=workers).bytes(codec), free)
+        return job.location.job_error("workload.path", message, _at_most(most, "workers"))
+    most = _largest(job.elements, lambda elements: replace(job, size=elements).bytes(codec), free)
+    if isinstance(job.workload, SyntheticSpec):
+        listed = "workload.profile" if job.workload.ready_shares else "workload.tensors"
+        key = listed if job.workload.shapes else "workload.elements"
+        key = "workload.path" if job.workload.given else key
+        return job.location.job_error(key, message, _at_most(most, "elements"))
+    return job.location.job_error("workload.model", message, _at_most(most, "weights", "a model of "))
+
+
+def _at_most(most: int, what: str, whose: str = "") -> str:
+    """A hint with the largest number that fits, if there is one."""
+    fewer = "" if what == "workers" else ", or fewer workers"
+    if not most:
+        return f"even one of its {what} does not fit: free memory{fewer}, or use a larger machine"
+    return f"use {whose}{most:,} {what} at most{fewer}"
+
+
+def _largest(asked: int, bytes_of: Callable[[int], float], free: float) -> int:
+    """The largest number below `asked` that fits; 0 if none does.
+
+    It leaves a margin because free memory varies.
+    """
+    fits, does_not = 0, asked
+    while does_not - fits > 1:
+        middle = (fits + does_not) // 2
+        if bytes_of(middle) <= _HINTED * free:
+            fits = middle
+        else:
+            does_not = middle
+    return fits
+
+
+# Limits the simulated time of a plan to what int64 holds, before the run starts.
+#
+# The estimate is an upper bound for a run without loss: every worker's dense gradient passes the slowest
+# link twice, one after the other. A run that takes longer, because packets are lost or wait, ends at the
+# same limit with a verdict (`sim.network.fabric`).
+
+
+LIMIT = "26 days of simulated time"  # TIME_MAX_PS
+BACKLOG_LIMIT = "6 days of simulated time"  # BACKLOG_MAX_PS
+_TIMES = 2  # a gradient passes a link up and down
+_FRAME_SHARE = 2  # headers are no more than what they carry
+_PASSES = 16  # over a gradient in memory, to encode and to decode it
+
+
+class Estimate(NamedTuple):
+    """Upper estimate of the time of one step."""
+
+    compute_ps: int
+    memory_ps: int
+    network_ps: int
+
+    @property
+    def step_ps(self) -> int:
+        """The sum of all parts."""
+        return sum(self)
+
+
+def check_duration(
+    job: JobPlan, location: Location, network: Network, faults: FaultPlan, index: int, rate_key: str
+) -> None:
+    """Check the estimated time of job number `index`; `rate_key` is the key of the links' rate.
+
+    Raises
+    ------
+    ScenarioError
+        Timeouts, a step, or all steps together exceed the time that can be simulated.
+    """
+    rate_bps = slowest_bps(network, faults)
+    if (host_bps := _host_bps(network, job)) < rate_bps:
+        rate_bps, rate_key = host_bps, "hosts"
+    if job.collective.timeout_max_ps > TIME_MAX_PS:
+        raise location.error(
+            rate_key,
+            f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
+            f"use {'faster hosts' if rate_key == 'hosts' else 'a higher rate'}, or a smaller window",
+        )
+    estimate = _estimate(job, rate_bps, faults, index)
+    if estimate.step_ps > TIME_MAX_PS:
+        raise _too_long(estimate, location, rate_bps, rate_key)
+    if job.start_ps + job.steps * estimate.step_ps > TIME_MAX_PS:
+        most = (TIME_MAX_PS - job.start_ps) // estimate.step_ps
+        raise location.job_error(
+            "workload.steps",
+            f"{job.steps} steps of up to {TIME.rough(estimate.step_ps)} each are more than {LIMIT}",
+            f"use {most} steps at most",
+        )
+
+
+def check_slowed(jobs: Sequence[JobPlan], network: Network, faults: FaultPlan, error: ErrorAt) -> None:
+    """Check that full windows wait for slowed links no longer than the engine's clock allows.
+
+    Raises
+    ------
+    ScenarioError
+        A fault's rate is too low, however short the fault is.
+    """
+    for index, fault in enumerate(faults.faults):
+        if not isinstance(fault.effect, LinksSlower):
+            continue
+        link = max(fault.effect.links, key=lambda one: _waiting_bytes(jobs, network, one))
+        size_bytes, rate_bps = _waiting_bytes(jobs, network, link), fault.effect.rate_bps
+        if transmit_time_ps(size_bytes, rate_bps) > BACKLOG_MAX_PS:
+            least = RATE.rough(-(-size_bytes * 8 * PS_PER_S // BACKLOG_MAX_PS))
+            name, rate = network.link_names[link], RATE.format(rate_bps)
+            raise error(
+                f"faults.{index}.rate",
+                f"at {rate} a full window waits for link {name} for more than {BACKLOG_LIMIT}",
+                f"use {least} or more, or a smaller window",
+            )
+
+
+def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
+    """Most bytes that full windows put on a link at once, without copies and retransmissions."""
+    source = int(network.link_source[link])
+    size_bytes = 0
+    for job in jobs:
+        plan = job.collective
+        senders = sum(host == source for host in job.hosts) if network.is_host[source] else len(job.hosts)
+        size_bytes += (
+            senders * plan.window * plan.frame.wire_bytes(plan.frame.elements, first=True, last=True)
+        )
+    buffer_bytes = int(network.buffer_bytes[link])
+    is_limited = buffer_bytes > 0 and not network.is_host[source]
+    return min(size_bytes, buffer_bytes) if is_limited else size_bytes
+
+
+def slowest_bps(network: Network, faults: FaultPlan) -> int:
+    """Rate of the slowest link for bytes, faults that never end included."""
+    slowed = (fault.effect for fault in faults.faults)
+    rates = [one.rate_bps for one in slowed if isinstance(one, LinksSlower) and one.until_ps == NEVER_PS]
+    return min([int(network.rate_bps[~_is_inside(network)].min()), *rates])
+
+
+def _is_inside(network: Network) -> NDArray[np.bool_]:
+    """(L,) links inside hosts."""
+    inside: NDArray[np.bool_] = network.link_source == network.link_target
+    return inside & network.is_host[network.link_source]
+
+
+def _host_bps(network: Network, job: JobPlan) -> int:
+    """Rate at which the slowest host works on packets of a job; very high where that takes no time."""
+    frame = job.collective.frame
+    size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
+    inside = np.flatnonzero(_is_inside(network)).tolist()
+    rates_bps = [packet_rate_bps(network, link, size_bytes, 1) for link in inside]
+    return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
+
+
+def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
+    """The estimate of one job; gradients of training fit into memory and so are not counted."""
+    factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
+    elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
+    passes = job.device.passes(StepCost())  # what counts operations is not known yet, and takes less
+    compute_ps = passes.forward_ps + passes.backward_ps
+    if isinstance(job.workload, TrainingSpec):
+        compute_ps *= job.workload.recipe.local_steps
+    else:
+        compute_ps = job.workload.longest_ps or compute_ps
+    compute_ps += job.device.update_ps(StepCost())
+    memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
+    size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
+    return Estimate(
+        compute_ps=-(-compute_ps * factor // 1),
+        memory_ps=-(-memory_ps * factor // 1),
+        network_ps=transmit_time_ps(size_bytes, rate_bps),
+    )
+
+
+def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
+    """The error for a step that exceeds the limit, at the key of its longest part."""
+    seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
+    if estimate.network_ps == max(estimate):
+        needed = RATE.rough(-(-rate_bps * estimate.network_ps // TIME_MAX_PS))
+        hint = f"use fewer elements, or {'hosts' if rate_key == 'hosts' else 'links'} of {needed} or more"
+        return location.error(rate_key, f"at {RATE.format(rate_bps)} {seconds}", hint)
+    if estimate.memory_ps == max(estimate):
+        return location.job_error("device", seconds, "use fewer elements, or a higher memory_rate")
+    return location.job_error("device", seconds, "use shorter times, or a smaller factor of slow_host")

@@ -1,0 +1,221 @@
+"""The `topology` section: one for every registered topology, made of its fields, and a graph from a file."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields, replace
+from functools import cache
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+
+import pydantic
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, create_model
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from netfold.sim.keys.fields import Count, Rate, Size, Time, count_of
+from netfold.sim.keys.section import Section
+from netfold.topologies.files import Defaults
+from netfold.topologies.kind import Links, Topology, topology_kinds, type_of
+from netfold.topologies.overrides import LinkChange, ProfileChange
+
+_UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
+
+
+class LinkOverride(Section):
+    """Changes of the links that a pattern matches."""
+
+    match: str
+    """Pattern of a link's ends, such as leaf*-spine0, in either order: * is any text, ? a character."""
+    rate: Rate | None = None
+    """Their rate, in each direction."""
+    delay: Time | None = None
+    """Their propagation delay."""
+    buffer: Size | None = None
+    """Buffer of the switch ports at their ends."""
+
+    @pydantic.model_validator(mode="after")
+    def _changes_something(self) -> LinkOverride:
+        if self.rate is self.delay is self.buffer is None:
+            raise ValueError("changes nothing\ngive rate, delay or buffer")
+        return self
+
+
+class ProfileOverride(Section):
+    """The profile of the switches that a pattern matches."""
+
+    match: str
+    """Pattern of a switch's name, such as spine*."""
+    profile: str
+    """Their profile."""
+
+
+_LINKS = "Changes of single links, each {match, rate, delay, buffer}; later ones win."
+_PROFILES = "Profiles of single switches, each {match, profile}; later ones win."
+
+
+class TopologySection(Section):
+    """What the sections of all topologies have in common."""
+
+    if TYPE_CHECKING:
+        kind: str
+        links: tuple[LinkOverride, ...]
+        switch_profiles: tuple[ProfileOverride, ...]
+    made_by: ClassVar[type[Topology]]
+
+    @property
+    def file(self) -> str | None:
+        """The file that it names, relative to the scenario's."""
+        return None
+
+    def defaults(self) -> Defaults:
+        """What the graph in its file is given where it leaves something out."""
+        raise TypeError(f"{self.kind} is not a file")
+
+    def topology(self) -> Topology:
+        """The topology that it describes."""
+        given = {one.name: getattr(self, key_of(one.name)) for one in fields(_dataclass(self.made_by))}
+        return self.made_by(**given)
+
+    def key(self, name: str) -> str:
+        """Where a scenario says something of links or switches: at a key of its own, or in the file."""
+        return "topology.path" if self.file is not None else f"topology.{name}"
+
+    def key_of_value(self, name: str, value: object) -> str:
+        """Where a scenario gives links or switches this value, by the name of the key for all of them.
+
+        That is an entry of `links` or `switch_profiles`, or one of the topology's keys.
+        """
+        changes = self.links if name == "rate" else self.switch_profiles
+        for index, change in reversed(list(enumerate(changes))):
+            part = "rate" if name == "rate" else "profile"
+            if getattr(change, part) == value:
+                return f"topology.{'links' if name == 'rate' else 'switch_profiles'}.{index}.{part}"
+        keys = [key for key in type(self).model_fields if key.endswith(name) and getattr(self, key) == value]
+        given = [key for key in keys if key in self.model_fields_set]
+        return f"topology.{(given or keys)[0]}" if keys else self.key(name)
+
+    def link_changes(self) -> tuple[LinkChange, ...]:
+        """What `links` says."""
+        return tuple(LinkChange(one.match, one.rate, one.delay, one.buffer) for one in self.links)
+
+    def profile_changes(self) -> tuple[ProfileChange, ...]:
+        """What `switch_profiles` says."""
+        return tuple(ProfileChange(one.match, one.profile) for one in self.switch_profiles)
+
+
+def key_of(name: str) -> str:
+    """The key of a field: "rate" of "rate_bps"."""
+    return _split(name)[0]
+
+
+def _split(name: str) -> tuple[str, Any]:
+    """The key of a field, and the type of its text if it has a unit: "rate" and Rate of "rate_bps"."""
+    unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
+    return name.removesuffix(unit), _UNITS.get(unit)
+
+
+def _dataclass(topology: type[Topology]) -> Any:
+    return topology
+
+
+@cache
+def _section(topology: type[Topology]) -> type[TopologySection]:
+    """The section whose keys are the fields of a topology; those that it inherits stand before `kind`."""
+    found = fields(_dataclass(topology))
+    own = get_annotations(topology)
+    kind: Any = Literal
+    keys: dict[str, Any] = {
+        **{_split(one.name)[0]: _key(one) for one in found if one.name not in own},
+        "kind": (kind[topology.kind], ...),
+        **{_split(one.name)[0]: _key(one) for one in found if one.name in own},
+        **_OVERRIDES,
+    }
+    made = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)
+    made.made_by = topology
+    return made
+
+
+def _key(field: Field[Any]) -> tuple[Any, Any]:
+    """Type and default of a key, as pydantic takes them."""
+    _, quantity = _split(field.name)
+    written = type_of(field)
+    about = {"description": field.metadata["meaning"]}
+    counted = count_of(field.metadata.get("least", 1))
+    value_type: Any = quantity or (counted if written in ("int", "int | None") else str)
+    if written.startswith("tuple"):
+        value_type = Annotated[tuple.__class_getitem__((counted, ...)), pydantic.Field(min_length=1)]
+    elif written.endswith("| None"):
+        value_type = value_type | None
+    if "like" in field.metadata:
+        like, _ = _split(field.metadata["like"])
+        return value_type, pydantic.Field(default_factory=lambda read: read.get(like, 0), **about)
+    return value_type, pydantic.Field(... if field.default is MISSING else field.default, **about)
+
+
+_OVERRIDES: dict[str, Any] = {
+    "links": (tuple[LinkOverride, ...], pydantic.Field((), description=_LINKS)),
+    "switch_profiles": (tuple[ProfileOverride, ...], pydantic.Field((), description=_PROFILES)),
+}
+
+
+_LINK = Links()  # what is left out in a file is as in generated topologies
+
+
+class TopologyFile(TopologySection):
+    """A graph from a file."""
+
+    kind: Literal["file"]
+    path: str
+    """Node-link JSON, or GraphML or GML (.graphml, .gml), relative to the scenario file."""
+    hosts_per_switch: Count | None = None
+    """Hosts to add to each switch of a file that has no hosts, as those of the Topology Zoo."""
+    rate: Rate | None = None
+    """Rate of added hosts' links, and in GraphML and GML of links that have none; by default 100Gbps."""
+    delay: Time | None = None
+    """Delay of added hosts' links, and of those whose file has neither delay nor places; by default 1us."""
+    buffer: Size | None = None
+    """Buffer of switch ports for which the file has none; by default 16MiB."""
+    switch: str | None = None
+    """Profile of switches that have none in GraphML or GML; by default tofino1."""
+    links: tuple[LinkOverride, ...] = pydantic.Field((), description=_LINKS)
+    switch_profiles: tuple[ProfileOverride, ...] = pydantic.Field((), description=_PROFILES)
+
+    @property
+    def file(self) -> str | None:
+        """The graph."""
+        return self.path
+
+    def defaults(self) -> Defaults:
+        """What the file leaves out."""
+        link = _LINK.link(self.rate, self.delay)
+        link = link if self.buffer is None else replace(link, buffer_bytes=self.buffer)
+        return Defaults(link, self.switch or _LINK.switch, self.hosts_per_switch)
+
+
+def topology_sections() -> tuple[type[TopologySection], ...]:
+    """The sections of all kinds."""
+    return (*map(_section, topology_kinds().values()), TopologyFile)
+
+
+@cache
+def _adapter(sections: tuple[type[TopologySection], ...]) -> TypeAdapter[TopologySection]:
+    union: Any = Union
+    return TypeAdapter(Annotated[union[sections], pydantic.Field(discriminator="kind")])
+
+
+class _Registered:
+    """A mapping becomes the section of its `kind`, whenever that was registered."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        # An error becomes the cause of this field's, and has the place that it would have without this.
+        return core_schema.no_info_plain_validator_function(
+            lambda value: _adapter(topology_sections()).validate_python(value)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(_adapter(topology_sections()).core_schema)
+
+
+AnyTopology = Annotated[TopologySection, _Registered()]

@@ -1,0 +1,704 @@
+"""Resolves a scenario to a plan, or reports why it cannot run and which line is the cause.
+
+`variant.py` resolves what the jobs of a variant share, and each job's collective makes the job's plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, shown
+from netfold.homomorphic.codec import Codec
+from netfold.sim.collectives import registry
+from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
+from netfold.sim.engine.interface import Fate
+from netfold.sim.files.foreign import UnreadableError, read_text
+from netfold.sim.keys.location import Location, ScenarioInfo
+from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.host_profiles import HostProfile, with_work
+from netfold.sim.plan.idle_network import (
+    routing_warnings,
+    timer_warning,
+    warnings_of,
+    with_pass_latency,
+    without_drops,
+)
+from netfold.sim.plan.plan import (
+    FIFO,
+    RESERVED,
+    Admission,
+    HostAllocation,
+    JobPlan,
+    Overlap,
+    Reference,
+    VariantPlan,
+    split_message_and_hint,
+)
+from netfold.sim.scenario import variant_keys as models
+from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.network_keys import TopologySection, key_of
+from netfold.sim.scenario.placer import Queue, Wanted
+from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
+from netfold.sim.scenario.variant_keys import Variant
+from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
+from netfold.sim.workload.device_model import Device, DeviceError, Place, Variation
+from netfold.sim.workload.devices import DeviceSection
+from netfold.sim.workload.fusion import FusionError
+from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
+from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.recording import ChakraTrace, Trace
+from netfold.sim.workload.workload import refusal_of_needs
+from netfold.spelling import names_hint
+from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.files import FORMATS, read_graph
+from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError, switches
+from netfold.topologies.kind import ParameterError
+from netfold.topologies.network import Network, compile_network
+from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
+from netfold.topologies.routing import POLICIES, PolicyError
+from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
+
+# The jobs of a variant's list, with templates written out, and what jobs that come and go cannot have.
+
+
+JOBS_MAX = 2000  # of a variant
+
+
+class Arriving(NamedTuple):
+    """One job: its keys, whose `start` is when it arrives."""
+
+    section: models.JobSection
+    location: Location
+    place: int  # of its template in the scenario's list
+
+
+def jobs_of(scenario: Scenario, variant: models.Variant) -> list[Arriving]:
+    """All jobs of a variant, template by template, those of a template in the order in which they arrive.
+
+    Raises
+    ------
+    ScenarioError
+        Two jobs have the same name, or there are too many.
+    """
+    found: list[Arriving] = []
+    for place, section in enumerate(variant.jobs):
+        for number, start_ps in enumerate(section.starts_ps(scenario.seed, place), start=1):
+            location = Location(scenario, variant.name, section.name, number if section.is_template else 0)
+            found.append(Arriving(section.model_copy(update={"start": start_ps}), location, place))
+    names: dict[str, Location] = {}
+    for one in found:
+        if other := names.get(one.location.name):
+            raise one.location.job_error(
+                "name",
+                f"the name {one.location.name!r} is that of a job of {other.job!r} too",
+                "use another name: jobs of a template are named NAME-1, NAME-2 and so on",
+            )
+        names[one.location.name] = one.location
+    if len(found) > JOBS_MAX:
+        raise Location(scenario, variant.name).error(
+            "jobs", f"{len(found):,} jobs are too many", f"use {JOBS_MAX:,} at most"
+        )
+    return found
+
+
+def check_admission(variant: models.Variant, location: Location) -> None:
+    """Refuse what jobs without hosts of their own cannot have, and keys that only such jobs need.
+
+    Raises
+    ------
+    ScenarioError
+        The first mistake.
+    """
+    if variant.admission != FIFO:
+        for job in variant.jobs:
+            if job.fallback is not None:
+                raise _at(location, job).job_error(
+                    "fallback", "every job has slots of its own, so none falls back", "add admission: fifo"
+                )
+        return
+    if not variant.jobs:
+        raise location.error(
+            "admission", "there is one job, which has nothing to wait for", "add jobs, or leave out admission"
+        )
+    for job in variant.jobs:
+        if job.hosts != variant.hosts:
+            raise _at(location, job).job_error(
+                "hosts",
+                "with admission: fifo any job may come to any host, so all have the same profile",
+                "move hosts out of the job",
+            )
+    for index, fault in enumerate(variant.faults):
+        if "worker" in type(fault).model_fields:
+            raise location.error(
+                f"faults.{index}",
+                f"with admission: fifo workers have no hosts of their own that {fault.kind} could strike",
+                "use a fault on links or switches, or admission: reserved",
+            )
+
+
+def _at(location: Location, job: models.JobSection) -> Location:
+    return Location(location.scenario, location.variant, job.name)
+
+
+# Resolves the sections of a job that do not depend on others: workload and device.
+
+
+PROFILE_BYTES_MAX = 2**22
+
+
+def workload_of(
+    section: workload_keys.AnyWorkload, workers: int, location: Location
+) -> TrainingSpec | SyntheticSpec | FileSpec:
+    """The source of gradients.
+
+    Raises
+    ------
+    ScenarioError
+        A file of gradients cannot be used, or the rule of fusion does not fit the layers.
+    """
+    found = _spec_of(section, workers, location)
+    try:
+        found.fusion.outline.partition(found.layers)
+    except FusionError as error:
+        raise location.job_error(f"workload.fusion.{error.key}", error.message, error.hint) from None
+    return found
+
+
+def _spec_of(
+    section: workload_keys.AnyWorkload, workers: int, location: Location
+) -> TrainingSpec | SyntheticSpec | FileSpec:
+    if isinstance(section, workload_keys.GradientFile | Trace | ChakraTrace):
+        try:
+            return _read_spec(section, workers, Path(location.scenario.file).parent / section.path)
+        except DataError as error:
+            raise location.job_error("workload.path", error.message, error.hint) from None
+    fusion = section.fusion.rule()
+    if isinstance(section, workload_keys.Training):
+        return TrainingSpec(
+            _model_of(section, workers, location),
+            section.batch,
+            section.learning_rate,
+            fusion,
+            section.data,
+            section.evaluate.every if section.evaluate else None,
+            section.recipe(),
+        )
+    if section.profile is not None:
+        profile = _profile_of(section.profile, section.shrink, location)
+    else:
+        profile = LayerProfile(read_tensors(section.tensors or ()), ())
+    return SyntheticSpec(
+        section.elements or elements_of(profile.tensors),
+        section.density,
+        section.pattern,
+        section.row_elements,
+        section.overlap,
+        section.distribution,
+        *profile,
+        fusion,
+    )
+
+
+def _model_of(section: workload_keys.Training, workers: int, location: Location) -> Model:
+    """The model; a user's own is read and tried."""
+    settings = TaskSettings(
+        section.data or "", section.batch, workers, location.scenario.seed, section.evaluate is not None
+    )
+    try:
+        return section.whole_model().located(Path(location.scenario.file).parent, settings)
+    except DataError as error:
+        raise location.job_error("workload.model", error.message, error.hint) from None
+
+
+def _read_spec(
+    section: workload_keys.GradientFile | Trace | ChakraTrace, workers: int, path: Path
+) -> SyntheticSpec | FileSpec:
+    """The source of gradients that a file or a recording is."""
+    if isinstance(section, ChakraTrace):
+        from netfold.sim.workload.chakra import chakra_spec
+
+        return chakra_spec(path, section)
+    if isinstance(section, Trace):
+        from netfold.sim.workload.recording import trace_spec
+
+        fusion = section.fusion.rule() if section.fusion else None
+        return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
+    from netfold.sim.workload.gradient_files import file_spec
+
+    return file_spec(path, section.path, workers, section.per_step, section.fusion.rule())
+
+
+def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
+    """The profile in a file, whose path is relative to the scenario."""
+    hint = "give the path of a JSON file of layers, relative to the scenario file"
+    try:
+        text = read_text(Path(location.scenario.file).parent / given, PROFILE_BYTES_MAX)
+    except UnreadableError as error:
+        message = f"cannot read {shown(given)}: {error.message}"
+        raise location.job_error("workload.profile", message, hint) from None
+    try:
+        return read_profile(text, shrink)
+    except ValueError as error:
+        message, _, hint = str(error).partition("\n")
+        raise location.job_error("workload.profile", f"{given}: {message}", hint) from None
+
+
+def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+    """Elements that one operation sums: those of a full bucket or of the whole gradient."""
+    return workload.fusion.outline.full_elements(workload.layers)
+
+
+def check_needs(
+    codec: Codec, workload: TrainingSpec | SyntheticSpec | FileSpec, kind: str, location: Location
+) -> None:
+    """Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
+
+    Raises
+    ------
+    ScenarioError
+        It does, with the facts and a workload that knows them.
+    """
+    if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
+        raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
+    if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
+        raise location.job_error("codec", *refusal)
+
+
+def device_of(
+    section: DeviceSection, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
+) -> Device:
+    """How long compute takes.
+
+    Raises
+    ------
+    ScenarioError
+        A file of the device cannot be used, or the device does not fit the workload.
+    """
+    folder = Path(location.scenario.file).parent
+    place = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
+    try:
+        return section.device(place)
+    except DeviceError as error:
+        raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
+
+
+def variation_of(section: DeviceSection, workers: int, location: Location) -> Variation:
+    """How the devices of workers differ.
+
+    Raises
+    ------
+    ScenarioError
+        It names a worker that there is not.
+    """
+    found = section.variation
+    if wrong := next((worker for worker, _ in found.slow if worker >= workers), None):
+        raise location.job_error(
+            "device.slow", f"there is no worker {wrong}", f"workers are numbered from 0 to {workers - 1}"
+        )
+    return found
+
+
+def overlap_of(section: models.OverlapSection, device: Device, location: Location) -> Overlap:
+    """What a worker does at the same time.
+
+    Raises
+    ------
+    ScenarioError
+        The codec is to run on the device and on the host.
+    """
+    if section.encode == "on_device" and device.copy_ps(1):
+        raise location.job_error(
+            "overlap.encode",
+            "device.codec puts encoding on the host, encode: on_device on the device",
+            "leave out one of the two",
+        )
+    return Overlap(
+        section.buckets_in_flight,
+        section.order,
+        section.encode == "on_device",
+        section.decode == "last",
+        section.network == "in_turn",
+    )
+
+
+def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
+    """Optimizer steps: the configured number, or that of the file."""
+    held = None
+    if isinstance(workload, FileSpec):
+        held = workload.steps
+    elif isinstance(workload, SyntheticSpec):
+        held = workload.held_steps
+    return section.steps or held or 1
+
+
+def workload_warnings(
+    workload: TrainingSpec | SyntheticSpec | FileSpec, workers: int, codec: Codec
+) -> tuple[str, ...]:
+    """Warnings about gradients."""
+    if isinstance(workload, TrainingSpec):
+        told = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
+        if workload.stands_in_for:
+            data = workload.model.data_named(workload.data).name
+            told += (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
+        return told
+    if isinstance(workload, FileSpec) and workers < workload.rows:
+        return (
+            f"the first {workers} of the {workload.rows} workers' gradients in {workload.given} are used",
+        )
+    return workload.notes if isinstance(workload, SyntheticSpec) else ()
+
+
+# Builds the network of a variant.
+
+
+_WRITTEN_MAX = 10**24  # larger numbers of nodes are rounded
+GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
+
+
+def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
+    """The graph of a variant's topology; the path of a file is relative to the scenario.
+
+    Raises
+    ------
+    ScenarioError
+        The file cannot be read; the graph is too large, which is known before it is made, or breaks the
+        contract of `topologies.graph.validate`; or a pattern of `links` or `switch_profiles` matches nothing.
+    """
+    section = variant.topology
+    path, prefix = "topology", ""
+    try:
+        if section.file is None:
+            graph = _generated(scenario, variant)
+        else:
+            path, prefix = "topology.path", f"{section.file}: "
+            text = _read(section.file, scenario, variant)
+            graph = read_graph(section.file, text, section.defaults(), _UNITS)
+    except ParameterError as error:
+        raise _refused(scenario, variant, f"topology.{key_of(error.key)}", str(error)) from None
+    except TopologyError as error:
+        raise as_one_error(
+            _refused(scenario, variant, path, prefix + mistake) for mistake in error.mistakes
+        ) from None
+    _change(graph, scenario, variant)
+    return graph
+
+
+def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
+    """Check that the profiles of all switches are known.
+
+    Raises
+    ------
+    ScenarioError
+        One is not, with the key that names it.
+    """
+    known = {**PROFILES, **scenario.profiles}
+    for name in switches(graph):
+        wanted = graph.nodes[name]["profile"]
+        if wanted not in known:
+            key = variant.topology.key_of_value("switch", wanted)
+            message = f"there is no switch profile {wanted!r}"
+            raise scenario.error(key, message, names_hint(wanted, known), variant.name)
+
+
+def _generated(scenario: Scenario, variant: Variant) -> nx.Graph:
+    """The graph of a registered topology, if its size fits."""
+    topology = variant.topology.topology()
+    size = topology.size()
+    for count, most, what in ((size.nodes, NODES_MAX, "nodes"), (size.links, LINKS_MAX, "links")):
+        if count > most:
+            number = str(count) if count < _WRITTEN_MAX else f"more than 10^{len(str(count)) - 1}"
+            message = f"{number} {what} are too many: the packet engine takes up to {most}"
+            raise scenario.error(f"topology.{key_of(size.key)}", message, size.hint, variant.name)
+    return topology.graph()
+
+
+def _change(graph: nx.Graph, scenario: Scenario, variant: Variant) -> None:
+    """Make the changes that patterns select."""
+    known = {**PROFILES, **scenario.profiles}
+    section = variant.topology
+    for index, change in enumerate(section.profile_changes()):
+        if change.profile not in known:
+            message = f"there is no switch profile {change.profile!r}"
+            at = f"topology.switch_profiles.{index}.profile"
+            raise scenario.error(at, message, names_hint(change.profile, known), variant.name)
+    try:
+        key = "links"
+        change_links(graph, section.link_changes())
+        key = "switch_profiles"
+        change_profiles(graph, section.profile_changes())
+    except NoMatchError as error:
+        raise _refused(scenario, variant, f"topology.{key}.{error.index}.match", str(error)) from None
+
+
+def _refused(scenario: Scenario, variant: Variant, path: str, text: str) -> ScenarioError:
+    """The scenario error for a mistake in a graph; text after a semicolon is the hint."""
+    message, _, hint = text.partition("; ")
+    return scenario.error(path, message, hint, variant.name)
+
+
+def _reader(quantity: Quantity) -> Callable[[object], int]:
+    def read(text: object) -> int:
+        try:
+            return quantity.parse(text)
+        except UnitError as error:
+            raise ValueError(f"{error.message}; {error.hint}") from None
+
+    return read
+
+
+_UNITS = {"rate_bps": _reader(RATE), "delay_ps": _reader(TIME), "buffer_bytes": _reader(SIZE)}
+
+
+def _read(file: str, scenario: Scenario, variant: Variant) -> str:
+    try:
+        return read_text(Path(scenario.file).parent / file, GRAPH_BYTES_MAX)
+    except UnreadableError as error:
+        formats = "node-link JSON, GraphML or GML"
+        hint = f"give the path of a file of {formats} ({', '.join(FORMATS)}), relative to the scenario file"
+        message = f"cannot read {shown(file)}: {error.message}"
+        raise scenario.error("topology.path", message, hint, variant.name) from None
+
+
+# Resolves variants: network, profiles, and the jobs one after the other.
+
+
+_LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
+_SHARINGS = (1, 2, 4, 8, 16, 32, 64)  # by how many jobs a switch is divided if it is too small for all
+
+
+def resolve(scenario: Scenario) -> Plan:
+    """Resolve all variants.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes of all variants, each with its location in the file and what is allowed.
+    """
+    mistakes = Mistakes()
+    networks = _Networks()
+    resolvers, plans = [], []
+    for variant in scenario.variants:  # all networks first, so that available memory excludes them
+        with mistakes.collecting():
+            resolver = _VariantResolver(scenario, variant)
+            resolver.compile(networks)
+            resolvers.append(resolver)
+    for resolver in resolvers:
+        with mistakes.collecting():
+            plans.append(resolver.resolve())
+    mistakes.raise_any()
+    return Plan(scenario, _with_timer_warnings(tuple(plans)))
+
+
+def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan, ...]:
+    """Warn at the first job that loses packets if timeouts of such jobs differ, some as released."""
+    timeouts_ps: dict[str, int] = {}
+    released = []
+    for variant in variants:
+        if not any(rule.fate in _LOSING and rule.probability > 0 for rule in variant.faults.rules):
+            continue
+        for job in variant.jobs:
+            if timeout_ps := job.collective.timeout_ps:
+                timeouts_ps[job.label] = timeout_ps
+                released += [job.label] if job.collective.is_timeout_released else []
+    if not (sentence := timer_warning(timeouts_ps, released)):
+        return variants
+    first = next(iter(timeouts_ps))
+    return tuple(
+        replace(
+            variant,
+            jobs=tuple(
+                replace(job, warnings=(*job.warnings, sentence)) if job.label == first else job
+                for job in variant.jobs
+            ),
+        )
+        for variant in variants
+    )
+
+
+class _Networks:
+    """Networks of a scenario's variants: equal topologies share one, whose routes may take gigabytes."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[TopologySection, str, Network]] = []
+
+    def get(self, section: TopologySection, routing: str, graph: nx.Graph) -> Network:
+        """The network of a topology with a routing policy.
+
+        Raises
+        ------
+        PolicyError
+            The policy is not for such a topology.
+        TopologyError
+            Its routes take more memory than available.
+        """
+        for known, policy, network in self._made:
+            if (known, policy) == (section, routing):
+                return network
+        network = compile_network(graph, available_bytes(), POLICIES[routing])
+        self._made.append((section, routing, network))
+        return network
+
+
+class _VariantResolver:
+    """Resolves one variant; every error points to the line it comes from."""
+
+    def __init__(self, scenario: Scenario, variant: models.Variant) -> None:
+        self.variant, self.location = variant, Location(scenario, variant.name)
+        self.graph = build_topology(scenario, variant)
+        self.sections: tuple[int, ...] = (0,)  # of each job: its place in the scenario's list
+        self.jobs: list[tuple[models.JobSection | models.Variant, Location]] = [
+            (variant, Location(scenario, variant.name))
+        ]
+        if variant.jobs:
+            arriving = jobs_of(scenario, variant)
+            self.jobs = [(one.section, one.location) for one in arriving]
+            self.sections = tuple(one.place for one in arriving)
+        check_admission(variant, self.location)
+        self._profiles_found = self._profiles()
+
+    def compile(self, networks: _Networks) -> None:
+        """Find all routes, or take those of another variant."""
+        try:
+            network = networks.get(self.variant.topology, self.variant.routing, self.graph)
+        except PolicyError as error:
+            raise self.location.error("routing", *split_message_and_hint(self.graph, error)) from None
+        except TopologyError as error:
+            raise self.location.error("topology", *split_message_and_hint(self.graph, error)) from None
+        self._network = with_pass_latency(network, self._profiles_found)
+
+    def resolve(self) -> VariantPlan:
+        """The plan; the network must have been compiled."""
+        site, jobs, admission = self._queued() if self.variant.admission == FIFO else self._divided()
+        refuse_more_than_fits(sizes_of(jobs, [location for _, location in self.jobs]))
+        network = site.network
+        if any(job.collective.needs_lossless for job in jobs):
+            network = without_drops(network)
+        site.network = network
+        job_workers = [self._job_workers(index, job) for index, job in enumerate(jobs)]
+        faults = plan_faults(self.variant.faults, network, job_workers, self.location.error)
+        for index, (job, (_, location)) in enumerate(zip(jobs, self.jobs, strict=True)):
+            check_duration(job, location, network, faults, index, self._rate_key())
+        check_slowed(jobs, network, faults, self.location.error)
+        able = frozenset(
+            self.graph.nodes[name]["profile"]
+            for name, kind in self._profiles_found.items()
+            if kind.is_programmable
+        )
+        return VariantPlan(
+            self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission
+        )
+
+    def _divided(self) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+        """Jobs on switches that may hold too few slots for what each needs: then in equal parts."""
+        network = self._network
+        for sharing in _SHARINGS[:-1]:
+            try:
+                return self._reserved(sharing)
+            except ScenarioError as error:
+                if ".slots" not in error.path:
+                    raise
+                self._network = network
+        return self._reserved(_SHARINGS[-1])
+
+    def _reserved(self, sharing: int) -> tuple[Site, tuple[JobPlan, ...], Admission | None]:
+        """Jobs that have hosts and slots of their own from the beginning to the end."""
+        occupied = HostAllocation(self.graph)
+        hosts = [
+            occupied.place(sections.workers.count, sections.workers.placement, location)
+            for sections, location in self.jobs
+        ]
+        self._network = with_work(self._network, self._work(hosts))
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied, sharing)
+        jobs = tuple(self._job(index, names, site) for index, names in enumerate(hosts))
+        is_arriving = any(one.is_template for one in self.variant.jobs)
+        return site, jobs, Admission(RESERVED) if is_arriving else None
+
+    def _queued(self) -> tuple[Site, tuple[JobPlan, ...], Admission]:
+        """Jobs that take hosts and slots when they arrive: each as it is on the empty network."""
+        occupied = HostAllocation(self.graph)
+        self._network = with_work(self._network, self._work([()] * len(self.jobs)))
+        site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
+        wanted = [
+            Wanted(section, location)
+            for section, location in self.jobs
+            if isinstance(section, models.JobSection)
+        ]
+        queue = Queue(site, wanted, self._job)
+        pairs = queue.alone()
+        jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
+        longest_ps = max((one.collective.timeout_max_ps for one in others), default=0)
+        return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
+
+    def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:
+        """What each host takes for packets, by node: as its job says, or the variant."""
+        rows = {name: row for row, name in enumerate(self._network.nodes)}
+        found = dict.fromkeys(np.flatnonzero(self._network.is_host).tolist(), self.variant.hosts.profile())
+        for (job, _), names in zip(self.jobs, hosts, strict=True):
+            found |= dict.fromkeys((rows[name] for name in names), job.hosts.profile())
+        return found
+
+    def _job(
+        self, index: int, names: tuple[str, ...], site: Site, collective: CollectiveSection | None = None
+    ) -> JobPlan:
+        """A job on its hosts, with another collective than its own if one is given."""
+        sections, location = self.jobs[index]
+        workload = workload_of(sections.workload, len(names), location)
+        check_needs(sections.codec, workload, sections.workload.kind, location)
+        section, device = collective or sections.collective, device_of(sections.device, workload, location)
+        overlap = overlap_of(sections.overlap, device, location)
+        summed, in_flight = summed_at_once(workload), overlap.buckets_in_flight
+        context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
+        found = registry.resolve(section, context)
+        return JobPlan(
+            label=location.label,
+            hosts=context.nodes,
+            workload=workload,
+            steps=steps_of(sections.workload, workload),
+            device=device,
+            overlap=overlap,
+            variation=variation_of(sections.device, len(names), location),
+            codec=found.codec,
+            collective=found.plan,
+            references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
+            start_ps=sections.start if isinstance(sections, models.JobSection) else 0,
+            warnings=(
+                *found.warnings,
+                *device.notes,
+                *warnings_of(found.codec, found.plan),
+                *workload_warnings(workload, len(names), found.codec),
+                *routing_warnings(site.network.policy, found.plan),
+            ),
+        )
+
+    def _job_workers(self, index: int, job: JobPlan) -> JobWorkers:
+        """A job's workers, for resolving faults."""
+        sections, location = self.jobs[index]
+        return JobWorkers(location.name, job.hosts, job.start_ps, sections.device.computes)
+
+    def _profiles(self) -> dict[str, Profile]:
+        known = {**PROFILES, **self.location.scenario.profiles}
+        check_profiles(self.graph, self.location.scenario, self.variant)
+        found = {name: known[self.graph.nodes[name]["profile"]] for name in switches(self.graph)}
+        for a, b, edge in self.graph.edges(data=True):
+            for kind in (found[node] for node in (a, b) if node in found):
+                if 0 < kind.port_rate_bps < edge["rate_bps"]:
+                    rates = RATE.format(edge["rate_bps"]), RATE.format(kind.port_rate_bps)
+                    message = f"link {a}–{b} has {rates[0]}, a port of {kind.name} {rates[1]}"
+                    key = self.variant.topology.key_of_value("rate", edge["rate_bps"])
+                    raise self.location.error(key, message, "use a lower rate, or topology.switch: ideal")
+        return found
+
+    def _rate_key(self) -> str:
+        """The key of the links' rate."""
+        return self.variant.topology.key("rate")
+
+    def _profile_key(self) -> str:
+        """The key of the switches' profile, which a topology file sets itself."""
+        return self.variant.topology.key("switch")

@@ -1,0 +1,662 @@
+"""When the jobs of a template arrive: at given times, evenly, or at random."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from abc import abstractmethod
+from dataclasses import Field as DataclassField
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+    field_validator,
+    model_validator,
+)
+
+from netfold.errors import Mistakes, shown
+from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.spec import CollectiveSection
+from netfold.sim.files.foreign import UnreadableError, read_text
+from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Rate, Share, Time
+from netfold.sim.keys.section import Section, described
+from netfold.sim.plan.host_profiles import HostsSection
+from netfold.sim.scenario.mistakes import explain
+from netfold.sim.scenario.network_keys import AnyTopology
+from netfold.sim.scenario.yaml_tree import Node, parse
+from netfold.sim.workload.devices import SECTIONS as DEVICES
+from netfold.sim.workload.devices import DeviceSection, NoDeviceSection
+from netfold.sim.workload.workload_keys import AnyWorkload
+from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
+from netfold.topologies.routing import ECMP, POLICIES
+from netfold.units import RATE, SIZE, TIME, Quantity, format_fraction
+
+_BITS = 53  # of a uniform number
+
+
+class _Arrivals(Section):
+    """How the jobs of a template arrive; `kind` comes first."""
+
+    @abstractmethod
+    def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
+        """(count,) times after the template's `start`, in order, in ps; `template` is its place in `jobs`."""
+
+
+class FixedArrivals(_Arrivals):
+    """Jobs arrive at given times after `start`, one job for each."""
+
+    kind: Literal["fixed"]
+    at: tuple[Time, ...]
+    """Times after `start`, in order; `count` is their number."""
+
+    @field_validator("at")
+    @classmethod
+    def _in_order(cls, at: tuple[int, ...]) -> tuple[int, ...]:
+        if not at:
+            raise ValueError("must have at least one time, found none\nuse at: [0us, 100us]")
+        for before, after in itertools.pairwise(at):
+            if after < before:
+                raise ValueError(
+                    f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
+                )
+        return at
+
+    def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
+        """As given."""
+        return self.at
+
+
+class EvenArrivals(_Arrivals):
+    """The first job arrives at `start`, each other one a gap after the one before it."""
+
+    kind: Literal["even"]
+    gap: Annotated[Time, Field(gt=0)]
+    """Time between two arrivals."""
+
+    def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
+        """Multiples of the gap."""
+        return tuple(number * self.gap for number in range(count))
+
+
+class PoissonArrivals(_Arrivals):
+    """A Poisson process from `start` on: independent exponential gaps, one also before the first job.
+
+    They are drawn by the scenario's seed and the place of the job in `jobs`: all variants have the same ones.
+    """
+
+    kind: Literal["poisson"]
+    mean_gap: Annotated[Time, Field(gt=0)]
+    """Mean time between two arrivals: 1 / rate."""
+
+    def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
+        """Sums of gaps −ln(1 − u) · mean, each rounded to whole ps; u is uniform in [0, 1)."""
+        times, now_ps = [], 0
+        for number in range(count):
+            drawn = int(mix_plain(seed, purposes.JOB_ARRIVALS, template, number)) >> (64 - _BITS)
+            now_ps += round(-math.log1p(-drawn / 2**_BITS) * self.mean_gap)
+            times.append(now_ps)
+        return tuple(times)
+
+
+Arrivals = Annotated[FixedArrivals | EvenArrivals | PoissonArrivals, Field(discriminator="kind")]
+
+
+# The faults of a scenario file: what goes wrong, where, when, and how much.
+#
+# Order matters: of the packet faults of one kind, the first that matches a link at a given time applies
+# there, so an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by
+# `sim.resolve.faults`.
+
+
+Links = Annotated[tuple[str, ...], Field(min_length=1)]
+Duration = Annotated[Time, Field(gt=0)]
+Transition = Annotated[Share, Field(gt=0)]
+FACTOR_MAX = 10_000  # of one host, with all its faults
+WorkerIndex = Annotated[int, Field(ge=0)]
+
+
+class WithRate(Section):
+    """Affects each packet independently."""
+
+    rate: Share
+    """Probability that the fault affects a packet on one link."""
+
+
+class PacketFault(Section):
+    """Affects packets as they are put on links."""
+
+    links: Links = ("*",)
+    """Which links, one direction each, as patterns over names such as h0->s0."""
+    begin: Time = Field(0, alias="from")
+    """When the fault begins."""
+    until: Time | None = None
+    """When the fault ends; by default it lasts to the end of the run."""
+
+    @field_validator("until")
+    @classmethod
+    def _ends_after_it_begins(cls, until: int | None, info: ValidationInfo) -> int | None:
+        begin = info.data.get("begin", 0)
+        if until is not None and until <= begin:
+            raise ValueError(
+                f"{TIME.format(until)} is not after from, {TIME.format(begin)}\n"
+                f"use a time after {TIME.format(begin)}, or remove until: the fault then lasts to the end"
+            )
+        return until
+
+
+class RandomPacketFault(PacketFault, WithRate):
+    """Affects packets at random as they are put on links."""
+
+
+class Loss(RandomPacketFault):
+    """Packets that are lost on the wire."""
+
+    kind: Literal["loss"]
+
+
+class GilbertElliott(Section):
+    """A two-state Markov chain for each link, with one transition per packet."""
+
+    good_to_bad: Transition
+    """Probability that a link changes from good to bad before a packet (p)."""
+    bad_to_good: Transition
+    """Probability that a link changes from bad to good before a packet (r); a bad period lasts 1/r packets on
+    average."""
+    loss_bad: Share = 1.0
+    """Probability that a packet is lost while the link is bad (1 - h)."""
+    loss_good: Share = 0.0
+    """Probability that a packet is lost while the link is good (1 - k)."""
+
+    @field_validator("loss_good")
+    @classmethod
+    def _good_is_better(cls, loss_good: float, info: ValidationInfo) -> float:
+        loss_bad = info.data.get("loss_bad", 1.0)
+        if loss_good > loss_bad:
+            raise ValueError(
+                f"{format_fraction(loss_good)} is more than loss_bad, {format_fraction(loss_bad)}\n"
+                "use a smaller value, or swap the two states"
+            )
+        return loss_good
+
+
+class BurstLoss(PacketFault, GilbertElliott):
+    """Packets that are lost in bursts (Gilbert-Elliott model): each link alternates between a good and a bad
+    state. The share of packets in the bad state is p / (p + r), from the first packet on."""
+
+    kind: Literal["burst_loss"]
+
+
+class Corruption(RandomPacketFault):
+    """Packets in which bits flip on the wire."""
+
+    kind: Literal["corruption"]
+    detected: bool = True
+    """true: the frame check sequence detects the error and the packet is discarded; false: one bit of a word
+    is wrong and nothing detects it. Packets of messages between hosts, such as a ring's, are always
+    discarded."""
+
+
+class Duplicate(RandomPacketFault):
+    """Packets that arrive twice."""
+
+    kind: Literal["duplicate"]
+    delay: Time = 0
+    """Extra delay of the copy; without it the copy arrives right after the packet."""
+
+
+class Reorder(RandomPacketFault):
+    """Packets that arrive late, after packets sent behind them."""
+
+    kind: Literal["reorder"]
+    delay: Duration
+    """Extra delay of an affected packet."""
+
+
+class LinkFault(Section):
+    """Changes links for some time."""
+
+    links: Links = ("*",)
+    """Which links, one direction each, as patterns over names such as h0->s0."""
+    at: Time
+    """When the fault begins."""
+    duration: Duration | None = Field(None, alias="for")
+    """How long it lasts; by default to the end of the run."""
+
+
+class LinkDown(LinkFault):
+    """Links that carry nothing: packets on the wire are lost, later packets wait in the buffer until it is
+    full."""
+
+    kind: Literal["link_down"]
+
+
+class LinkRate(LinkFault):
+    """Links that become slower, for all packets not yet sent; where such faults overlap, the one that began
+    last applies."""
+
+    kind: Literal["link_rate"]
+    rate: Rate
+    """Rate during the fault, at most the link's rate in the topology."""
+
+
+class SwitchReboot(Section):
+    """A switch that loses its registers, its tables, or both."""
+
+    kind: Literal["switch_reboot"]
+    switch: str
+    """Name of the switch."""
+    at: Time
+    """When it happens."""
+    clears: Literal["registers", "tables", "both"] = "both"
+    """registers: all partial sums are lost, and the switch continues at once; tables: it neither forwards nor
+    aggregates, as if all its ports were down, until the controller has reinstalled them."""
+    duration: Time = Field(0, alias="for")
+    """How long the controller takes to reinstall the tables."""
+
+    @field_validator("duration")
+    @classmethod
+    def _registers_need_no_controller(cls, duration: int, info: ValidationInfo) -> int:
+        if duration and info.data.get("clears") == "registers":
+            raise ValueError(
+                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both"
+            )
+        return duration
+
+
+class WorkerFault(Section):
+    """Affects a worker and its host."""
+
+    worker: WorkerIndex
+    """Rank of the worker: 0, 1, …"""
+    job: Name | None = None
+    """Name of its job; by default the first."""
+
+
+class WorkerCrash(WorkerFault):
+    """A worker that stops for good: its host ignores packets that arrive and sends nothing."""
+
+    kind: Literal["worker_crash"]
+    at: Time
+    """When it happens."""
+
+
+class WorkerPause(WorkerFault):
+    """A worker that pauses: it computes nothing, and packets that arrive wait."""
+
+    kind: Literal["worker_pause"]
+    at: Time
+    """When the pause begins."""
+    duration: Duration = Field(alias="for")
+    """How long it lasts."""
+
+
+class StartSkew(WorkerFault):
+    """A worker that starts its first step late."""
+
+    kind: Literal["start_skew"]
+    delay: Duration
+    """How long after its job it starts."""
+
+
+class SlowHost(WorkerFault):
+    """A worker whose computing, encoding and decoding take longer; the factors of several such faults of one
+    worker multiply."""
+
+    kind: Literal["slow_host"]
+    factor: Annotated[float, Field(gt=1, le=FACTOR_MAX)]
+    """How many times longer, up to 10000."""
+
+
+Fault = Annotated[
+    Loss
+    | BurstLoss
+    | Corruption
+    | Duplicate
+    | Reorder
+    | LinkDown
+    | LinkRate
+    | SwitchReboot
+    | WorkerCrash
+    | WorkerPause
+    | StartSkew
+    | SlowHost,
+    Field(discriminator="kind"),
+]
+
+
+# Custom switch profiles of a scenario: a known profile and what differs, in the scenario or a YAML file.
+
+
+SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
+PROFILE_BYTES_MAX = 2**20
+
+
+def _limit(quantity: Quantity) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
+    """Field type of a quantity that may be 0: none of it, or no limit."""
+    schema = {"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]}
+    return (
+        BeforeValidator(quantity.parse),
+        PlainSerializer(quantity.format, return_type=str),
+        WithJsonSchema(schema),
+    )
+
+
+Number = Annotated[int, Field(ge=0)]
+_ProfileRate = Annotated[int, *_limit(RATE)]
+_ProfileTime = Annotated[int, *_limit(TIME)]
+Size = Annotated[int, *_limit(SIZE)]
+_QUANTITIES: dict[str, Any] = {"bps": _ProfileRate, "ps": _ProfileTime, "bytes": Size}
+_CHOICES: dict[str, tuple[str | int, ...]] = {
+    "merges": tuple(one.value for one in Merge if one in MERGEABLE),
+    "overflows": OVERFLOWS,
+    "adder_bits": ADDER_BITS,
+}
+*_KNOWN, _LAST = PROFILES
+
+
+class _ProfileKeys(Section):
+    """A known profile and what differs from it; keys left out have its values. 0 means none, or no limit."""
+
+    name: Name
+    """Name for `topology.switch`, and for switches in a topology file."""
+    like: str = Field(description=f"Known profile that it is based on: {', '.join(_KNOWN)} or {_LAST}.")
+    summary: str = ""
+    """What it is, in a few words."""
+
+
+def _several(choices: tuple[str | int, ...]) -> Any:
+    """The field type of a list of some of these names or numbers."""
+    a_choice: Any = Literal
+    some: Any = tuple
+    return some[a_choice[choices], ...]
+
+
+def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
+    """The pydantic field of a limit of a switch."""
+    about = described(field.metadata["meaning"])
+    if field.name in _CHOICES:
+        return _several(_CHOICES[field.name]), Field(default_factory=tuple, description=about)
+    unit = field.name.rpartition("_")[2]
+    kind = bool if field.type == "bool" else _QUANTITIES.get(unit, Number)
+    return kind | None, Field(None, description=about)
+
+
+_FIELDS = {
+    re.sub("_(bps|ps|bytes)$", "", field.name): field
+    for field in fields(Profile)
+    if "meaning" in field.metadata
+}
+if TYPE_CHECKING:
+    SwitchProfile = _ProfileKeys
+else:
+    SwitchProfile = create_model(
+        "SwitchProfile",
+        __base__=_ProfileKeys,
+        __doc__=_ProfileKeys.__doc__,
+        **{key: _field(field) for key, field in _FIELDS.items()},
+    )
+
+
+def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
+    """The scenario with the profiles of files read in, so that all are mappings.
+
+    Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
+    """
+    listed = document.children.get("profiles")
+    if listed is None or not isinstance(listed.value, tuple):
+        return document
+    items = []
+    for item in listed.value:
+        if not isinstance(item.value, str):
+            items.append(item)
+            continue
+        with mistakes.collecting():
+            items.append(_from_file(item, folder))
+    read = Node(tuple(items), listed.file, listed.line, listed.path)
+    return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
+
+
+def _from_file(item: Node, folder: Path) -> Node:
+    path = folder / str(item.value)
+    try:
+        text = read_text(path, PROFILE_BYTES_MAX)
+    except UnreadableError as error:
+        hint = "give a mapping, or the path of a YAML file with one, relative to the scenario file"
+        raise item.error(f"cannot read {shown(item.value)}: {error.message}", hint) from None
+    return parse(str(path), text)
+
+
+def custom_profiles(
+    sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
+) -> dict[str, Profile]:
+    """Profiles of a scenario by name; duplicate names and invalid profiles go to `mistakes`."""
+    made: dict[str, Profile] = {}
+    nodes = document.children["profiles"].value if sections else ()
+    assert isinstance(nodes, tuple)
+    for section, node in zip(sections, nodes, strict=True):
+        with mistakes.collecting():
+            if section.name in made:
+                raise node.error(f"the name {section.name!r} appears twice", "use another name")
+            made[section.name] = _made(section, node)
+    return made
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in a YAML file.
+
+    Raises
+    ------
+    ScenarioError
+        It cannot be read, or is not a profile.
+    """
+    node = _from_file(Node(path, path, 0, ""), Path())
+    try:
+        return _made(SwitchProfile.model_validate(node.plain), node)
+    except ValidationError as error:
+        raise explain(error, node, SwitchProfile) from None
+
+
+def _made(section: SwitchProfile, node: Node) -> Profile:
+    given = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
+    values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in given.items()}
+    changes = {key: value for key, value in values.items() if value is not None}
+    if "merges" in changes:
+        changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
+    try:
+        return derived(section.name, section.like, changes, node.place)
+    except ProfileError as error:
+        at, missing = node.nearest([error.key])
+        raise at.error(error.message, error.hint, missing) from None
+
+
+# The scenario file as pydantic models: every key, its meaning, its default and its range.
+#
+# Keys are written without units because their values carry one. The attributes hold the base unit: `rate` is
+# int bits per second, `delay` int picoseconds, `buffer` int bytes. Only `sim.resolve` reads these objects.
+
+
+JOBS_MAX = 1000  # of a template
+
+
+class Workers(Section):
+    """Training ranks and the hosts they run on; a number alone is the count."""
+
+    count: Count
+    """Number of workers."""
+    placement: Placement = "pack"
+    """pack fills racks in order, spread takes racks in turn, random draws hosts by the seed, rails fills one
+    rail of a rail-optimized network after the other; or the host names in rank order."""
+
+
+class OverlapSection(Section):
+    """What a worker does at the same time: computing, encoding, and sending several buckets.
+
+    With several buckets in flight, the network carries one while the next one is encoded. On a device that
+    also encodes and decodes, these go before the rest of backward. Real trainers are closest to
+    `buckets_in_flight: 4` (or more) with `encode: on_device`.
+    """
+
+    buckets_in_flight: Count = 1
+    """Buckets that a worker encodes, sends or decodes at a time."""
+    order: Literal["ready", "first_layer"] = "ready"
+    """Which waiting bucket goes first: the first that was ready, or the one nearest to the first layer."""
+    encode: Literal["beside", "on_device"] = "beside"
+    """Where encoding and decoding run: beside the device, on one of their own, or in turn with its passes."""
+    decode: Literal["at_once", "last"] = "at_once"
+    """When a bucket that has arrived is decoded: before other waiting work, or when nothing else is to do."""
+    network: Literal["shared", "in_turn"] = "shared"
+    """How a collective between hosts carries several buckets: at the same time, or one after the other."""
+
+
+if TYPE_CHECKING:
+    AnyCollectiveSection = CollectiveSection
+    AnyDeviceSection = DeviceSection
+    RoutingKind = str
+else:
+    RoutingKind = Literal[tuple(POLICIES)]
+    _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
+    AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyDeviceSection = Annotated[Union[DEVICES], Field(discriminator="kind")]  # noqa: UP007
+
+
+class Published(Section):
+    """A published throughput, shown beside the simulated one."""
+
+    label: str
+    """What it is called in the figure."""
+    elements_per_s: Annotated[float, Field(gt=0)]
+    """Dense gradient elements aggregated per second."""
+    source: str
+    """Where the number comes from."""
+
+
+class JobSections(Section):
+    """The sections of a job."""
+
+    workers: Workers
+    """Training ranks and where they run."""
+    hosts: HostsSection = HostsSection()
+    """What their hosts take for packets."""
+    workload: AnyWorkload
+    """Where gradients come from."""
+    device: AnyDeviceSection = NoDeviceSection()
+    """How long compute takes."""
+    overlap: OverlapSection = OverlapSection()
+    """What a worker does at the same time."""
+    codec: CodecOptions
+    """How gradients are encoded."""
+    collective: AnyCollectiveSection
+    """How workers' messages are aggregated."""
+    published: tuple[Published, ...] = ()
+    """Published results to compare with."""
+
+
+class JobSection(JobSections):
+    """One of several jobs on the same network; keys left out have the variant's values."""
+
+    name: Name
+    """Name in tables and figures, after the variant's: lower-case letters, digits, '-' and '_'."""
+    start: Time = 0
+    """When the job starts; of a job with `arrivals`, the time from which they count."""
+    count: Annotated[int, Field(ge=1, le=JOBS_MAX)] | None = None
+    """How many jobs there are of it, named NAME-1, NAME-2 and so on; 1 by default."""
+    arrivals: Arrivals | None = None
+    """When they arrive; all at `start` by default."""
+    fallback: AnyCollectiveSection | None = None
+    """The collective to use if switches have no room when it is its turn; by default it waits for room."""
+
+    @property
+    def is_template(self) -> bool:
+        """Whether its jobs have numbers."""
+        return self.count is not None or self.arrivals is not None
+
+    @model_validator(mode="after")
+    def _counted(self) -> JobSection:
+        if isinstance(self.arrivals, FixedArrivals):
+            if self.count not in (None, len(self.arrivals.at)):
+                raise ValueError(
+                    f"count is {self.count}, arrivals.at has {len(self.arrivals.at)} times\nleave out count"
+                )
+        elif self.arrivals is not None and self.count is None:
+            raise ValueError(f"arrivals of kind {self.arrivals.kind} need a number of jobs\nadd count: 4")
+        return self
+
+    def starts_ps(self, seed: int, template: int) -> tuple[int, ...]:
+        """Times at which its jobs arrive, in order; `template` is its place in `jobs`."""
+        if self.arrivals is None:
+            return (self.start,) * (self.count or 1)
+        return tuple(self.start + one for one in self.arrivals.times_ps(self.count or 0, seed, template))
+
+
+_COMMON = tuple(JobSections.model_fields)
+JOB_KEYS = (
+    *(key for key in JobSection.model_fields if key not in ("name", *_COMMON)),
+    *_COMMON,
+)  # but its name
+
+_ROUTING = "How packets between hosts choose among paths. " + " ".join(
+    f"{policy.kind}: {policy.meaning}." for policy in POLICIES.values()
+)
+
+
+class NetworkSections(Section):
+    """The network that jobs run on."""
+
+    topology: AnyTopology
+    """Hosts, switches and links."""
+    routing: Annotated[RoutingKind, Field(description=_ROUTING)] = ECMP.kind
+
+
+class Settings(JobSections, NetworkSections):
+    """The sections of every variant."""
+
+    faults: tuple[Fault, ...] = ()
+    """Faults of the network and of workers."""
+    jobs: tuple[JobSection, ...] = ()
+    """Jobs that share the network, each with a name and the keys it changes; by default there is one job."""
+    admission: Literal["reserved", "fifo"] = "reserved"
+    """What arriving jobs get. reserved: every job has hosts and slots of its own from beginning to end. fifo:
+    a job takes free hosts and slots when it arrives and gives them back when it ends; if there are too few it
+    waits, and all later ones behind it."""
+
+
+class Variant(Settings):
+    """One alternative, complete. If it has `jobs`, its own job sections equal those of the first job."""
+
+    name: Name
+    """Name in tables and figures: lower-case letters, digits, '-' and '_'."""
+
+
+class Header(Section):
+    """The keys that all variants share."""
+
+    @field_validator("name")
+    @classmethod
+    def _latest_is_taken(cls, name: str) -> str:
+        if name == "latest":
+            raise ValueError("the name latest is reserved\nit points to the latest run: use another name")
+        return name
+
+    name: Name
+    """Name of the scenario and of its folder of runs: lower-case letters, digits, '-' and '_'; not latest."""
+    description: str = ""
+    """What the scenario shows, in a sentence or two."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of all random draws; the same seed gives the same results."""
+    baseline: str | None = None
+    """Variant that variants of equal workload are compared with; by default the slowest uncompressed one
+    whose hosts add the gradients, else the slowest."""
+    profiles: tuple[SwitchProfile, ...] = ()
+    """Custom switch profiles, each a mapping or the path of a YAML file with one."""

@@ -1,0 +1,520 @@
+"""The figures of a sweep: one for each metric, over the first swept number, with a line for each variant.
+
+The second key makes the columns of a figure, the third its rows; further keys are part of a line's name. A
+line is the mean over the seeds, and the band around it their range.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os.path import isfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from netfold.errors import DataError, NetfoldError
+from netfold.sim.files import durable as files
+from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.files.process import require_threads
+from netfold.sim.report import style, words
+from netfold.sim.report.html import write_pages
+from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json
+from netfold.sim.results.format import metric_types
+from netfold.sim.results.summary import GOOD, kind
+from netfold.sim.studies.sweep_points import (
+    HEADLINES,
+    Grid,
+    Point,
+    metric_text,
+    metric_title,
+    metrics_of,
+    value_text,
+)
+from netfold.sim.studies.sweep_workers import Outcome
+from netfold.units import RATE, SIZE, TIME, parse_fraction
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+_COLOURS = (
+    *(style.BLUE, style.VERMILION, style.GREEN, style.ORANGE),
+    *(style.PURPLE, style.SKY, style.BLACK, style.MIDDLE_GREY),
+)
+_MARKS = "os^Dv<>P"
+_COLUMNS_MAX = 3  # of a figure whose facets have one key
+_ROW_INCHES, _REST_INCHES = 2.5, 0.75
+_DECADE = 10.0  # from which ratio of largest and smallest on an axis is logarithmic
+_TICKS_MAX = 8
+_BAD = "failed or stuck"
+
+
+def sweep_figures(grid: Grid) -> dict[str, bytes]:
+    """SVG of each metric, by file name, headlines first."""
+    with style.house_style():
+        return {f"{name}.svg": style.to_svg(draw(grid, name)) for name in metrics_of(grid)}
+
+
+def draw(grid: Grid, metric: str) -> Figure:
+    """The figure of a metric."""
+    x, *others = grid.ordered or [("seed", "seed")]
+    columns, rows = (others[place] if len(others) > place else None for place in (0, 1))
+    facets = _facets(grid, columns, rows)
+    height, width = len(facets), len(facets[0])
+    count = sum(facet is not None for row in facets for facet in row)
+    figure = style.new_figure(_REST_INCHES + _ROW_INCHES * height)
+    figure.suptitle(metric_title(metric).capitalize(), x=0.01, ha="left", fontweight="bold")
+    axes = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False)
+    lines = _lines(grid, others[2:])
+    legend: dict[str, Any] = {}
+    ticks = _Ticks(grid, x)
+    for place, facet in enumerate(itertools.chain(*facets)):
+        one = axes[place // width][place % width]
+        if facet is None:
+            one.remove()
+            continue
+        one.set_title(facet.title, fontsize=9, fontweight="normal")
+        one.grid(color=style.LIGHT_GREY, linewidth=0.6)
+        part = grid.done.filter(facet.condition)
+        for number, line in enumerate(lines):
+            own = part.filter(line.condition)
+            looks = (_COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)])
+            legend |= _plot(one, ticks, own, metric, (line.title, *looks))
+        if place + width >= count:  # nothing is below it
+            one.set_xlabel(x[0])
+            one.tick_params(labelbottom=True)
+    _scale(axes[0][0], ticks, metric, grid.done[metric])
+    if _BAD in legend:
+        legend[_BAD] = legend.pop(_BAD)  # last
+    style.legend_below(figure, list(legend.values()), list(legend))
+    return figure
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows of the table, and what they are."""
+
+    title: str
+    condition: pl.Expr
+
+
+def _parts(grid: Grid, key: tuple[str, str] | None) -> list[_Part]:
+    if key is None:
+        return [_Part("", pl.lit(True))]
+    path, column = key
+    return [
+        _Part(f"{path} = {value_text(column, value)}", pl.col(column).eq_missing(pl.lit(value)))
+        for value in grid.values(column)
+    ]
+
+
+def _both(one: _Part, other: _Part) -> _Part:
+    title = ", ".join(part.title for part in (one, other) if part.title)
+    return _Part(title, one.condition & other.condition)
+
+
+def _facets(
+    grid: Grid, columns: tuple[str, str] | None, rows: tuple[str, str] | None
+) -> list[list[_Part | None]]:
+    """The facets of a figure by row; those of one key go on in further rows."""
+    across = _parts(grid, columns)
+    if rows is not None:
+        return [[_both(one, down) for one in across] for down in _parts(grid, rows)]
+    width = len(across) if len(across) <= _COLUMNS_MAX else math.ceil(len(across) / _row_count(len(across)))
+    filled: list[_Part | None] = [*across, *[None] * (-len(across) % width)]
+    return [filled[start : start + width] for start in range(0, len(filled), width)]
+
+
+def _row_count(facets_count: int) -> int:
+    return math.ceil(facets_count / _COLUMNS_MAX)
+
+
+def _lines(grid: Grid, keys: Sequence[tuple[str, str]]) -> list[_Part]:
+    """A line for every variant and value of the keys that are left."""
+    lines = [_Part(str(name), pl.col("variant") == name) for name in grid.values("variant")]
+    for key in keys:
+        lines = [_both(line, part) for line in lines for part in _parts(grid, key)]
+    return lines
+
+
+class _Ticks:
+    """The horizontal axis: its values, and where they are."""
+
+    def __init__(self, grid: Grid, key: tuple[str, str]) -> None:
+        _, self.column = key
+        found = grid.values(self.column)
+        self._is_number = grid.is_number(self.column) and self.column != "seed"  # which has no scale
+        self.values = sorted(found) if self._is_number else found
+        numbers = [value for value in self.values if self._is_number]
+        self.is_logarithmic = bool(numbers) and min(numbers) > 0 and max(numbers) >= _DECADE * min(numbers)
+
+    def place(self, value: Any) -> float:
+        """Where a value is."""
+        return float(value) if self._is_number else float(self.values.index(value))
+
+    def put_on(self, axes: Axes) -> None:
+        """Set the scale, and mark the values or, of many, some."""
+        if self.is_logarithmic:
+            axes.set_xscale("log")
+        step = math.ceil(len(self.values) / _TICKS_MAX)
+        shown = self.values[::step]
+        axes.set_xticks(
+            [self.place(value) for value in shown], [value_text(self.column, value) for value in shown]
+        )
+        axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _plot(
+    axes: Axes, ticks: _Ticks, rows: pl.DataFrame, metric: str, looks: tuple[str, str, str]
+) -> dict[str, Any]:
+    """Draw a line with the range of its seeds; returns what the legend shows."""
+    name, colour, mark = looks
+    found = rows.filter(pl.col(metric).is_not_null())
+    points = (
+        found.group_by(ticks.column, maintain_order=True)
+        .agg(
+            pl.col(metric).cast(pl.Float64).mean().alias("mean"),
+            pl.col(metric).cast(pl.Float64).min().alias("least"),
+            pl.col(metric).cast(pl.Float64).max().alias("most"),
+            (~pl.col("verdict").str.split(":").list.first().is_in(GOOD)).any().alias("bad"),
+        )
+        .rows()
+    )
+    if not points:
+        return {}
+    placed = sorted((ticks.place(value), *others) for value, *others in points)
+    x, mean, least, most, bad = (list(column) for column in zip(*placed, strict=True))
+    if least != most:
+        axes.fill_between(x, least, most, color=colour, alpha=0.18, linewidth=0)
+    (line,) = axes.plot(x, mean, color=colour, marker=mark, markersize=4, linewidth=1.4)
+    legend: dict[str, Any] = {name: line}
+    wrong = [(one, value) for one, value, is_bad in zip(x, mean, bad, strict=True) if is_bad]
+    if wrong:
+        axes.plot(*zip(*wrong, strict=True), "x", color=style.BLACK, markersize=8)
+        legend[_BAD] = Line2D([], [], marker="x", color=style.BLACK, linestyle="none")
+    return legend
+
+
+def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
+    """Set both scales, which all facets share."""
+    ticks.put_on(axes)
+    text = metric_text(metric)
+    found = values.drop_nulls().cast(pl.Float64)
+    least, most = float(found.min()), float(found.max())  # type: ignore[arg-type]  # there are some
+    if least > 0 and most >= _DECADE * least:
+        axes.set_yscale("log")
+        digits = (1.0,) if most >= 1000 * least else (1.0, 2.0, 5.0)
+        axes.yaxis.set_major_locator(LogLocator(subs=digits, numticks=_TICKS_MAX))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.set_ylim(bottom=0 if least >= 0 else None)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+# The folder of a sweep: written whole, read back, and its report, which is made from the folder alone.
+
+
+FORMAT = 2
+NAME, TABLE = "sweep.json", "points.parquet"
+ROWS_MAX = 100  # of a table of the report
+HEADINGS = ("fastest", "time", "which time", "baseline", "× baseline")
+_DAMAGED = "the folder is damaged or was changed: run the sweep again, its finished points are kept"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A finished sweep, read from its folder."""
+
+    path: Path
+    content: dict[str, Any]  # of sweep.json
+    version: str  # of netfold that made it
+    frame: pl.DataFrame
+
+    @property
+    def grid(self) -> Grid:
+        """The table with its swept keys."""
+        return Grid(self.frame, tuple((key["path"], key["column"]) for key in self.content["keys"]))
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a path is the folder of a sweep."""
+    return isfile(path / NAME)
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Read a sweep from its folder.
+
+    Raises
+    ------
+    DataError
+        It is no sweep's folder, or a file is missing, damaged or of another format.
+    """
+    require_threads()
+    if not is_sweep(path):
+        raise DataError(
+            f"{path}: not a sweep's folder, it has no {NAME}", "give what `netfold sweep` printed"
+        )
+    try:
+        content = json.loads(read_bytes(path / NAME, TEXT_BYTES_MAX))
+        version = json.loads(read_bytes(path / "run.json", TEXT_BYTES_MAX))["version"]
+        table = read_bytes(path / TABLE, TABLE_BYTES_MAX)
+        found = content["format"]
+        if found != FORMAT:
+            hint = "run the sweep again, or use the version in run.json"
+            raise DataError(f"{path}: has format {found}, this netfold reads {FORMAT}", hint)
+        if hashlib.sha256(table).hexdigest() != content["tables"][TABLE]:
+            raise DataError(f"{path / TABLE}: damaged: not the bytes that {NAME} names", _DAMAGED)
+    except UnreadableError as error:
+        raise DataError(f"{path}: a file cannot be read: {error.message}", _DAMAGED) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: damaged: {type(error).__name__}: {error}", _DAMAGED) from None
+    return Sweep(path, content, str(version), pl.read_parquet(io.BytesIO(table)))
+
+
+def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
+    """Fill a sweep's folder: the files, and `sweep.json` with the digest of its table."""
+    for name, one in contents.items():
+        files.write_file(folder / name, one)
+    tables = {TABLE: hashlib.sha256(contents[TABLE]).hexdigest()}
+    files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
+
+
+def write_report(sweep: Sweep) -> Path:
+    """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
+    from netfold.sim.studies.sweep_output import sweep_figures  # late: matplotlib is slow to import
+
+    drawn = sweep_figures(sweep.grid)
+    return write_pages(sweep.path, drawn, _render(sweep, drawn))
+
+
+def _render(sweep: Sweep, drawn: Mapping[str, bytes]) -> str:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(Path(__file__).with_name("sweep.html").read_text("utf-8"))
+    grid = sweep.grid
+    shown = [
+        {
+            "name": name.removesuffix(".svg"),
+            "alt": metric_title(name.removesuffix(".svg")),
+            "address": _address(svg),
+        }
+        for name, svg in drawn.items()
+    ]
+    verdict = kind(sweep.content["verdict"])
+    return template.render(
+        sweep=sweep.content,
+        version=sweep.version,
+        style=_style(),
+        kind=verdict,
+        counts=counts(sweep.content),
+        swept=[
+            {"path": path, "values": [value_text(column, value) for value in grid.values(column)]}
+            for path, column in grid.keys
+        ],
+        without=[point for point in sweep.content["points"] if point["status"] != "done"],
+        fastest=list(fastest(grid)),
+        headings=HEADINGS,
+        headlines=[figure for figure in shown if figure["name"] in HEADLINES],
+        others=[figure for figure in shown if figure["name"] not in HEADLINES],
+        rows_max=ROWS_MAX,
+    )
+
+
+def _style() -> str:
+    """The style of a run's report."""
+    from netfold.sim.report import html
+
+    text = Path(str(html.__file__)).with_name("template.html").read_text("utf-8")
+    return text.partition("<style>")[2].partition("</style>")[0]
+
+
+def _address(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def counts(content: Mapping[str, Any]) -> str:
+    """How many points ended how: "33 points done, 2 failed"."""
+    found = Counter(point["status"] for point in content["points"])
+    parts = [f"{words.counted(found['done'], 'point')} done"]
+    parts += [f"{found[status]} {status}" for status in ("failed", "skipped") if found[status]]
+    return ", ".join(parts)
+
+
+def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
+    """For every point and group of equal workload, over the seeds: the best variants, and × baseline."""
+    columns = [column for _, column in grid.keys]
+    if len(grid.values("variant")) < 2 or not columns:
+        return
+    good = grid.done.filter(pl.col("verdict").str.split(":").list.first().is_in(GOOD))
+    for group in good.partition_by([*columns, "group"], maintain_order=True):
+        first = group.row(0, named=True)
+        means = (
+            group.group_by("variant")
+            .agg(pl.col(first["by"]).mean())
+            .drop_nulls()
+            .sort(first["by"], "variant")
+        )
+        if means.is_empty():
+            continue
+        times = dict(means.rows())
+        best, *others = [words.time(time) for time in times.values()]
+        tied = list(times)[: 1 + others.count(best)]
+        yield {
+            "key": [value_text(column, first[column]) for column in columns],
+            "group": first["group"],
+            "variant": " and ".join(tied) + (", a tie" if len(tied) > 1 else ""),
+            "time": best,
+            "by": metric_title(first["by"]),
+            "baseline": first["baseline"] or words.NOTHING,
+            "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
+        }
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """The fastest variant of every point, or of the first points of many."""
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(itertools.islice(fastest(sweep.grid), ROWS_MAX))
+    shown = [name for name in ("group",) if any(row[name] for row in rows)]
+    cells = [*shown, "variant", "time", "by", "baseline", "times"]
+    table = Table(*(path for path, _ in sweep.grid.keys), *shown, *HEADINGS)
+    for row in rows:
+        table.add_row(
+            *map(Text, (*row["key"], *(row[name] for name in cells)))
+        )  # Text: brackets are no markup
+    return table
+
+
+# The table of a sweep: a row for every point and variant, a column for every swept key and metric.
+
+
+DONE, FAILED, SKIPPED = "done", "failed", "skipped"
+_TYPES: dict[type, pl.DataType] = {
+    int: pl.Int64(),
+    float: pl.Float64(),
+    bool: pl.Boolean(),
+    str: pl.String(),
+}
+_UNITS: tuple[tuple[str, Callable[[object], int | float], type], ...] = (
+    ("_bps", RATE.parse, int),
+    ("_ps", TIME.parse, int),
+    ("_bytes", SIZE.parse, int),
+    ("", parse_fraction, float),
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A swept key as a column."""
+
+    path: str
+    column: str  # the path, and the unit of its numbers
+    type: type
+    cells: tuple[Any, ...]  # by point
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """A point, and what came of it."""
+
+    point: Point
+    status: str  # DONE, FAILED, SKIPPED
+    error: str = ""
+    outcome: Outcome = field(default_factory=Outcome)
+
+
+def keys_of(paths: Sequence[str], points: Sequence[Point]) -> list[Key]:
+    """The swept keys; a column has one type: numbers in base units, or else text."""
+    return [_key(path, [point.values[place] for point in points]) for place, path in enumerate(paths)]
+
+
+def _key(path: str, values: Sequence[object]) -> Key:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int, float}:
+        kind = float if float in kinds else int
+        return Key(path, path, kind, tuple(_cell(value, kind) for value in values))
+    for suffix, parse, parsed in _UNITS if str in kinds and kinds <= {str, int, float} else ():
+        try:
+            cells = tuple(None if value is None else parse(value) for value in values)
+        except NetfoldError:
+            continue
+        return Key(path, path + suffix, parsed, cells)
+    if kinds == {bool}:
+        return Key(path, path, bool, tuple(values))
+    texts = (
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in values
+    )
+    return Key(path, path, str, tuple(texts))
+
+
+def points_frame(keys: Sequence[Key], results: Sequence[PointResult]) -> pl.DataFrame:
+    """A row for every point and variant (or job), in the order of the grid."""
+    swept = {key.column: key for key in keys}
+    metrics = {name: kind for name, kind in metric_types().items() if name not in swept}
+    columns: dict[str, type] = {
+        "point": int,
+        **{name: key.type for name, key in swept.items()},
+        **{"seed": int, "variant": str, "status": str, "verdict": str, "error": str},
+        **{"group": str, "by": str, "baseline": str, "times_baseline": float},
+        **metrics,
+    }
+    rows = [
+        {
+            "point": result.point.number,
+            **{name: key.cells[place] for name, key in swept.items()},
+            "seed": result.point.seed,
+            "status": result.status,
+            "error": result.error or None,
+            **row,
+        }
+        for place, result in enumerate(results)
+        for row in _rows(result)
+    ]
+    return pl.DataFrame(
+        {
+            name: pl.Series(name, [_cell(row.get(name), kind) for row in rows], _TYPES[kind])
+            for name, kind in columns.items()
+        }
+    )
+
+
+def _rows(result: PointResult) -> Iterator[dict[str, Any]]:
+    if result.outcome.rows:
+        yield from result.outcome.rows
+    else:
+        yield from ({"variant": name} for name in result.point.names)
+
+
+def _cell(value: Any, kind: type) -> Any:
+    """A value of a column; ints may stand for floats."""
+    return float(value) if kind is float and value is not None else value
+
+
+def times_frame(results: Sequence[PointResult]) -> pl.DataFrame:
+    """How long each point took, and where: what may differ when a sweep is repeated."""
+    done = [result for result in results if result.status == DONE]
+    return pl.DataFrame(
+        {
+            "point": pl.Series([result.point.number for result in done], dtype=pl.Int64),
+            "wall_s": pl.Series([result.outcome.wall_s for result in done], dtype=pl.Float64),
+            "host": pl.Series([result.outcome.host for result in done], dtype=pl.String),
+        }
+    )

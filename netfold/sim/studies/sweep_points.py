@@ -1,0 +1,401 @@
+"""What decides a point's results besides its text, its files and versions: the user's code, the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.plan.host_profiles import host_profiles
+from netfold.sim.report import words
+from netfold.sim.results.format import metric_types
+from netfold.sim.run.run import input_paths
+from netfold.sim.scenario.limits import Plan, most_bytes
+from netfold.sim.scenario.load import Scenario
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import Node
+from netfold.sim.studies.sweep_workers import Task, Versions, digest_of
+from netfold.sim.workload.user_model import imported
+from netfold.sim.workload.workload_keys import Training
+from netfold.switch.programs import programs
+from netfold.topologies.kind import topology_kinds
+from netfold.units import RATE, SIZE, TIME, Quantity
+
+_KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What a point stands on besides its text and files."""
+
+    known: Mapping[str, str]  # what: its digest or name
+    doubts: tuple[str, ...]  # what cannot be known and may have changed
+
+
+def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
+    """The registered objects that a plan uses, with the sources of their modules; and what is not known.
+
+    `digests` keeps those of modules from one point to the next.
+    """
+    known, doubts = dict[str, str](), list[str]()
+    modules = {module for one in _registered(plan) for value in _values(one) for module in _modules(value)}
+    for module in sorted(modules):
+        if module not in digests:
+            digests[module] = _source_digest(module)
+        known[module] = digests[module]
+        if not known[module]:
+            doubts.append(f"the source of {module}")
+    for variant in plan.scenario.variants:
+        for job in variant.jobs or (variant,):
+            known[f"hosts {job.hosts.kind}"] = repr(job.hosts.profile())
+            if isinstance(job.workload, Training) and job.workload.model.code:
+                doubts.append(f"what {job.workload.model.code} reads")
+    if not all(job.device.is_reproducible for variant in plan.variants for job in variant.jobs):
+        known["machine"] = f"{platform.node()}, {platform.machine()}, {os.cpu_count()} cores"
+    return Origins(known, tuple(dict.fromkeys(doubts)))
+
+
+def _registered(plan: Plan) -> Iterator[object]:
+    """The objects of a plan that are found in registries."""
+    for variant in plan.scenario.variants:
+        yield topology_kinds().get(variant.topology.kind)
+        for section in variant.jobs or (variant,):
+            yield host_profiles().get(section.hosts.kind)
+            yield COLLECTIVES[section.collective.kind]
+            yield programs().get(getattr(section.collective, "program", ""))
+    for job in (job for variant in plan.variants for job in variant.jobs):
+        yield from (job.codec, job.device, job.workload)
+
+
+def _values(value: object) -> Iterator[object]:
+    """A value, and those in it: fields of dataclasses, items of lists."""
+    yield value
+    if is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            yield from _values(getattr(value, one.name))
+    elif isinstance(value, tuple | list | frozenset):
+        for item in value:
+            yield from _values(item)
+
+
+def _modules(value: object) -> Iterator[str]:
+    """The modules that define a function, a class or an object's class and what it inherits from."""
+    module = getattr(value, "__module__", None)
+    if not isinstance(module, str) or module.partition(".")[0] in _KNOWN:
+        return
+    yield module
+    for base in (value if isinstance(value, type) else type(value)).__mro__[1:]:
+        if base.__module__.partition(".")[0] not in _KNOWN:
+            yield base.__module__
+
+
+def _source_digest(name: str) -> str:
+    """A digest of a module's source and of what it imports from beside it; empty where there is no source."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None or not file.endswith(".py"):
+        return ""
+    path, digest = Path(file), hashlib.sha256()
+    try:
+        for one in (path, *sorted(imported(path, path.parents[name.count(".")]))):
+            digest.update(hashlib.sha256(one.read_bytes()).digest())
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+# The points of a sweep: each a whole scenario, checked before any of them runs.
+
+
+FILE_BYTES_MAX = 1 << 30  # of a file that is sent to workers
+_SEED_SHIFT = 32  # drawn seeds have 32 bits
+_NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # no text, or line breaks
+_SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of the grid."""
+
+    number: int  # from 1, in the order of the grid
+    values: tuple[object, ...]  # by axis, as the file has them
+    seed: int
+    names: tuple[str, ...]  # of its rows: variants, or "variant/job"
+    digest: str = ""  # the same for the same results, but for
+    doubts: tuple[str, ...] = ()  # what decides them and cannot be known: "what ./mine.py reads"
+    task: Task | None = None  # None: it cannot run
+    error: str = ""  # why it cannot
+    bytes: int = 0  # memory that a process takes for it, more rather than less
+    weight: float = 0.0  # elements that all workers send, a guess of its cost
+
+
+def text_of(paths: Sequence[str], values: Sequence[object]) -> str:
+    """A point in words: "workers=16, topology.rate=10Gbps"."""
+    return ", ".join(f"{path}={plain_text(value)}" for path, value in zip(paths, values, strict=True))
+
+
+def plain_text(value: object) -> str:
+    """A value of a key as a person writes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def seeds_of(scenario: Scenario) -> tuple[int, ...]:
+    """The seeds of the repeats: those listed, or the scenario's own and others drawn from it."""
+    assert scenario.sweep is not None
+    seeds = scenario.sweep.seeds
+    if not isinstance(seeds, int):
+        return seeds
+    drawn = dict.fromkeys([scenario.seed])
+    for repeat in itertools.count():
+        if len(drawn) == seeds:
+            break
+        drawn[mix_plain(scenario.seed, purposes.SWEEP_SEED, repeat) >> _SEED_SHIFT] = None
+    return tuple(drawn)
+
+
+def points_of(scenario: Scenario, versions: Versions, keeps_run: bool = False) -> tuple[Point, ...]:
+    """All points of a sweep, the last axis first to change, and of each every seed.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes of all points, each at the line of its value; or points that cannot run, unless the sweep
+        says that they are left out; or two points that are the same.
+    DataError
+        A file that a point names cannot be read.
+    """
+    assert scenario.sweep is not None
+    maker = _Maker(scenario, versions, keeps_run)
+    grid = itertools.product(*(axis.values for axis in scenario.sweep.axes))
+    seeds = seeds_of(scenario)
+    points = [
+        maker.point(number, values, seed)
+        for number, (values, seed) in enumerate(itertools.product(grid, seeds), 1)
+    ]
+    maker.raise_any()
+    _refuse_same(scenario, points)
+    return tuple(points)
+
+
+class _Maker:
+    """Makes points, and collects the mistakes of all."""
+
+    def __init__(self, scenario: Scenario, versions: Versions, keeps_run: bool) -> None:
+        assert scenario.sweep is not None
+        self._scenario, self._versions, self._keeps_run = scenario, versions, keeps_run
+        self._skips = scenario.sweep.skips_impossible
+        self._paths = [axis.path for axis in scenario.sweep.axes]
+        self._files: dict[str, bytes] = {}
+        self._digests: dict[str, str] = {}  # of modules
+        self._wrong: dict[str, ScenarioError] = {}
+        self._impossible: dict[str, tuple[ScenarioError, list[str]]] = {}  # by text, with the points
+
+    def point(self, number: int, values: Sequence[Node], seed: int) -> Point:
+        """A point; one with mistakes has no task."""
+        plain = tuple(value.plain for value in values)
+        try:
+            found = self._scenario.point(values, seed)
+        except ScenarioError as error:
+            self._wrong |= {str(one): one for one in _each(error)}
+            return Point(number, plain, seed, ())
+        names = tuple(variant.name for variant in found.variants)
+        try:
+            plan = resolve(found)
+        except ScenarioError as error:
+            for one in _each(error):
+                self._impossible.setdefault(str(one), (one, []))[1].append(text_of(self._paths, plain))
+            return Point(number, plain, seed, names, error=str(error))
+        return self._possible(number, plain, seed, plan)
+
+    def _possible(self, number: int, values: tuple[object, ...], seed: int, plan: Plan) -> Point:
+        jobs = [job for variant in plan.variants for job in variant.jobs]
+        files = {path: self._file(path) for path in sorted(input_paths(plan.scenario))}
+        text, origins = resolved_text(plan.scenario), origins_of(plan, self._digests)
+        return Point(
+            number,
+            values,
+            seed,
+            tuple(job.label for job in jobs),
+            digest_of(text, files, self._versions, origins.known),
+            origins.doubts,
+            Task(text, files, self._versions, self._keeps_run),
+            bytes=most_bytes(plan),
+            weight=sum(float(job.steps) * len(job.hosts) * job.workload.elements for job in jobs),
+        )
+
+    def _file(self, path: str) -> bytes:
+        """A file that a scenario names; read once."""
+        if path not in self._files:
+            where = Path(self._scenario.file).parent / path
+            try:
+                self._files[path] = read_bytes(where, FILE_BYTES_MAX)
+            except UnreadableError as error:
+                hint = error.hint or "put the file back, and run again"
+                raise DataError(f"{where}: cannot be read: {error.message}", hint) from None
+        return self._files[path]
+
+    def raise_any(self) -> None:
+        """Report all mistakes, or else the points that cannot run."""
+        if self._wrong:
+            raise as_one_error(self._wrong.values())
+        if self._impossible and not self._skips:
+            raise as_one_error(_naming(one, where) for one, where in self._impossible.values())
+
+
+def _each(error: ScenarioError) -> tuple[ScenarioError, ...]:
+    return error.mistakes if isinstance(error, MistakesError) else (error,)
+
+
+def _naming(error: ScenarioError, where: list[str]) -> ScenarioError:
+    """The error with the points that have it."""
+    named = copy(error)
+    more = f" and {len(where) - 1} more" if len(where) > 1 else ""
+    named.hint = "\n  ".join(part for part in (error.hint, f"at {where[0]}{more}; {_SKIP_HINT}") if part)
+    return named
+
+
+def _refuse_same(scenario: Scenario, points: Sequence[Point]) -> None:
+    """Refuse a grid that has a point twice."""
+    assert scenario.sweep is not None
+    known: dict[str, Point] = {}
+    for point in points:
+        if point.task is None:
+            continue
+        if (same := known.setdefault(point.digest, point)) is not point:
+            raise scenario.sweep.node.error(
+                f"points {same.number} and {point.number} are the same scenario",
+                "a value is there twice, or --set gives a swept key one value: "
+                "use --set sweep.KEY=[…] for a key that is swept",
+            )
+
+
+def resolved_text(scenario: Scenario) -> str:
+    """A scenario as JSON, which is YAML: everything merged into its variants, and no files for profiles."""
+    content: dict[str, object] = {"name": scenario.name, "seed": scenario.seed}
+    if scenario.baseline is not None:
+        content["baseline"] = scenario.baseline
+    profiles = scenario.document.children.get("profiles")
+    if profiles is not None:
+        content["profiles"] = profiles.plain
+    content["variants"] = [_plain(tree) for tree in scenario.trees.values()]
+    text = json.dumps(content, ensure_ascii=False, sort_keys=True)
+    return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(tree: Node) -> object:
+    plain = tree.plain
+    assert isinstance(plain, Mapping)
+    return plain
+
+
+def refuse_absolute(points: Sequence[Point]) -> None:
+    """Refuse files by paths that only this machine has.
+
+    Raises
+    ------
+    NetfoldError
+        A scenario names a file by its absolute path.
+    """
+    for point in points:
+        for path in point.task.files if point.task else ():
+            if Path(path).is_absolute():
+                raise NetfoldError(
+                    f"{path}: workers on other machines do not have this file",
+                    "name it by a path relative to the scenario, and it is sent to them",
+                )
+
+
+def swept(points: Sequence[Point]) -> str:
+    """How many points a sweep has, to follow what is said of its scenario; empty without points."""
+    skipped = sum(point.task is None for point in points)
+    left_out = f", of which {skipped} cannot run and are left out" if skipped else ""
+    return f"; {len(points)} points{left_out}" if points else ""
+
+
+# The table of a sweep as a grid, and its keys and metrics in words.
+
+
+HEADLINES = (
+    *("aggregation_time_us", "iteration_time_us", "aggregation_elements_per_s", "compression_ratio"),
+    *("wire_bytes_up_per_worker", "test_score"),
+)
+_QUANTITIES: dict[str, Quantity] = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The table of a sweep, and its swept keys: path and column."""
+
+    frame: pl.DataFrame
+    keys: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def done(self) -> pl.DataFrame:
+        """The rows with results."""
+        return self.frame.filter(pl.col("status") == "done")
+
+    @cached_property
+    def ordered(self) -> list[tuple[str, str]]:
+        """The keys, that of the horizontal axis first: the first that has numbers."""
+        first = next((key for key in self.keys if self.is_number(key[1])), None)
+        return sorted(self.keys, key=lambda key: key is not first)
+
+    def is_number(self, column: str) -> bool:
+        """Whether a key has numbers, more than one."""
+        return self.frame[column].dtype.is_numeric() and self.frame[column].n_unique() > 1
+
+    def values(self, column: str) -> list[Any]:
+        """The values of a key, in the order of the sweep."""
+        return self.frame[column].unique(maintain_order=True).to_list()
+
+
+def metrics_of(grid: Grid) -> list[str]:
+    """The metrics that are numbers and differ between points or variants, headlines first."""
+    swept = {column for _, column in grid.keys}
+    names = [name for name, kind in metric_types().items() if kind in (int, float) and name not in swept]
+    names.sort(key=lambda name: HEADLINES.index(name) if name in HEADLINES else len(HEADLINES))
+    return [
+        name for name in names if name in grid.done.columns and grid.done[name].drop_nulls().n_unique() > 1
+    ]
+
+
+def value_text(column: str, value: Any) -> str:
+    """A value of a key as a person writes it: "10Gbps"."""
+    if value is None:
+        return words.NOTHING
+    quantity = next((one for end, one in _QUANTITIES.items() if column.endswith(end)), None)
+    if quantity is not None and isinstance(value, int):
+        return quantity.format(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def metric_text(name: str) -> Callable[[float], str]:
+    """What writes a value of a metric."""
+    if name.endswith("_us"):
+        return words.time
+    if "bytes" in name:
+        return lambda value: words.scaled(value, "B")
+    if name.endswith("_per_s"):
+        return lambda value: words.scaled(value, "/s")
+    return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+
+
+def metric_title(name: str) -> str:
+    """A metric in words: "aggregation time"."""
+    return name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")

@@ -1,0 +1,740 @@
+"""Topologies without a run: what there are, what they measure, how they look, and files of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import networkx as nx
+from rich.table import Table
+from rich.text import Text
+
+from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError
+from netfold.sim.collectives.estimate import Estimate
+from netfold.sim.collectives.estimates import estimates
+from netfold.sim.collectives.spec import CollectiveSection
+from netfold.sim.files.durable import write_file
+from netfold.sim.keys.location import Location
+from netfold.sim.memory.available import available_bytes
+from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
+from netfold.sim.plan.idle_network import with_pass_latency
+from netfold.sim.plan.plan import HostAllocation
+from netfold.sim.report import words
+from netfold.sim.report.style import Svg
+from netfold.sim.scenario.load import Scenario, load
+from netfold.sim.scenario.network_keys import TopologySection, topology_sections
+from netfold.sim.scenario.resolve import build_topology, check_profiles
+from netfold.sim.scenario.variant_keys import JobSections, Variant
+from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.spelling import names_hint
+from netfold.switch.profiles import PROFILES, Profile
+from netfold.topologies.files import to_json
+from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
+from netfold.topologies.kind import topology_kinds
+from netfold.topologies.measures import Bounds, Measures, measure
+from netfold.topologies.network import compile_network
+from netfold.topologies.placement import place_workers
+from netfold.topologies.routing import ECMP, POLICIES
+from netfold.units import RATE, SIZE, TIME
+
+# The networks that a user names: those of a scenario, of a kind with its keys, or of a graph file.
+
+
+GRAPH_SUFFIXES = (".json", ".graphml", ".gml")
+Given = str | Path | ScenarioText
+_PREFIX = "topology."
+_REST = {  # the sections that a scenario needs besides its topology; nothing here looks at them
+    "name": "topology",
+    "workers": 1,
+    "workload": {"kind": "synthetic", "elements": 1},
+    "codec": {"kind": "none"},
+    "collective": {"kind": "ring"},
+}
+
+
+@dataclass(frozen=True)
+class NamedNetwork:
+    """One network, and the switch profiles that are known there."""
+
+    name: str  # of the variant, of the kind, or of the file
+    kind: str  # of the topology
+    graph: nx.Graph
+    profiles: Mapping[str, Profile]
+    variant: Variant | None = None  # of a scenario; None: a network alone
+    scenario: Scenario | None = None
+
+    @property
+    def able(self) -> frozenset[str]:
+        """Profiles of its switches that run programs which aggregate."""
+        found = {profile for _, profile in self.graph.nodes(data="profile") if profile}
+        return frozenset(
+            name for name in found if name in self.profiles and self.profiles[name].is_programmable
+        )
+
+    @property
+    def routing(self) -> str:
+        """The policy of its routes."""
+        return ECMP.kind if self.variant is None else self.variant.routing
+
+    @property
+    def seed(self) -> int:
+        """The seed of the scenario."""
+        return 0 if self.scenario is None else self.scenario.seed
+
+    @property
+    def host_profile(self) -> HostProfile:
+        """What its hosts take for packets."""
+        return NONE if self._first is None else self._first.hosts.profile()
+
+    @property
+    def collectives(self) -> tuple[CollectiveSection, ...]:
+        """Of the jobs of its variant, in order; none: a network alone."""
+        if self.variant is None:
+            return ()
+        return tuple(job.collective for job in self.variant.jobs or (self.variant,))
+
+    @property
+    def _first(self) -> JobSections | None:
+        """The first job of the variant."""
+        return None if self.variant is None else (self.variant.jobs or (self.variant,))[0]
+
+    def is_like(self, other: NamedNetwork) -> bool:
+        """Whether a run has the same network, routes, workers and hosts on both."""
+        if self.variant is None or other.variant is None:
+            return self is other
+        own, others = (
+            (one.variant.topology, one.routing, one._first.workers, one.host_profile)
+            for one in (self, other)
+            if one.variant is not None and one._first is not None
+        )
+        return own == others
+
+    def place(self) -> list[str]:
+        """The hosts of the workers, in rank order: those of a scenario's first job; alone, all, rack by rack.
+
+        Raises
+        ------
+        ScenarioError
+            The network has not the hosts that the scenario's workers need.
+        """
+        if self.variant is None or self.scenario is None or self._first is None:
+            return place_workers(self.graph, len(hosts(self.graph)), "pack")
+        jobs = self.variant.jobs
+        location = Location(self.scenario, self.variant.name, jobs[0].name if jobs else "")
+        workers = self._first.workers
+        placed = HostAllocation(self.graph).place(workers.count, workers.placement, location)
+        return list(placed)
+
+
+def networks_of(
+    given: Given, sets: Sequence[str] = (), variants: Collection[str] = ()
+) -> tuple[NamedNetwork, ...]:
+    """The networks of what a user gave, in order.
+
+    Parameters
+    ----------
+    given
+        The name of a kind, whose keys are in `sets`; the path of a graph (.json, .graphml, .gml); or a
+        scenario's path or text, with a network for each variant.
+    sets
+        Texts "PATH=VALUE" that change values. Of a kind or a graph file, the path is a key: "k=8".
+    variants
+        Names of those that are wanted; none for all.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes in the scenario, the keys or the graph.
+    NetfoldError
+        There is neither such a kind nor such a file, or no variant of that name.
+    """
+    text = str(given)
+    is_scenario = isinstance(given, ScenarioText)
+    if not is_scenario and text in topology_kinds():
+        return _alone(text, {"kind": text}, sets, variants)
+    if not is_scenario and text.lower().endswith(GRAPH_SUFFIXES):
+        return _alone(Path(text).stem, {"kind": "file", "path": text}, sets, variants)
+    if not is_scenario and _is_a_word(text):
+        hint = f"{names_hint(text, topology_kinds(), 'kinds')}; or give a scenario or a graph file"
+        raise NetfoldError(f"there is no kind of topology {text!r}, and no such file", hint)
+    scenario = load(given, sets)
+    known = [variant.name for variant in scenario.variants]
+    _check_variants(variants, known)
+    return tuple(
+        _of_scenario(scenario, variant)
+        for variant in scenario.variants
+        if not variants or variant.name in variants
+    )
+
+
+def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
+    graph, known = build_topology(scenario, variant), {**PROFILES, **scenario.profiles}
+    check_profiles(graph, scenario, variant)
+    return NamedNetwork(variant.name, variant.topology.kind, graph, known, variant, scenario)
+
+
+def _is_a_word(text: str) -> bool:
+    """Whether text is no path: it has neither a folder nor a suffix, and no file has that name."""
+    return text != "-" and Path(text).name == text and not Path(text).suffix and not Path(text).exists()
+
+
+def _alone(
+    name: str, topology: Mapping[str, str], sets: Sequence[str], variants: Collection[str]
+) -> tuple[NamedNetwork, ...]:
+    """The network of one topology: that of a scenario which has nothing else."""
+    _check_variants(variants, [])
+    text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
+    scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
+    (variant,) = scenario.variants
+    try:
+        graph = build_topology(scenario, variant)
+        if variant.topology.file is None:
+            check_profiles(graph, scenario, variant)
+    except ScenarioError as error:
+        if variant.topology.file is None or not error.line:
+            raise
+        raise _of_file(error) from None
+    return (NamedNetwork(name, variant.topology.kind, graph, PROFILES),)
+
+
+def _of_file(error: ScenarioError) -> NetfoldError:
+    """An error in a graph file: no scenario names it, so it has no line of one."""
+    mistakes = error.mistakes if isinstance(error, MistakesError) else (error,)
+    *others, last = (NetfoldError(one.message, one.hint) for one in mistakes)
+    return NetfoldError("\n".join(map(str, (*others, last.message))), last.hint)
+
+
+def _check_variants(wanted: Collection[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            hint = names_hint(name, known, "variants") if known else "remove --variant: there are no variants"
+            raise NetfoldError(f"there is no variant {name!r}", hint)
+
+
+# Drawings of networks as files.
+
+
+SUFFIX = ".svg"
+
+
+def drawing(network: NamedNetwork) -> Svg:
+    """SVG of a network; the same network gives the same bytes."""
+    from netfold.sim.report.network_drawing import (
+        Look,  # late: matplotlib is slow to import
+        draw_svg,  # late: matplotlib is slow to import
+    )
+
+    title = network.name if network.name == network.kind else f"{network.name} · {network.kind}"
+    return draw_svg(network.graph, Look(title, network.able))
+
+
+def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
+    """Draw one network into a file, or all into a folder, which is made; returns the paths.
+
+    Raises
+    ------
+    NetfoldError
+        Several networks are to be drawn into one file.
+    UnwrittenError
+        A file cannot be written.
+    """
+    if place.lower().endswith(SUFFIX):
+        if len(networks) > 1:
+            message = f"{place}: cannot draw {len(networks)} networks into one file"
+            raise NetfoldError(message, "give a folder, or choose one with --variant")
+        return [write(Path(place), drawing(networks[0]))]
+    try:
+        Path(place).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwrittenError(f"cannot make the folder {place}: {error.strerror}") from None
+    return [write(Path(place) / f"{_file_name(one.name)}{SUFFIX}", drawing(one)) for one in networks]
+
+
+def write(path: Path, content: bytes) -> Path:
+    """Write a file whole; returns its path.
+
+    Raises
+    ------
+    UnwrittenError
+        It cannot be written.
+    """
+    try:
+        write_file(path, content)
+    except OSError as error:
+        raise UnwrittenError(f"cannot write {path}: {error.strerror}", "give another path") from None
+    return path
+
+
+def _file_name(name: str) -> str:
+    """A name without what file systems do not take."""
+    return re.sub(r"[^\w.+-]", "-", name) or "network"
+
+
+# Topologies as text for other programs: node-link JSON, GraphML, GML and DOT.
+
+
+def export(graph: nx.Graph, form: str) -> str:
+    """A valid graph in a format: json, graphml, gml or dot; the same graph gives the same text.
+
+    All formats keep nodes, links and their attributes; all but `dot` can be read back. In all but `json` a
+    tuple, such as coordinates, is text: "0,3", and so are numbers above 32 bits in `gml`.
+
+    Raises
+    ------
+    NetfoldError
+        There is no such format.
+    TopologyError
+        The graph breaks the contract (see `topologies.graph.validate`).
+    """
+    if form not in FORMATS:
+        raise NetfoldError(f"there is no format {form!r}", names_hint(form, FORMATS, "formats"))
+    validate(graph)
+    return FORMATS[form](graph)
+
+
+def _flat(graph: nx.Graph) -> nx.Graph:
+    """The graph with text instead of tuples and lists."""
+    flat = nx.Graph(**{key: _text(value) for key, value in graph.graph.items()})
+    flat.add_nodes_from(
+        (name, {key: _text(value) for key, value in data.items()}) for name, data in graph.nodes(data=True)
+    )
+    flat.add_edges_from(graph.edges(data=True))
+    return flat
+
+
+def _text(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else value
+
+
+def _graphml(graph: nx.Graph) -> str:
+    return "\n".join(nx.generate_graphml(_flat(graph))) + "\n"
+
+
+def _gml(graph: nx.Graph) -> str:
+    return "\n".join(nx.generate_gml(_flat(graph))) + "\n"
+
+
+def _dot(graph: nx.Graph) -> str:
+    """For Graphviz: hosts are circles, switches boxes, with a row for each tier."""
+    return "\n".join(_dot_lines(graph)) + "\n"
+
+
+def _dot_lines(graph: nx.Graph) -> Iterator[str]:
+    yield f"graph {_quoted(graph.name)} {{"
+    yield "  rankdir=BT;"
+    for name, data in graph.nodes(data=True):
+        shape = "circle" if data["kind"] == HOST else "box"
+        attributes = {"shape": shape, **{key: _text(value) for key, value in data.items()}}
+        yield f"  {_quoted(name)} [{_attributes(attributes)}];"
+    for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
+        members = " ".join(f"{_quoted(name)};" for name, own in graph.nodes(data="tier") if own == tier)
+        yield f"  {{ rank=same; {members} }}"
+    for a, b, data in graph.edges(data=True):
+        lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
+        label = f"{RATE.format(data['rate_bps'])}, {TIME.format(data['delay_ps'])}"
+        yield f"  {_quoted(lower)} -- {_quoted(upper)} [{_attributes({'label': label, **data})}];"
+    yield "}"
+
+
+def _attributes(values: dict[str, Any]) -> str:
+    return ", ".join(f"{_quoted(key)}={_quoted(value)}" for key, value in values.items())
+
+
+def _quoted(value: object) -> str:
+    """A quoted string of DOT."""
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
+FORMATS: dict[str, Callable[[nx.Graph], str]] = {
+    "json": to_json,
+    "graphml": _graphml,
+    "gml": _gml,
+    "dot": _dot,
+}
+
+
+# The listing of topologies: kinds, their keys, and the closed forms that they obey.
+
+
+_UNITS = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that a topology may have in a scenario."""
+
+    name: str
+    default: Any  # as a scenario writes it; None if there is none
+    is_required: bool
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A topology that a scenario can name."""
+
+    kind: str
+    meaning: str
+    closed_forms: str  # how its figures follow from its keys; empty where nothing is known
+    keys: tuple[Key, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        return asdict(self)
+
+
+def listing() -> tuple[Kind, ...]:
+    """All kinds, in the order of the registry; then graphs from files."""
+    return tuple(_describe(section) for section in topology_sections())
+
+
+def _describe(section: type[TopologySection]) -> Kind:
+    (kind,) = get_args(section.model_fields["kind"].annotation)
+    text = inspect.cleandoc(section.__doc__ or "")
+    meaning, _, rest = text.partition("\n")
+    made_by = getattr(section, "made_by", None)
+    fields = getattr(made_by, "__dataclass_fields__", {})
+    units = {
+        name.removesuffix(suffix): quantity
+        for name in fields
+        for suffix, quantity in _UNITS.items()
+        if name.endswith(suffix)
+    }
+    keys = []
+    for name, field in section.model_fields.items():
+        default = None if field.is_required() or field.default_factory is not None else field.default
+        if name in units and isinstance(default, int):
+            default = units[name].format(default)
+        if name != "kind":
+            meant = " ".join((field.description or "").split())
+            keys.append(Key(name, default, field.is_required(), meant))
+    return Kind(kind, meaning, rest.strip("\n"), tuple(keys))
+
+
+# All measures of a network, with an estimate of the time of an all-reduce for each collective.
+
+
+BYTES = 10**8  # of a gradient, by default
+LARGE = 2000  # nodes: larger networks take seconds and more
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one network measures."""
+
+    name: str
+    kind: str
+    measures: Measures
+    workers: int
+    size_bytes: int  # that every worker contributes
+    estimates: Mapping[str, Estimate | NetfoldError]  # by collective, the fastest first; none for one worker
+    routing: str
+    seed: int
+    placed: str  # how the workers were placed, in words
+    names: tuple[str, ...] = ()  # of all variants that have this network, itself the first
+
+    @property
+    def heading(self) -> str:
+        """Its name in a table: "ring +3" if three more variants have the same network."""
+        return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """What JSON can hold; rates are bits per second."""
+        found, diversity, cost = self.measures, self.measures.diversity, self.measures.cost
+        return {
+            "name": self.name,
+            "variants": list(self.names or (self.name,)),
+            "kind": self.kind,
+            "hosts": found.hosts_count,
+            "switches": found.switches_count,
+            "links": found.links_count,
+            "diameter_hops": found.diameter_hops,
+            "mean_hops": found.mean_hops,
+            "bisection_bps": found.bisection_bps,
+            "bisection_bps_min": found.bisection.low,
+            "bisection_bps_max": found.bisection.high,
+            "oversubscription": {str(tier): ratio for tier, ratio in found.oversubscription.items()},
+            "paths": None if diversity is None else diversity._asdict(),
+            "cost": {
+                "switches_by_tier": _by_text(cost.switches_by_tier),
+                "switch_ports_by_rate_bps": _by_text(cost.switch_ports_by_rate),
+                "host_ports_by_rate_bps": _by_text(cost.host_ports_by_rate),
+                "cables": {length: _by_text(by_rate) for length, by_rate in cost.cables.items()},
+                "length_rule": cost.length_rule,
+            },
+            "workers": self.workers,
+            "routing": self.routing,
+            "seed": self.seed,
+            "bytes": self.size_bytes,
+            "estimates": [
+                {"collective": name, **_estimate_dict(timed)} for name, timed in self.estimates.items()
+            ],
+        }
+
+
+def all_measured(
+    networks: Sequence[NamedNetwork],
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Measured]:
+    """As `measured`, of each different network once: variants may differ in what it does not show."""
+    alike: list[list[NamedNetwork]] = []
+    for network in networks:
+        group = next((group for group in alike if network.is_like(group[0])), None)
+        if group is None:
+            alike.append([network])
+        else:
+            group.append(network)
+    return [
+        replace(
+            measured(group[0], size_bytes, workers, report, sections_of(group)),
+            names=tuple(one.name for one in group),
+        )
+        for group in alike
+    ]
+
+
+def sections_of(networks: Sequence[NamedNetwork]) -> dict[str, CollectiveSection]:
+    """The collectives of a scenario's variants: by kind, and by variant where settings of a kind differ."""
+    of_kind: dict[str, dict[str, CollectiveSection]] = {}
+    for network in networks:
+        for section in network.collectives:
+            settings = of_kind.setdefault(section.kind, {})
+            if section not in settings.values():
+                settings[network.name] = section
+    return {
+        kind if len(settings) == 1 else f"{kind} ({variant})": section
+        for kind, settings in of_kind.items()
+        for variant, section in settings.items()
+    }
+
+
+def measured(
+    network: NamedNetwork,
+    size_bytes: int = BYTES,
+    workers: int | None = None,
+    report: Callable[[str], None] | None = None,
+    sections: Mapping[str, CollectiveSection] | None = None,
+) -> Measured:
+    """All measures of a network.
+
+    Parameters
+    ----------
+    size_bytes
+        Of the gradient that every worker contributes to an all-reduce: dense float32.
+    workers
+        On as many hosts, rack by rack; by default those of the scenario, without one all hosts.
+    report
+        Called with what is worked out next, of a network of more than `LARGE` nodes: it takes some time.
+    sections
+        Of collectives, by their names in the result; by default those of the network's variant.
+
+    Raises
+    ------
+    NetfoldError
+        More workers than hosts, a routing policy that is not for such a network, or routes that take more
+        memory than there is.
+    """
+    graph = network.graph
+    tell = partial(_tell, report, network) if report and len(graph) > LARGE else None
+    is_of_scenario = network.variant is not None and workers is None
+    placed = "workers as the scenario places them" if is_of_scenario else "workers rack by rack"
+    try:
+        names = network.place() if workers is None else place_workers(graph, workers, "pack")
+        own = sections_of([network]) if sections is None else sections
+        timed = _estimates(network, names, size_bytes, tell, own) if len(names) > 1 else {}
+    except TopologyError as error:
+        message, _, hint = str(error).partition("; ")
+        raise NetfoldError(message, hint) from None
+    if tell is not None:
+        tell("distances, bisection and paths")
+    return Measured(
+        network.name,
+        network.kind,
+        measure(graph),
+        len(names),
+        size_bytes,
+        timed,
+        network.routing,
+        network.seed,
+        placed,
+    )
+
+
+def _tell(report: Callable[[str], None], network: NamedNetwork, what: str) -> None:
+    report(f"{network.name}, {len(network.graph)} nodes: {what}")
+
+
+def _estimates(
+    network: NamedNetwork,
+    names: list[str],
+    size_bytes: int,
+    tell: Callable[[str], None] | None,
+    sections: Mapping[str, CollectiveSection],
+) -> dict[str, Estimate | NetfoldError]:
+    """Times with the latency of the switches' pipelines, as a run has it."""
+    graph, known = network.graph, network.profiles
+    profiles = {
+        name: known[graph.nodes[name]["profile"]]
+        for name in switches(graph)
+        if graph.nodes[name]["profile"] in known
+    }
+    if tell is not None:
+        tell("routes")
+    compiled = with_pass_latency(
+        compile_network(graph, available_bytes(), POLICIES[network.routing]), profiles
+    )
+    rows = {name: row for row, name in enumerate(compiled.nodes)}
+    compiled = with_work(compiled, {rows[name]: network.host_profile for name in names})
+    return estimates(compiled, [rows[name] for name in names], size_bytes, network.seed, tell, sections)
+
+
+def _estimate_dict(one: Estimate | NetfoldError) -> dict[str, Any]:
+    if isinstance(one, NetfoldError):
+        return {"seconds": None, "link": None, "busy_s": None, "latency_s": None, "why": one.message}
+    return {**one._asdict(), "why": ""}
+
+
+def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): count for key, count in counts.items()}
+
+
+# Tables of topologies and their measures.
+
+
+_EXACT_COUNT = 2**53
+US_PER_S = 10**6
+
+
+def shown(networks: Sequence[NamedNetwork]) -> Table:
+    """A row for each network: its size, distances and bisection."""
+    headings = ("variant", "kind", "hosts", "switches", "links", "diameter", "mean hops", "bisection")
+    table = Table(*headings)
+    for one in networks:
+        found = measure(one.graph)
+        counts = (found.hosts_count, found.switches_count, found.links_count, found.diameter_hops)
+        cells = (one.name, one.kind, *map(str, counts), f"{found.mean_hops:.2f}", rate(found.bisection))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def measures_table(all_measured: Sequence[Measured]) -> Table:
+    """A row for each measure, a column for each network."""
+    table = Table("measure")
+    for one in all_measured:
+        table.add_column(Text(one.heading))
+    rows = [_measures(one.measures) for one in all_measured]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
+    return table
+
+
+def estimates_table(all_measured: Sequence[Measured]) -> Table:
+    """Estimated times of an all-reduce: for each network the collectives, the fastest first."""
+    table = Table(
+        "variant", "workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency"
+    )
+    for one in all_measured:
+        times = [timed.seconds for timed in one.estimates.values() if isinstance(timed, Estimate)]
+        for kind, timed in one.estimates.items():
+            cells: tuple[str, ...]
+            if isinstance(timed, Estimate):
+                ratio = words.times(words.ratio(timed.seconds, min(times)))
+                spent = (words.time(one_s * US_PER_S) for one_s in (timed.busy_s, timed.latency_s))
+                cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
+            else:
+                cells = (words.NOTHING, words.NOTHING, timed.message)
+            table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
+    return table
+
+
+def both_tables(all_measured: Sequence[Measured]) -> Table:
+    """Measures, and below them the estimates and the notes."""
+    grid = Table.grid()
+    grid.add_row(measures_table(all_measured))
+    if any(one.estimates for one in all_measured):
+        grid.add_row(estimates_table(all_measured))
+    for note in notes(all_measured):
+        grid.add_row(Text(note))
+    return grid
+
+
+def notes(all_measured: Sequence[Measured]) -> list[str]:
+    """What the tables mean."""
+    rules = dict.fromkeys(one.measures.cost.length_rule for one in all_measured)
+    sizes = dict.fromkeys(SIZE.format(one.size_bytes) for one in all_measured)
+    found = [f"Cables by length class: {rule}." for rule in rules]
+    if any(one.measures.bisection_bps is None for one in all_measured):
+        found.append(
+            "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
+        )
+    found.append(
+        f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
+        f"network, without headers, windows and losses, {_routes(all_measured)}. It is no bound: nothing "
+        "overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: propagation and "
+        "switch delays in sequence."
+    )
+    if any(len(one.names) > 1 for one in all_measured):
+        found.append("+1: one more variant has the same network, routes and workers.")
+    return found
+
+
+def _routes(all_measured: Sequence[Measured]) -> str:
+    """How workers were placed, and how their routes were chosen."""
+    placed = dict.fromkeys(one.placed for one in all_measured)
+    chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in all_measured)
+    return "; ".join([*placed, *chosen])
+
+
+def rate(bounds: Bounds) -> str:
+    """A rate if it is known, else the bounds."""
+    if bounds.exact is not None:
+        return RATE.format(bounds.exact)
+    return f"{RATE.format(bounds.low)} to {RATE.format(bounds.high)}"
+
+
+def _measures(found: Measures) -> dict[str, str]:
+    rows = {
+        "hosts": str(found.hosts_count),
+        "switches": _listed({f"tier {tier}": count for tier, count in found.cost.switches_by_tier.items()}),
+        "links, both directions": str(found.links_count),
+        "diameter, hops": str(found.diameter_hops),
+        "mean path, hops": f"{found.mean_hops:.3f}",
+        "bisection, one direction": rate(found.bisection),
+    }
+    for tier, ratio in found.oversubscription.items():
+        rows[f"oversubscription, tier {tier}"] = f"{ratio:.3g} : 1"
+    if found.diversity is not None:
+        low, middle, high, disjoint = found.diversity
+        rows["shortest paths between racks"] = f"{_count(low)} to {_count(high)}, median {_count(middle)}"
+        rows["disjoint paths between racks, least"] = str(disjoint)
+    rows["ports of switches"] = _by_rate(found.cost.switch_ports_by_rate)
+    rows["ports of hosts"] = _by_rate(found.cost.host_ports_by_rate)
+    for length, by_rate in found.cost.cables.items():
+        rows[f"cables {length}"] = _by_rate(by_rate)
+    return rows
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    total = sum(counts.values())
+    parts = ", ".join(f"{count} in {name}" for name, count in counts.items())
+    return f"{total}: {parts}" if len(counts) > 1 else str(total)
+
+
+def _by_rate(counts: Mapping[int, int]) -> str:
+    return ", ".join(f"{count} × {RATE.format(one)}" for one, count in counts.items()) or "0"
+
+
+def _count(value: float) -> str:
+    """A number of paths: whole, or rounded if it is huge."""
+    if value >= _EXACT_COUNT:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
