@@ -10,7 +10,7 @@ from rich.table import Table
 
 from netfold.homomorphic.round import Note
 from netfold.sim.report.style import Shown
-from netfold.sim.results.records import frame
+from netfold.sim.results.parquet import frame
 
 ROUNDS_KEPT = 10_000  # of the last rounds, and of their notes; totals are of all
 

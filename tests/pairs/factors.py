@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple, get_origin
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS
 from netfold.homomorphic.round import StepFact
+from netfold.sim.collectives.collective import CollectiveSpec
 from netfold.sim.collectives.hierarchical.switched.resolve import CARRIED
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.network_keys import topology_sections

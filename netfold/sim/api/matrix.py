@@ -9,7 +9,7 @@ from rich.table import Table
 
 from netfold.sim.files.process import require_threads
 from netfold.sim.report.style import Shown
-from netfold.sim.results.records import frame
+from netfold.sim.results.parquet import frame
 from netfold.sim.run.context import Progress
 from netfold.sim.studies.matrix import Cell, Matrix, Wanted, make_matrix, matrix_table
 

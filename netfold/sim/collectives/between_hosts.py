@@ -7,17 +7,17 @@ Such a collective is a schedule: which worker sends which chunk to which other, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Carrier
-from netfold.sim.collectives.codec_fit import check_workers, fitted
-from netfold.sim.collectives.spec import CollectiveSection, JobContext, Resolved
+from netfold.sim.collectives.closed_form import ScheduleSize, Steps
+from netfold.sim.collectives.collective import CollectiveSection, JobContext, Resolved, check_workers, fitted
 from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.keys.fields import AutoTime, Count, Size
@@ -51,8 +51,6 @@ Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
 KeyOf = Callable[[int, int, int], int]  # of a flow: its sender, receiver and channel
 WORD_BYTES = 4
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
-_TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
-_CELL_BYTES = 64
 _SAMPLE_BYTES = 10**9
 
 
@@ -108,56 +106,6 @@ class ChunkedPlan(HostPlan):
     """A collective whose hosts pass on messages chunk by chunk."""
 
     chunk_words: int
-
-
-class Steps(NamedTuple):
-    """The numbers of a schedule for some number of workers."""
-
-    pairs: Sequence[tuple[int, int]]  # (sender, receiver) of messages at the same time
-    hops: int  # chunks sent one after the other over the same links
-    chunks: int  # parts that the words are divided into
-    merges: int  # hops at which a chunk is merged
-    trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
-    then: Steps | None = None  # what comes after these steps, between other pairs
-    overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
-    passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
-    windows: int = 1  # of a pair: its messages under way at the same time that share no window
-    channels: Sequence[int] = ()  # of each pair, which of its connections it uses; empty: 0
-
-    @classmethod
-    def chain(cls, stages: Sequence[Steps]) -> Steps:
-        """Stages one after the other."""
-        first, *others = stages
-        return first._replace(then=cls.chain(others) if others else None)
-
-    @property
-    def flows(self) -> list[tuple[int, int, int]]:
-        """Sender, receiver and channel of every pair."""
-        channels = self.channels or [0] * len(self.pairs)
-        return [(*pair, channel) for pair, channel in zip(self.pairs, channels, strict=True)]
-
-    @property
-    def share(self) -> float:
-        """Share of the words that each pair carries."""
-        return self.hops / self.chunks
-
-    @property
-    def stages(self) -> Iterator[Steps]:
-        """These steps, and those that come after them."""
-        yield self
-        if self.then is not None:
-            yield from self.then.stages
-
-
-class ScheduleSize(NamedTuple):
-    """How large a schedule is that the engine carries out (`engine/schedule.py`)."""
-
-    transfers: int
-    chunks: int
-
-    def tables_bytes(self, workers: int) -> int:
-        """Memory of its tables, which do not depend on the words, while it is built and carried out."""
-        return _TRANSFER_BYTES * self.transfers + _CELL_BYTES * self.chunks * workers
 
 
 @dataclass(frozen=True)

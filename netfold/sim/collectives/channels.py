@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
@@ -16,6 +15,9 @@ from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import RunContext
 from netfold.sim.engine.interface import Flow
 from netfold.topologies.network import flow_key_plain
+
+if TYPE_CHECKING:
+    import simpy
 
 
 class Parcel(NamedTuple):

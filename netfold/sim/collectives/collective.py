@@ -1,24 +1,38 @@
-"""The protocol of collectives in a run."""
+"""A collective: its keys, how they are resolved, what a codec must fulfil, and what carries words in a run.
+
+A collective is one file with a `CollectiveSpec`, which `registry.py` lists. All other code uses the
+specification and knows no collective by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-import simpy
+import networkx as nx
 
-from netfold.homomorphic.codec import Server
+from netfold.homomorphic.codec import Carrier, Codec, Server
+from netfold.homomorphic.contract import refusal_of
 from netfold.homomorphic.merge import HostHop
-from netfold.homomorphic.message import Merged, Message
+from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.homomorphic.round import Tensor
+from netfold.sim.collectives.closed_form import Cut, Estimate, Steps
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.network.fabric import Fabric, HostTimes
+from netfold.sim.keys.location import Location
+from netfold.sim.keys.section import Section
+from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
 from netfold.sim.workload.device_model import Device
+from netfold.switch.profiles import Profile
+from netfold.switch.program import names_of
+from netfold.topologies.network import Network
 
-Wait = Generator[simpy.Event, Any, tuple[Merged, ...]]
+if TYPE_CHECKING:  # late: only a run needs SimPy and the engine
+    import simpy
 
+    from netfold.sim.network.fabric import Fabric, HostTimes
 
+Wait: TypeAlias = "Generator[simpy.Event, Any, tuple[Merged, ...]]"
 MergeOrders = dict[tuple[int, int], Sequence[Sequence[HostHop]]]
 
 
@@ -116,3 +130,181 @@ class Collective(Protocol):
     def retransmitted_packets(self) -> int:
         """Packets retransmitted so far, by all workers."""
         ...
+
+
+class CollectiveSection(Section):
+    """The keys of a collective; the first is `kind`, a literal."""
+
+    recorded_always: ClassVar[tuple[str, ...]] = ()
+    """Keys that run folders record even if they have their default value."""
+
+    kind: str
+
+
+class SharedState(Protocol):
+    """What a collective keeps of the jobs of a variant."""
+
+    network: Network
+
+    def release(self, location: Location) -> None:
+        """Free what a job has reserved."""
+
+    def add_loopbacks(self) -> None:
+        """Add loopback links to `network` wherever jobs like the earlier ones may need them."""
+
+
+@dataclass
+class Site:
+    """State that the jobs of a variant share; they are resolved one after the other."""
+
+    graph: nx.Graph
+    network: Network  # a collective that needs more links replaces it
+    profiles: dict[str, Profile]  # of switches, by their name
+    profile_key: str  # the scenario key that names them
+    occupied: HostAllocation
+    sharing: int = 1  # by how many jobs what a switch holds is divided, where jobs take what they need
+    shared_state: dict[str, SharedState] = field(
+        default_factory=dict
+    )  # what a collective keeps of earlier jobs, by its kind
+
+    def release(self, location: Location) -> None:
+        """Free what the collective of a job has reserved; its hosts are in `occupied`."""
+        for state in self.shared_state.values():
+            state.release(location)
+
+    def add_links(self) -> None:
+        """Add the links that a job like the earlier ones may need on switches where none of them is."""
+        for state in self.shared_state.values():
+            state.network = self.network
+            state.add_loopbacks()
+            self.network = state.network
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """The job that a collective is resolved for, without the collective's keys."""
+
+    site: Site
+    location: Location
+    index: int  # of the job in its variant
+    hosts: tuple[str, ...]  # of the workers, in rank order
+    codec: Codec
+    device: Device
+    elements: int  # that one operation sums
+    buckets_in_flight: int = 1
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Node of each worker."""
+        return tuple(self.site.network.nodes.index(name) for name in self.hosts)
+
+
+class Resolved(NamedTuple):
+    """A resolved collective, and the codec adapted to the network."""
+
+    plan: CollectivePlan
+    codec: Codec
+    references: tuple[Reference, ...] = ()  # wire bounds
+    warnings: tuple[str, ...] = ()
+
+
+Keys = Mapping[str, Any]
+
+
+def _no_choice() -> Mapping[str, Keys]:
+    """Default: no key decides which codecs a collective carries."""
+    return {"": {}}
+
+
+def _fits(section: Any, workers: int, job: JobContext) -> None:
+    """Default: any number of workers fits."""
+
+
+@dataclass(frozen=True)
+class Composable:
+    """A collective between hosts as a part of another; all take its section and a number of workers."""
+
+    cut: Callable[[Any, int], Cut]
+    """The schedule of a share that is carried as a whole, not in chunks."""
+    steps: Callable[[Any, int], Steps]
+    check: Callable[[Any, int, JobContext], None] = _fits
+    """Raises ScenarioError where it does not fit."""
+
+
+@dataclass(frozen=True)
+class CollectiveSpec:
+    """One collective, as all other code sees it."""
+
+    kind: str
+    """Of its section and of its plan."""
+    merges: frozenset[Merge]
+    """Those that it carries."""
+    section: type[CollectiveSection]
+    resolve: Callable[[Any, JobContext], Resolved]
+    """From its section."""
+    start: Callable[[Any, RunContext], Collective]
+    """From its plan."""
+    works_anywhere: bool = True
+    """Whether all its merges work on every network."""
+    carries_absence: bool = False
+    """Whether it counts workers that contribute nothing to a message that merges."""
+    composable: Composable | None = None
+    """What others need to be composed of it; None: they cannot be."""
+    as_part: Callable[[Any, JobContext], Any] | None = None
+    """From its section to that of a part of another, which it runs in switches; None: it cannot."""
+    estimate: Callable[[Any, Network, Sequence[int], int, int], Estimate] | None = None
+    """Its closed form (`closed_form.py`): of its section, on the nodes of workers, for words, with a seed."""
+    choices: Callable[[], Mapping[str, Keys]] = _no_choice
+    """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
+
+
+COLLECTIVES: dict[str, CollectiveSpec] = {}
+"""All collectives by kind; `registry.py` fills it."""
+
+
+def fitted(codec: Codec, carrier: Carrier) -> Codec:
+    """The codec, adapted to the network."""
+    return codec.carried_by(carrier)
+
+
+def check_absence(location: Location, codec: Codec, carrier: str, carries_absence: bool) -> None:
+    """Refuse a codec whose workers may be absent from merges where `carrier` cannot count them.
+
+    Raises
+    ------
+    ScenarioError
+        It cannot.
+    """
+    if not codec.may_be_absent or carries_absence:
+        return
+    able = names_of(lambda program: program.carries_absence)
+    kinds = [kind for kind, spec in COLLECTIVES.items() if spec.carries_absence]
+    raise location.job_error(
+        "codec",
+        f"workers of codec {codec.kind!r} may have nothing to contribute to a merge, and {carrier} cannot "
+        "carry the header that says so",
+        f"use one of the collectives {', '.join(kinds)}; of the switch programs, {', '.join(able)} can",
+    )
+
+
+def check_workers(
+    location: Location, codec: Codec, workers: int, overflow: str, *, may_wrap: bool = True
+) -> None:
+    """Refuse more workers than a codec's sums have room for, options and adders that it cannot use.
+
+    `overflow` is the policy for sums; `may_wrap` says whether the scenario could choose that they wrap.
+
+    Raises
+    ------
+    ScenarioError
+        There are too many, an option is too large, the adders do not wrap, or no sums have lanes of the
+        codec's width.
+    """
+    if (refusal := refusal_of(codec, workers, overflow)) is None:
+        return
+    key, hint = "codec", f"use {refusal.remedy}"
+    if refusal.option:
+        key, hint = f"codec.{refusal.option}", f"use codec.{refusal.remedy}"
+    if may_wrap and refusal_of(codec, workers) is None:
+        hint += ", or collective.overflow: wrap"
+    raise location.job_error(key, refusal.reason, hint)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from netfold.errors import NetfoldError
-from netfold.sim.collectives.estimate import Estimate
+from netfold.sim.collectives.closed_form import Estimate
+from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec, Keys
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, Keys
 from netfold.topologies.network import Network
 
 ELEMENT_BYTES = 4

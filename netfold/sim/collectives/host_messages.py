@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request, Server
@@ -21,6 +20,9 @@ from netfold.sim.collectives.channels import Channels, Parcel
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.workload.device_model import Device, charge_ps
+
+if TYPE_CHECKING:
+    import simpy
 
 T = TypeVar("T")
 

@@ -9,18 +9,24 @@ from collections.abc import Collection
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather.spec import ALL_GATHER
-from netfold.sim.collectives.codec_fit import check_absence, check_workers
+from netfold.sim.collectives.collective import COLLECTIVES as COLLECTIVES
+from netfold.sim.collectives.collective import (
+    CollectiveSection,
+    JobContext,
+    Resolved,
+    check_absence,
+    check_workers,
+)
 from netfold.sim.collectives.halving_doubling.spec import HALVING_DOUBLING
 from netfold.sim.collectives.hierarchical.spec import hierarchical
 from netfold.sim.collectives.in_network.spec import IN_NETWORK
 from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
 from netfold.sim.collectives.ring.spec import RING
-from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.spec import TORUS_2D
 from netfold.sim.collectives.tree.spec import TREE
 
 _FLAT = (RING, HALVING_DOUBLING, TREE, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
-COLLECTIVES: dict[str, CollectiveSpec] = {spec.kind: spec for spec in (*_FLAT, hierarchical(_FLAT))}
+COLLECTIVES.update((spec.kind, spec) for spec in (*_FLAT, hierarchical(_FLAT)))
 
 
 def resolve(section: CollectiveSection, job: JobContext) -> Resolved:

@@ -6,10 +6,9 @@ from abc import abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import HostHop, combine, join_host, split_host
@@ -21,6 +20,9 @@ from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import HostCollective, MessageExchange, merge_ps, merge_words_ps
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.engine.schedules.operation import Operation
+
+if TYPE_CHECKING:
+    import simpy
 
 
 @dataclass

@@ -19,6 +19,7 @@ BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps a
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 BACKOFF_MAX = 6  # how often a flow's timeout doubles at most
 RULES_MAX = 64  # a link's rules are one word of bits
+SEGMENTS_MAX = 8  # of a stream
 MEMBERS_MAX = 32  # workers of a job that the bitmap in a packet's header has room for
 
 

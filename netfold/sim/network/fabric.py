@@ -286,6 +286,14 @@ class Fabric:
         self._wake = environment.event()
         self.process = environment.process(self._run())
 
+    def mailbox(self) -> simpy.Store:
+        """A new place where processes leave words for one another."""
+        return simpy.Store(self._environment)
+
+    def turns(self) -> simpy.Resource:
+        """A new resource that one process uses at a time."""
+        return simpy.Resource(self._environment)
+
     def on_packets(self, report: Callable[[int, int], None]) -> None:
         """Set a callback for progress: between runs of events it gets the time in ps and the packet hops."""
         engine = self.engine

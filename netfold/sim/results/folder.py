@@ -33,7 +33,8 @@ from netfold.sim.files.process import require_threads
 from netfold.sim.processor import instructions
 from netfold.sim.results import format
 from netfold.sim.results.format import FORMAT
-from netfold.sim.results.records import PHASES, TABLES, Records, nullable, schema, to_parquet
+from netfold.sim.results.parquet import TABLES, nullable, schema, to_parquet
+from netfold.sim.results.records import PHASES, Records
 
 # Read a run's folder back; anything else is refused with a reason.
 

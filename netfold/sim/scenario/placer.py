@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from netfold.errors import ScenarioError
-from netfold.sim.collectives.spec import CollectiveSection, Site
+from netfold.sim.collectives.collective import CollectiveSection, Site
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.plan import Admitted
 from netfold.topologies.graph import hosts

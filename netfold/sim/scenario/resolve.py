@@ -16,7 +16,7 @@ import numpy as np
 from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
-from netfold.sim.collectives.spec import CollectiveSection, JobContext, Site
+from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.location import Location, ScenarioInfo

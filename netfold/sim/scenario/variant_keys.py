@@ -27,8 +27,8 @@ from netfold.errors import Mistakes, shown
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.files.foreign import UnreadableError, read_text
 from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Rate, Share, Time
 from netfold.sim.keys.section import Section, described

@@ -34,7 +34,7 @@ from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import FittingTable
 from netfold.sim.results.folder import circumstances, folder_name, to_json
-from netfold.sim.results.records import to_parquet
+from netfold.sim.results.parquet import to_parquet
 from netfold.sim.studies.codec_measures import (
     CodecRecord,
     MessageRecord,

@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import HostSection, Steps
+from netfold.sim.collectives.between_hosts import HostSection
 from netfold.sim.collectives.between_hosts import Schedule as Traffic
-from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.collectives.closed_form import Steps
+from netfold.sim.collectives.collective import CollectiveSpec, OperationPlace
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.scheduled import ScheduledCollective
-from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.engine.schedule import NONE, Schedule
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from netfold.homomorphic.merge import merge_all, replay
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
-from netfold.sim.collectives.between_hosts import HostPlan, Steps, pace_of
-from netfold.sim.collectives.building.composition import Cut, equal_cells
+from netfold.sim.collectives.between_hosts import HostPlan, pace_of
+from netfold.sim.collectives.closed_form import Cut, Steps, equal_cells
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
 from netfold.sim.collectives.halving_doubling.schedule import halving_schedule

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.between_hosts import ScheduleSize
+from netfold.sim.collectives.closed_form import ScheduleSize
 from netfold.sim.collectives.hierarchical.switched.halves import half, lanes_of, sharing
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.shape import Shape

@@ -23,7 +23,7 @@ from netfold.errors import DataError
 from netfold.sim.files import durable
 from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
 from netfold.sim.results.folder import load, write_run
-from netfold.sim.results.records import TABLES, schema, to_parquet
+from netfold.sim.results.parquet import TABLES, schema, to_parquet
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data

@@ -12,10 +12,9 @@ server part answer. All workers get the same bits.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 
 from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
 from netfold.homomorphic.message import Merge, Merged, Message, Words
@@ -30,6 +29,9 @@ from netfold.sim.collectives.host_messages import (
     merge_ps,
 )
 from netfold.sim.workload.device_model import Device, charge_ps
+
+if TYPE_CHECKING:
+    import simpy
 
 
 class AllGather(ChannelCollective):
@@ -93,7 +95,7 @@ class AllGather(ChannelCollective):
         """Where a worker's chunks of a message wait for it."""
         place = worker, operation.number
         if place not in self._inboxes:
-            self._inboxes[place] = simpy.Store(self._context.environment)
+            self._inboxes[place] = self._context.fabric.mailbox()
         return self._inboxes[place]
 
     def _merge(

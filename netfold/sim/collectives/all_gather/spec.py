@@ -9,15 +9,13 @@ take (n − 1) times the way of one from host to host.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, Schedule, Steps
-from netfold.sim.collectives.estimate import estimate_by
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.all_gather.run import AllGather
+from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, Schedule
+from netfold.sim.collectives.closed_form import Steps, estimate_by
+from netfold.sim.collectives.collective import CollectiveSpec, JobContext, Resolved
 
 KIND = "all_gather"
 
@@ -43,18 +41,12 @@ def _resolve(section: AllGatherSection, job: JobContext) -> Resolved:
     return found._replace(warnings=(*section.warnings, *found.warnings))
 
 
-def _start(plan: ChunkedPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.all_gather.run import AllGather  # late: it needs the engine
-
-    return AllGather(plan, context)
-
-
 ALL_GATHER = CollectiveSpec(
     KIND,
     frozenset(Merge),
     AllGatherSection,
     _resolve,
-    _start,
+    AllGather,
     carries_absence=True,
     estimate=estimate_by(lambda section, workers: _steps(workers)),
 )

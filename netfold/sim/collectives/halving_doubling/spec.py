@@ -11,17 +11,14 @@ before and get the result after: 2 M words and 2 ways more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
-from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
-from netfold.sim.collectives.estimate import estimate_by
+from netfold.sim.collectives.between_hosts import HostSection, Schedule
+from netfold.sim.collectives.closed_form import Cut, ScheduleSize, Steps, equal_cells, estimate_by
+from netfold.sim.collectives.collective import CollectiveSpec, Composable
+from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
 from netfold.sim.collectives.halving_doubling.schedule import core_of, halving_schedule
-from netfold.sim.collectives.spec import CollectiveSpec
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "halving_doubling"
 
@@ -55,12 +52,6 @@ def cut_of(section: Any, workers: int) -> Cut:
     return Cut(schedule, equal_cells(schedule.chunks))
 
 
-def _start(plan: HostPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.halving_doubling.run import HalvingDoubling  # late: it needs the engine
-
-    return HalvingDoubling(plan, context)
-
-
 def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers)
 
@@ -77,7 +68,7 @@ HALVING_DOUBLING = CollectiveSpec(
     MERGEABLE | {Merge.HOST},
     HalvingDoublingSection,
     SCHEDULE.resolve,
-    _start,
+    HalvingDoubling,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
     estimate=estimate_by(_steps),

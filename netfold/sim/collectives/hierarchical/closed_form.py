@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 
-from netfold.sim.collectives.between_hosts import Steps
+from netfold.sim.collectives.closed_form import Steps
 from netfold.sim.collectives.hierarchical.groups import Groups
 
 

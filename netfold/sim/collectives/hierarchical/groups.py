@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from netfold.sim.collectives.spec import JobContext
+from netfold.sim.collectives.collective import JobContext
 from netfold.topologies.network import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.collectives.building.composition import Cut
+from netfold.sim.collectives.closed_form import Cut
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
 from netfold.sim.collectives.hierarchical.schedule import composed

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.sim.collectives.building.composition import Cells, Cut
 from netfold.sim.collectives.building.transfers import Ints, Transfers
+from netfold.sim.collectives.closed_form import Cells, Cut
 from netfold.sim.engine.schedule import NONE, Schedule
 
 Groups = Sequence[Sequence[int]]  # workers

@@ -19,38 +19,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import Annotated, Any, ClassVar, Literal, Union
 
 from pydantic import Field, create_model, field_validator, model_validator
 
 from netfold.errors import shown
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import (
-    Chunk,
-    ChunkedSection,
-    HostPlan,
-    Schedule,
-    ScheduleSize,
-    Steps,
+from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, HostPlan, Schedule
+from netfold.sim.collectives.closed_form import Estimate, ScheduleSize, Steps, estimate_of
+from netfold.sim.collectives.collective import (
+    Collective,
+    CollectiveSection,
+    CollectiveSpec,
+    Composable,
+    JobContext,
+    Resolved,
+    RunContext,
 )
-from netfold.sim.collectives.building.composition import Composable
-from netfold.sim.collectives.estimate import Estimate, estimate_of
 from netfold.sim.collectives.hierarchical.closed_form import Closed
 from netfold.sim.collectives.hierarchical.groups import Groups, groups_of, groups_on
 from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
+from netfold.sim.collectives.hierarchical.run import Hierarchical
 from netfold.sim.collectives.hierarchical.schedule import composed, owners_of
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.resolve import resolve_switched
+from netfold.sim.collectives.hierarchical.switched.run import Switched
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import estimate_switched
-from netfold.sim.collectives.spec import CollectiveSection, CollectiveSpec, JobContext, Resolved
 from netfold.sim.engine import schedule as engine_schedule
 from netfold.sim.keys.fields import Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "hierarchical"
 _OF_THE_WHOLE = frozenset(ChunkedSection.model_fields) - {"kind"}  # keys that parts do not have
@@ -164,9 +163,6 @@ def _steps(
 
 
 def _start(plan: HostPlan, context: RunContext, parts: dict[str, CollectiveSpec]) -> Collective:
-    from netfold.sim.collectives.hierarchical.run import Hierarchical  # late: it needs the engine
-    from netfold.sim.collectives.hierarchical.switched.run import Switched
-
     if isinstance(plan, SwitchedPlan):
         return Switched(plan, context, parts)
     assert isinstance(plan, HierarchicalPlan)

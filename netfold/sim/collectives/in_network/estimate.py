@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from netfold.errors import NetfoldError
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.estimate import WORD_BITS, Estimate, usable_bps
+from netfold.sim.collectives.closed_form import WORD_BITS, Estimate, usable_bps
 from netfold.switch.fit import can_run
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.network import Network, path, planned_key

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
@@ -17,9 +16,12 @@ from netfold.sim.collectives.in_network.places import Places
 from netfold.sim.collectives.in_network.results import Results
 from netfold.sim.collectives.in_network.shares import Shares
 from netfold.sim.engine import interface as model
-from netfold.sim.engine.interface import MEMBERS_MAX, Scaled, Segment, all_members
-from netfold.sim.engine.tables.world import SEGMENTS_MAX
-from netfold.sim.network.fabric import Fabric
+from netfold.sim.engine.interface import MEMBERS_MAX, SEGMENTS_MAX, Scaled, Segment, all_members
+
+if TYPE_CHECKING:
+    import simpy
+
+    from netfold.sim.network.fabric import Fabric
 
 
 class Tree(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from netfold.errors import shown
+from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.in_network.program_keys import (
     describe_programs,
     listed,
@@ -14,7 +15,6 @@ from netfold.sim.collectives.in_network.program_keys import (
     options,
     owners,
 )
-from netfold.sim.collectives.spec import CollectiveSection
 from netfold.sim.keys.fields import Count, OneOf, ReleasedTime, Size, Time, named_or_count
 from netfold.sim.keys.frame import CustomFrame, SwitchFrame
 from netfold.spelling import names_hint

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from netfold.homomorphic.message import MERGEABLE
+from netfold.sim.collectives.collective import Collective, CollectiveSpec, JobContext, Resolved, RunContext
 from netfold.sim.collectives.in_network.estimate import estimate_in_network
 from netfold.sim.collectives.in_network.placement.resolve import InNetworkResolver, PlacedJob
 from netfold.sim.collectives.in_network.placement.switches import Switches
 from netfold.sim.collectives.in_network.program_keys import program_choices
+from netfold.sim.collectives.in_network.run import InNetwork
 from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.timeouts import AUTO
 from netfold.sim.plan.idle_network import host_bound, wire_bound
 from netfold.sim.plan.plan import CollectivePlan
 from netfold.switch.program import names_of
 from netfold.topologies.network import Network
 from netfold.units import TIME
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "in_network"
 SERVER_BYTES = 8  # of memory per element: a parameter server's state
@@ -101,8 +97,6 @@ def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> Coll
 
 
 def _start(plan: CollectivePlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.in_network.run import InNetwork  # late: it needs the engine
-
     assert plan.aggregations
     return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
 

@@ -14,9 +14,7 @@ messages of the others, chunk by chunk; with one it sends only the answer.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
-
-import simpy
+from typing import TYPE_CHECKING, Any
 
 from netfold.homomorphic.merge import gathered, join_host, split_host
 from netfold.homomorphic.message import Merge, Merged, Message, Words
@@ -27,6 +25,9 @@ from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import ChannelCollective, MessageExchange
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
 from netfold.sim.collectives.parameter_server.serve import ServerHost
+
+if TYPE_CHECKING:
+    import simpy
 
 ABSENT = -1  # index of the parcel of a worker that contributes nothing
 
@@ -157,7 +158,7 @@ class ParameterServer(ChannelCollective):
         """Where the chunks of a message wait for a worker, or after the workers for a server."""
         place = party, operation.number
         if place not in self._inboxes:
-            self._inboxes[place] = simpy.Store(self._context.environment)
+            self._inboxes[place] = self._context.fabric.mailbox()
         return self._inboxes[place]
 
     def close(self, party: int, operation: MessageExchange) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import simpy
 
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import HostHop, combine
@@ -19,9 +18,11 @@ from netfold.sim.collectives.host_messages import Finished, MessageExchange, mer
 from netfold.sim.workload.device_model import charge_ps
 
 if TYPE_CHECKING:
+    import simpy
+
     from netfold.sim.collectives.parameter_server.run import ParameterServer
 
-Serving = Generator[simpy.Event, Any, None]
+Serving: TypeAlias = "Generator[simpy.Event, Any, None]"
 
 
 class ServerHost:
@@ -38,7 +39,7 @@ class ServerHost:
         """Run server `index`, beside worker `owner` or on a host of its own, with a codec's server part."""
         self.index, self.part = index, part
         self._job, self._context, self._owner = job, context, owner
-        self._device = simpy.Resource(context.environment)
+        self._device = context.fabric.turns()
 
     def merge_chunks(self, operation: MessageExchange, chunks: int) -> Serving:
         """Merge the workers' chunks of a range in the order of arrival; send each when it is complete."""

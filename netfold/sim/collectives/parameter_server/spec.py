@@ -14,22 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule, Steps
-from netfold.sim.collectives.estimate import Estimate, estimate_of
+from netfold.sim.collectives.between_hosts import ChunkedSection, HostSection, Schedule
+from netfold.sim.collectives.closed_form import Estimate, Steps, estimate_of
+from netfold.sim.collectives.collective import CollectiveSpec, JobContext, Resolved
 from netfold.sim.collectives.parameter_server.plan import ServerPlan
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.parameter_server.run import ParameterServer
 from netfold.sim.keys.fields import Count
 from netfold.sim.plan.plan import Placed
 from netfold.topologies.network import Network
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "parameter_server"
 _POLICIES = ("pack", "spread", "beside_workers")
@@ -93,12 +91,6 @@ def _places(section: ParameterServerSection, job: JobContext) -> tuple[tuple[int
     return (), tuple(job.site.network.nodes.index(name) for name in names)
 
 
-def _start(plan: ServerPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.parameter_server.run import ParameterServer  # late: it needs the engine
-
-    return ParameterServer(plan, context)
-
-
 def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
     """With its servers beside workers, evenly spread, wherever the keys place them."""
     servers = min(section.servers, len(nodes))
@@ -107,5 +99,11 @@ def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, 
 
 
 PARAMETER_SERVER = CollectiveSpec(
-    KIND, frozenset(Merge), ParameterServerSection, _resolve, _start, carries_absence=True, estimate=_estimate
+    KIND,
+    frozenset(Merge),
+    ParameterServerSection,
+    _resolve,
+    ParameterServer,
+    carries_absence=True,
+    estimate=_estimate,
 )

@@ -12,27 +12,16 @@ a segment while the last are on their way: the same words at the rate of a link.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import (
-    WORD_BYTES,
-    Chunk,
-    HostPlan,
-    HostSection,
-    Schedule,
-    ScheduleSize,
-    Steps,
-)
-from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
-from netfold.sim.collectives.estimate import estimate_by
+from netfold.sim.collectives.between_hosts import WORD_BYTES, Chunk, HostSection, Schedule
+from netfold.sim.collectives.closed_form import Cut, ScheduleSize, Steps, equal_cells, estimate_by
+from netfold.sim.collectives.collective import CollectiveSpec, Composable, JobContext, Resolved
 from netfold.sim.collectives.ring.plan import RingPlan
+from netfold.sim.collectives.ring.run import Ring
 from netfold.sim.collectives.ring.schedule import ring_schedule
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
 from netfold.sim.keys.fields import count_of
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "ring"
 CHANNELS_MAX = 1024  # real libraries open some tens; each has transfers of its own in every step
@@ -80,13 +69,6 @@ def _resolve(section: RingSection, job: JobContext) -> Resolved:
     return Schedule(KIND, steps, size).resolve_on(section, job, job.nodes, make_plan)
 
 
-def _start(plan: HostPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.ring.run import Ring  # late: it needs the engine
-
-    assert isinstance(plan, RingPlan)
-    return Ring(plan, context)
-
-
 def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers, section.channels)
 
@@ -103,7 +85,7 @@ RING = CollectiveSpec(
     MERGEABLE | {Merge.HOST},
     RingSection,
     _resolve,
-    _start,
+    Ring,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
     estimate=estimate_by(_steps),

@@ -16,21 +16,18 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import HostPlan, HostSection, Schedule, ScheduleSize, Steps
-from netfold.sim.collectives.building.composition import Composable
-from netfold.sim.collectives.building.composition import Cut as Part
-from netfold.sim.collectives.estimate import estimate_by
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.between_hosts import HostSection, Schedule
+from netfold.sim.collectives.closed_form import Cut as Part
+from netfold.sim.collectives.closed_form import ScheduleSize, Steps, estimate_by
+from netfold.sim.collectives.collective import CollectiveSpec, Composable, JobContext, Resolved
 from netfold.sim.collectives.torus_2d.grid import Grid, squarest
 from netfold.sim.collectives.torus_2d.plan import TorusPlan
+from netfold.sim.collectives.torus_2d.run import Torus2d
 from netfold.sim.collectives.torus_2d.schedule import torus_schedule
 from netfold.sim.keys.fields import Count
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "torus_2d"
 _IN_FLIGHT_BYTES = 8  # per element and row: chunks that a row's workers send and receive at the same time
@@ -138,19 +135,12 @@ def _steps(section: Any, workers: int) -> Steps:
     return steps_of(_grid_of(section, workers))
 
 
-def _start(plan: HostPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.torus_2d.run import Torus2d  # late: it needs the engine
-
-    assert isinstance(plan, TorusPlan)
-    return Torus2d(plan, context)
-
-
 TORUS_2D = CollectiveSpec(
     KIND,
     MERGEABLE | {Merge.HOST},
     Torus2dSection,
     _resolve,
-    _start,
+    Torus2d,
     carries_absence=True,
     composable=Composable(_part_of, _steps, _check),
     estimate=estimate_by(_steps),

@@ -14,19 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import ChunkedSection, HostPlan, Schedule, ScheduleSize, Steps
-from netfold.sim.collectives.building.composition import Composable, Cut, equal_cells
-from netfold.sim.collectives.estimate import Estimate, estimate_of, longest_ways_ps
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext, Resolved
+from netfold.sim.collectives.between_hosts import ChunkedSection, Schedule
+from netfold.sim.collectives.closed_form import (
+    Cut,
+    Estimate,
+    ScheduleSize,
+    Steps,
+    equal_cells,
+    estimate_of,
+    longest_ways_ps,
+)
+from netfold.sim.collectives.collective import CollectiveSpec, Composable, JobContext, Resolved
 from netfold.sim.collectives.tree.plan import TreePlan
+from netfold.sim.collectives.tree.run import Tree
 from netfold.sim.collectives.tree.schedule import TREES, binary_tree, tree_schedule
 from netfold.topologies.network import Network
-
-if TYPE_CHECKING:
-    from netfold.sim.collectives.collective import Collective, RunContext
 
 KIND = "tree"
 
@@ -100,13 +105,6 @@ def _size(workers: int, cells: int) -> ScheduleSize:
     return ScheduleSize(2 * (workers - 1) * cells, cells)
 
 
-def _start(plan: HostPlan, context: RunContext) -> Collective:
-    from netfold.sim.collectives.tree.run import Tree  # late: it needs the engine
-
-    assert isinstance(plan, TreePlan)
-    return Tree(plan, context)
-
-
 def _steps(section: Any, workers: int) -> Steps:
     return steps_of(workers, section.trees)
 
@@ -116,7 +114,7 @@ TREE = CollectiveSpec(
     MERGEABLE | {Merge.HOST},
     TreeSection,
     _resolve,
-    _start,
+    Tree,
     carries_absence=True,
     composable=Composable(cut_of, _steps),
     estimate=_estimate,

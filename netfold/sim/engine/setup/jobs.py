@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Job, Server
+from netfold.sim.engine.interface import SEGMENTS_MAX, Job, Server
 from netfold.sim.engine.loop.cold_handlers import atp_handler
 from netfold.sim.engine.setup.allocate import enlarged, set_rate
 from netfold.sim.engine.tables import atp_rows, rows
 from netfold.sim.engine.tables.addresses import address_of
-from netfold.sim.engine.tables.world import DOWN, NEVER, SEGMENTS_MAX, Table, World, records
+from netfold.sim.engine.tables.world import DOWN, NEVER, Table, World, records
 from netfold.sim.engine.transports.stream import TIMEOUTS_THRESHOLD
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers

@@ -14,10 +14,10 @@ from netfold.homomorphic.message import (
     check_lanes,
     words_per_word,
 )
-from netfold.sim.engine.interface import Overflow, Segment, all_bits
+from netfold.sim.engine.interface import SEGMENTS_MAX, Overflow, Segment, all_bits
 from netfold.sim.engine.setup.allocate import check_words
 from netfold.sim.engine.tables.addresses import address_of
-from netfold.sim.engine.tables.world import SEGMENTS_MAX, World
+from netfold.sim.engine.tables.world import World
 from netfold.switch.program import ProgramSpec
 from netfold.switch.registers import number_of
 

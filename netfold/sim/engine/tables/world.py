@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.sim.engine.interface import SEGMENTS_MAX
 from netfold.sim.engine.tables import atp_rows, flow_rows, rows, schedule_rows
 from netfold.sim.engine.tables.lines import LINE_BYTES
 from netfold.switch.programs.atp import Entries, new_entries
@@ -18,7 +19,6 @@ from netfold.switch.registers import Registers, new_registers
 
 Table = NDArray[Any]  # a structured array
 
-SEGMENTS_MAX = 8
 NEVER = np.iinfo(np.int64).max
 
 # Kinds of packets, in groups of handlers (`loop/arrivals.py`): those of the event loop come first.

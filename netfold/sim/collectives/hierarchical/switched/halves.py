@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.sim.collectives.between_hosts import Steps
-from netfold.sim.collectives.building.composition import Cut, equal_cells
 from netfold.sim.collectives.building.transfers import Ints, Transfers
+from netfold.sim.collectives.closed_form import Cut, Steps, equal_cells
 from netfold.sim.collectives.hierarchical.schedule import inners_of
 from netfold.sim.engine.schedule import NONE
 

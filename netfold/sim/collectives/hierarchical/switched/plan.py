@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netfold.sim.collectives.between_hosts import ChunkedPlan
-from netfold.sim.collectives.building.composition import Cut
+from netfold.sim.collectives.closed_form import Cut
 from netfold.sim.collectives.hierarchical.groups import Groups
 from netfold.sim.collectives.hierarchical.switched.halves import Lane
 from netfold.sim.plan.plan import CollectivePlan

@@ -22,18 +22,13 @@ from functools import partial
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import (
-    HostCarrier,
-    Schedule,
-    ScheduleSize,
-    Steps,
-)
-from netfold.sim.collectives.codec_fit import fitted
+from netfold.sim.collectives.between_hosts import HostCarrier, Schedule
+from netfold.sim.collectives.closed_form import ScheduleSize, Steps
+from netfold.sim.collectives.collective import JobContext, Resolved, fitted
 from netfold.sim.collectives.hierarchical.groups import key_of
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
 from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
-from netfold.sim.collectives.spec import JobContext, Resolved
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.keys.location import Location
 from netfold.sim.plan.plan import CollectivePlan

@@ -6,22 +6,30 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import Merged, Message, Words
 from netfold.kernels.words import same_bits
-from netfold.sim.collectives.collective import Collective, MergeOrders, OperationPlace, RunContext, Wait
+from netfold.sim.collectives.collective import (
+    Collective,
+    CollectiveSpec,
+    MergeOrders,
+    OperationPlace,
+    RunContext,
+    Wait,
+)
 from netfold.sim.collectives.hierarchical.switched.halves import half
 from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
 from netfold.sim.collectives.hierarchical.switched.stage import Stage, blocks_of
-from netfold.sim.collectives.spec import CollectiveSpec
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.plan.plan import CollectivePlan
+
+if TYPE_CHECKING:
+    import simpy
 
 
 @dataclass

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from netfold.sim.collectives.between_hosts import Steps
-from netfold.sim.collectives.building.composition import Cut
+from netfold.sim.collectives.closed_form import Cut, Steps
+from netfold.sim.collectives.collective import CollectiveSpec
 from netfold.sim.collectives.hierarchical.closed_form import Closed
 from netfold.sim.collectives.hierarchical.groups import Groups
 from netfold.sim.collectives.hierarchical.switched.halves import Lane, lanes_of, sharing, sharing_steps
-from netfold.sim.collectives.spec import CollectiveSpec
 
 
 @dataclass(frozen=True)

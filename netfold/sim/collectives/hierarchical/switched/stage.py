@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.collectives.between_hosts import ChunkedPlan
-from netfold.sim.collectives.building.composition import Cut
+from netfold.sim.collectives.closed_form import Cut
 from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.hierarchical.schedule import in_blocks
 from netfold.sim.collectives.scheduled import ScheduledCollective

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from netfold.sim.collectives.between_hosts import Steps, pace_of
-from netfold.sim.collectives.estimate import Estimate, estimate_of
+from netfold.sim.collectives.between_hosts import pace_of
+from netfold.sim.collectives.closed_form import Estimate, Steps, estimate_of
+from netfold.sim.collectives.collective import CollectiveSpec, JobContext
 from netfold.sim.collectives.hierarchical.switched.shape import Shape
-from netfold.sim.collectives.spec import CollectiveSpec, JobContext
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of
 from netfold.topologies.network import Network, flow_key_plain

@@ -11,7 +11,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import words_per_word
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.codec_fit import check_absence, check_workers, fitted
+from netfold.sim.collectives.collective import check_absence, check_workers, fitted
 from netfold.sim.collectives.in_network.carrier import window_carrier
 from netfold.sim.collectives.in_network.placement.candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.placement.comparison import is_ring_faster, slower_than_ring

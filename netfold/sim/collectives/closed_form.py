@@ -1,6 +1,7 @@
-"""An estimate of the time of an all-reduce on a network, by a collective's closed form, without simulation.
+"""Closed forms of all-reduces: the numbers of a schedule, and what follows from them without simulation.
 
-It is no bound: the busiest link and all delays are added as if nothing overlapped, so a run can be faster.
+An estimate of the time on a network is no bound: the busiest link and all delays are added as if nothing
+overlapped, so a run can be faster.
 
 What it assumes: words travel without headers and acknowledgements; hosts that take time work on packets of
 1024 B; links are idle and full duplex; each pair of workers uses one path for each channel, as in a run
@@ -15,16 +16,89 @@ cuts a message into blocks overlap.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from netfold.sim.collectives.between_hosts import Steps
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.engine.schedule import Schedule
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
 from netfold.units import PS_PER_S
 
+_TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
+_CELL_BYTES = 64
 WORD_BITS = 32
 PACKET_BYTES = 1024
+Cells = tuple[Fraction, ...]  # (chunks + 1,) where chunks begin, as shares of a message, and 1
+
+
+class Steps(NamedTuple):
+    """The numbers of a schedule for some number of workers."""
+
+    pairs: Sequence[tuple[int, int]]  # (sender, receiver) of messages at the same time
+    hops: int  # chunks sent one after the other over the same links
+    chunks: int  # parts that the words are divided into
+    merges: int  # hops at which a chunk is merged
+    trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
+    then: Steps | None = None  # what comes after these steps, between other pairs
+    overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
+    passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
+    windows: int = 1  # of a pair: its messages under way at the same time that share no window
+    channels: Sequence[int] = ()  # of each pair, which of its connections it uses; empty: 0
+
+    @classmethod
+    def chain(cls, stages: Sequence[Steps]) -> Steps:
+        """Stages one after the other."""
+        first, *others = stages
+        return first._replace(then=cls.chain(others) if others else None)
+
+    @property
+    def flows(self) -> list[tuple[int, int, int]]:
+        """Sender, receiver and channel of every pair."""
+        channels = self.channels or [0] * len(self.pairs)
+        return [(*pair, channel) for pair, channel in zip(self.pairs, channels, strict=True)]
+
+    @property
+    def share(self) -> float:
+        """Share of the words that each pair carries."""
+        return self.hops / self.chunks
+
+    @property
+    def stages(self) -> Iterator[Steps]:
+        """These steps, and those that come after them."""
+        yield self
+        if self.then is not None:
+            yield from self.then.stages
+
+
+class ScheduleSize(NamedTuple):
+    """How large a schedule is that the engine carries out (`engine/schedule.py`)."""
+
+    transfers: int
+    chunks: int
+
+    def tables_bytes(self, workers: int) -> int:
+        """Memory of its tables, which do not depend on the words, while it is built and carried out."""
+        return _TRANSFER_BYTES * self.transfers + _CELL_BYTES * self.chunks * workers
+
+
+class Cut(NamedTuple):
+    """A schedule, and where its chunks begin as shares of a message."""
+
+    schedule: Schedule
+    cells: Cells
+
+    def ends(self, words: int) -> NDArray[np.int64]:
+        """(chunks + 1,) where chunks begin in a message of `words`, rounded down, and where the last ends."""
+        return np.array([words * edge.numerator // edge.denominator for edge in self.cells], np.int64)
+
+
+def equal_cells(chunks: int) -> Cells:
+    """The cells of chunks that are equal shares of a message."""
+    return tuple(Fraction(chunk, chunks) for chunk in range(chunks + 1))
 
 
 class Estimate(NamedTuple):
