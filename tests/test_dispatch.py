@@ -40,7 +40,7 @@ DRAWN = {
     *("normal", "standard_normal", "lognormal", "gamma", "standard_gamma"),
     *("exponential", "beta", "chisquare"),
 }
-TRAFFIC = "netfold/sim/collectives/in_network/placement/traffic.py"
+TRAFFIC = "netfold/sim/collectives/in_network/aggregation_tree.py"
 NETWORKS = "netfold/sim/workload/networks.py"  # of PyTorch, which is pinned
 
 SCALAR = "a C library's function of one number, which has one version for all processors with AVX2"

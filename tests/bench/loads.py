@@ -25,7 +25,7 @@ from itertools import count
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.ring.schedule import ring_schedule
+from netfold.sim.collectives.ring import ring_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment
 from netfold.sim.engine.schedules.operation import Operation

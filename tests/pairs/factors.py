@@ -20,7 +20,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS
 from netfold.homomorphic.round import StepFact
 from netfold.sim.collectives.collective import CollectiveSpec
-from netfold.sim.collectives.hierarchical.switched.resolve import CARRIED
+from netfold.sim.collectives.hierarchical_switched import CARRIED
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.scenario.load import load

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.collectives.in_network.program_keys import program_choices
+from netfold.sim.collectives.in_network.in_network_keys import program_choices
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.studies.matrix import rows_of
 from netfold.switch.fit import suits

@@ -14,17 +14,13 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.sim.collectives.all_gather.run import AllGather
+from netfold.sim.collectives.all_gather import AllGather
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.collective import Collective, RunContext
-from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.collectives.parameter_server.plan import ServerPlan
-from netfold.sim.collectives.parameter_server.run import ParameterServer
-from netfold.sim.collectives.ring.plan import RingPlan
-from netfold.sim.collectives.ring.run import Ring
-from netfold.sim.collectives.torus_2d.grid import Grid, squarest
-from netfold.sim.collectives.torus_2d.plan import TorusPlan
-from netfold.sim.collectives.torus_2d.run import Torus2d
+from netfold.sim.collectives.in_network.in_network_run import InNetwork
+from netfold.sim.collectives.parameter_server import ParameterServer, ServerPlan
+from netfold.sim.collectives.ring import Ring, RingPlan
+from netfold.sim.collectives.torus_2d import Grid, Torus2d, TorusPlan, squarest
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import Condition, frame_of

@@ -1,7 +1,7 @@
-"""Collectives: which host sends which words where, and where they are merged; one file or folder each.
+"""Collectives: which host sends which words where, and where they are merged; one file for each kind.
 
 A collective takes the messages of a network operation from each worker's process when the worker sends them,
-and returns the merged words when they have arrived at that worker. `spec.py` defines the parts of a
-collective, `registry.py` lists all; `between_hosts.py`, `host_messages.py` and `channels.py` are shared by
+and returns the merged words when they have arrived at that worker. `collective.py` defines the parts of a
+collective, `registry.py` lists all; `closed_form.py`, `between_hosts.py` and `host_messages.py` are shared by
 those between hosts.
 """

@@ -1,27 +1,30 @@
 """Common parts of collectives between hosts: keys, how they are resolved, and closed forms.
 
 Such a collective is a schedule: which worker sends which chunk to which other, and where chunks are merged.
-`Schedule` describes it in numbers; `host_messages.py` runs it.
+`ClosedForm` describes it in numbers; `host_messages.py` runs it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Carrier
 from netfold.sim.collectives.closed_form import ScheduleSize, Steps
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Resolved, check_workers, fitted
-from netfold.sim.collectives.timeouts import AUTO, all_windows_trip_ps, auto_timeout_ps, check_timeout
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
+from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.keys.fields import AutoTime, Count, Size
 from netfold.sim.keys.frame import HostFrame
+from netfold.sim.keys.location import Location
 from netfold.sim.plan.idle_network import (
     Busiest,
     Pace,
@@ -39,6 +42,55 @@ from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members
 from netfold.sim.workload.device_model import Device, memory_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
 from netfold.units import PS_PER_S, SIZE, TIME
+
+# Timeouts from the round trip: a timer that expires without loss floods the network with copies.
+
+
+AUTO = "auto"
+AUTO_LEAST_PS = TIME.parse("20us")
+AUTO_TRIPS = 4  # a full window, twice as long because of another such job, and twice that to be sure
+AUTO_MEANING = (
+    f"{AUTO_TRIPS} round trips of a full window on the idle network and at least "
+    f"{TIME.format(AUTO_LEAST_PS)}, and nothing is sent again while nothing was lost, whoever is late"
+)
+
+
+def auto_timeout_ps(trip_ps: int) -> int:
+    """The timeout for a full window's round trip on the idle network."""
+    return max(AUTO_LEAST_PS, AUTO_TRIPS * trip_ps)
+
+
+def all_windows_trip_ps(network: Network, stages: Sequence[tuple[Traffic, int]], window: Window) -> int:
+    """The round trip of a collective between hosts, of whose stages each pair has so many windows under way.
+
+    A host goes on to its next partner before what it has sent is acknowledged. So the windows of all pairs
+    whose paths share a link, in whatever stage, may wait there one behind the other.
+    """
+    load = defaultdict[int, float](float)
+    for traffic, windows in stages:
+        for link, count in traffic.load.items():
+            load[link] += windows * count
+    paths = tuple(path for traffic, _ in stages for path in traffic.paths)
+    return full_window_trip_ps(network, Traffic(paths, load), window)
+
+
+def check_timeout(
+    location: Location, key: str, timeout_ps: int, trip_ps: int, window_key: str = "slots"
+) -> None:
+    """Reject timeouts that are not longer than a full window's round trip; `key` is the timeout's key.
+
+    Raises
+    ------
+    ScenarioError
+        The timeout is too short.
+    """
+    if timeout_ps <= trip_ps:
+        raise location.job_error(
+            f"collective.{key}",
+            f"{TIME.format(timeout_ps)} is too short: a full window's round trip takes "
+            f"{TIME.rough(trip_ps)} on the idle network, so packets would be sent again without need",
+            f"use more than {TIME.rough(trip_ps)}, or a smaller window (collective.{window_key})",
+        )
 
 
 def _holds_a_word(value: int) -> int:
@@ -109,7 +161,7 @@ class ChunkedPlan(HostPlan):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ClosedForm:
     """A collective between hosts, as a plan needs it."""
 
     kind: str
@@ -300,3 +352,80 @@ def in_turn(carriers: Sequence[HostCarrier]) -> HostCarrier:
     rate_bps = 1 / sum(1 / one.rate_bps for one in carriers)
     latency_ps = sum(one.latency_ps for one in carriers)
     return replace(carriers[0], latency_ps=latency_ps, rate_bps=max(1, round(rate_bps)))
+
+
+# Builds schedules from columns: what several collectives need to write theirs as NumPy arrays.
+
+
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Transfers:
+    """Transfers of a schedule that is being built; each has the number of those added before it."""
+
+    workers: int
+    chunks: int
+    count: int = 0
+    _columns: list[tuple[Ints, ...]] = field(default_factory=list)
+    _merges: list[NDArray[np.bool_]] = field(default_factory=list)
+    _waits: list[tuple[Ints, Ints]] = field(default_factory=list)
+
+    def add(
+        self,
+        pairs: tuple[Ints, Ints],
+        cells: tuple[Ints | int, Ints | int],
+        *,
+        merges: bool | NDArray[np.bool_],
+        follows: Ints | int = NONE,
+        lane: Ints | int = NONE,
+    ) -> Ints:
+        """Add transfers (sources, targets) of cells (first, count); returns their numbers."""
+        size = pairs[0].size
+        shaped = (np.broadcast_to(np.asarray(one, np.int64), size) for one in (*pairs, *cells, follows, lane))
+        self._columns.append(tuple(shaped))
+        self._merges.append(np.broadcast_to(np.asarray(merges, np.bool_), size))
+        numbers = np.arange(self.count, self.count + size, dtype=np.int64)
+        self.count += size
+        return numbers
+
+    def wait(self, waiting: Ints, awaited: Ints) -> None:
+        """Let each transfer wait for another; for NONE of −1."""
+        known = awaited >= 0
+        self._waits.append((waiting[known], awaited[known]))
+
+    def schedule(self, step: Ints | None = None, channel: Ints | int = 0) -> Schedule:
+        """The schedule; `step` is by default the number of a transfer, and `channel` the same for all."""
+        columns = [np.concatenate(one) for one in zip(*self._columns, strict=True)] or [_NO_INTS] * 6
+        source, target, first, count, follows, lane = columns
+        waits_first, waits_for = _grouped(self._waits, self.count)
+        return Schedule(
+            workers=self.workers,
+            chunks=self.chunks,
+            source=source.astype(np.int32),
+            target=target.astype(np.int32),
+            first=first.astype(np.int32),
+            count=count.astype(np.int32),
+            merges=np.concatenate(self._merges) if self._merges else np.empty(0, np.bool_),
+            step=np.arange(self.count, dtype=np.int64) if step is None else step,
+            follows=follows.astype(np.int32),
+            lane=lane.astype(np.int32),
+            waits_first=waits_first,
+            waits_for=waits_for,
+            channel=np.broadcast_to(np.asarray(channel, np.int32), self.count),
+        )
+
+
+_NO_INTS = np.empty(0, np.int64)
+
+
+def _grouped(waits: Sequence[tuple[Ints, Ints]], count: int) -> tuple[Ints, NDArray[np.int32]]:
+    """What is awaited, in the order of those that wait, and where each one's begin."""
+    waiting = np.concatenate([one for one, _ in waits] or [_NO_INTS])
+    awaited = np.concatenate([one for _, one in waits] or [_NO_INTS])
+    if np.any(waiting[1:] < waiting[:-1]):
+        order = np.argsort(waiting, kind="stable")
+        waiting, awaited = waiting[order], awaited[order]
+    first = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(waiting, minlength=count), out=first[1:])
+    return first, awaited.astype(np.int32)

@@ -1,29 +1,39 @@
-"""All collectives by kind. A new collective is a file or folder and an entry here.
+"""All collectives by kind. A new collective is a file and an entry here.
 
 Scenarios know what is here when the first of them is read: a collective from elsewhere is added before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from pydantic import ValidationError
+
+from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.all_gather.spec import ALL_GATHER
-from netfold.sim.collectives.collective import COLLECTIVES as COLLECTIVES
+from netfold.sim.collectives.all_gather import ALL_GATHER
+from netfold.sim.collectives.closed_form import Estimate
 from netfold.sim.collectives.collective import (
+    COLLECTIVES,
     CollectiveSection,
+    CollectiveSpec,
     JobContext,
+    Keys,
     Resolved,
     check_absence,
     check_workers,
 )
-from netfold.sim.collectives.halving_doubling.spec import HALVING_DOUBLING
-from netfold.sim.collectives.hierarchical.spec import hierarchical
-from netfold.sim.collectives.in_network.spec import IN_NETWORK
-from netfold.sim.collectives.parameter_server.spec import PARAMETER_SERVER
-from netfold.sim.collectives.ring.spec import RING
-from netfold.sim.collectives.torus_2d.spec import TORUS_2D
-from netfold.sim.collectives.tree.spec import TREE
+from netfold.sim.collectives.halving_doubling import HALVING_DOUBLING
+from netfold.sim.collectives.hierarchical import hierarchical
+from netfold.sim.collectives.in_network.in_network import IN_NETWORK
+from netfold.sim.collectives.parameter_server import PARAMETER_SERVER
+from netfold.sim.collectives.ring import RING
+from netfold.sim.collectives.torus_2d import TORUS_2D
+from netfold.sim.collectives.tree import TREE
+from netfold.topologies.network import Network
+
+__all__ = ["COLLECTIVES", "estimates", "resolve"]
 
 _FLAT = (RING, HALVING_DOUBLING, TREE, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
 COLLECTIVES.update((spec.kind, spec) for spec in (*_FLAT, hierarchical(_FLAT)))
@@ -54,3 +64,77 @@ def _remedy(merges: Collection[Merge]) -> str:
     able = [spec.kind for spec in specs if spec.merges.issuperset(merges)]
     names = " or ".join(filter(None, [", ".join(able[:-1]), *able[-1:]]))
     return f"use collective.kind: {names}" if able else "use another codec"
+
+
+# Estimates of the time of an all-reduce with every collective, from their closed forms.
+
+
+ELEMENT_BYTES = 4
+
+
+def estimates(
+    network: Network,
+    nodes: Sequence[int],
+    size_bytes: int,
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
+    sections: Mapping[str, CollectiveSection] | None = None,
+) -> dict[str, Estimate | NetfoldError]:
+    """The estimated time with each collective that has a closed form, the fastest first.
+
+    Of a collective that the network cannot carry, the reason; these come last.
+
+    Parameters
+    ----------
+    nodes
+        Of the workers, two or more, in rank order.
+    size_bytes
+        What every worker contributes: dense float32.
+    seed
+        Of the choice among equal paths.
+    report
+        Called with what is worked out next.
+    sections
+        A scenario's own, by the name that each has in the result. Other collectives have their defaults; one
+        with keys that must be given has a time for each of its `choices`.
+    """
+    words = -(-size_bytes // ELEMENT_BYTES)
+    own = dict(sections or {})
+    named = {section.kind for section in own.values()}
+    for kind, spec in COLLECTIVES.items():
+        own.update({} if kind in named else _with_defaults(spec))
+    times: dict[str, Estimate | NetfoldError] = {}
+    for name, section in own.items():
+        estimate = COLLECTIVES[section.kind].estimate
+        if estimate is None:
+            continue
+        if report is not None:
+            report(f"estimate of {name}")
+        try:
+            times[name] = estimate(section, network, nodes, words, seed)
+        except NetfoldError as error:
+            times[name] = error
+        except ValueError as error:  # the network has not what a key asks for
+            message, _, hint = str(error).partition("; ")
+            times[name] = NetfoldError(message, hint)
+    return dict(sorted(times.items(), key=lambda timed: _seconds(timed[1])))
+
+
+def _with_defaults(spec: CollectiveSpec) -> Iterator[tuple[str, CollectiveSection]]:
+    """The section with all defaults; without them, one for each choice of the keys, named by them."""
+    try:
+        yield spec.kind, spec.section(kind=spec.kind)
+    except ValidationError:
+        for name, keys in spec.choices().items():
+            yield f"{spec.kind}, {name or _described(keys)}", spec.section(kind=spec.kind, **keys)
+
+
+def _described(keys: Keys) -> str:
+    """ "group_size 2, inner ring, outer tree": keys that no scenario gave."""
+    return ", ".join(
+        f"{key} {value['kind'] if isinstance(value, Mapping) else value}" for key, value in keys.items()
+    )
+
+
+def _seconds(estimate: Estimate | NetfoldError) -> float:
+    return estimate.seconds if isinstance(estimate, Estimate) else math.inf

@@ -18,7 +18,7 @@ from rich.text import Text
 from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError
 from netfold.sim.collectives.closed_form import Estimate
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.collectives.estimates import estimates
+from netfold.sim.collectives.registry import estimates
 from netfold.sim.files.durable import write_file
 from netfold.sim.keys.location import Location
 from netfold.sim.memory.available import available_bytes

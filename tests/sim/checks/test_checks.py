@@ -33,7 +33,7 @@ from netfold.sim.checks.error_metrics import Loss
 from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
-from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.commands.main import app
 from netfold.sim.results.folder import load
 from netfold.sim.results.summary import summarize

@@ -42,7 +42,7 @@ from netfold.sim.checks.finding import (
     leak_warnings,
     nothing_leaked,
 )
-from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.engine.observe.inspect import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord

@@ -24,11 +24,9 @@ from netfold.sim.checks.finding import Operation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
-from netfold.sim.collectives import scheduled
-from netfold.sim.collectives.channels import Channels, Parcel
-from netfold.sim.collectives.host_messages import MessageExchange
-from netfold.sim.collectives.parameter_server.serve import ServerHost
-from netfold.sim.collectives.scheduled import ScheduledCollective
+from netfold.sim.collectives import host_messages as scheduled
+from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledCollective
+from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list
 from tests.sim.scenes import run

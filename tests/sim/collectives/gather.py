@@ -11,12 +11,11 @@ from typing import Literal
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import HostSection
-from netfold.sim.collectives.between_hosts import Schedule as Traffic
+from netfold.sim.collectives.between_hosts import ClosedForm, HostSection
 from netfold.sim.collectives.closed_form import Steps
 from netfold.sim.collectives.collective import CollectiveSpec, OperationPlace
+from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.scheduled import ScheduledCollective
 from netfold.sim.engine.schedule import NONE, Schedule
 
 
@@ -70,5 +69,5 @@ def register() -> None:
     """Add it to the collectives; before scenarios are first read."""
     merges = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
     COLLECTIVES["gather"] = CollectiveSpec(
-        "gather", merges, Gather, Traffic("gather", steps).resolve, GatherRun
+        "gather", merges, Gather, ClosedForm("gather", steps).resolve, GatherRun
     )

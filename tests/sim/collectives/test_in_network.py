@@ -20,9 +20,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.merge import lift
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.collectives.in_network.places import Places
-from netfold.sim.collectives.in_network.run import InNetwork
-from netfold.sim.collectives.in_network.shares import Shares, Units, divided
+from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Shared, all_members
 from netfold.sim.engine.schedules.operation import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric

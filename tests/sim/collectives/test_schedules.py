@@ -18,28 +18,20 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import merge_all, replay
 from netfold.homomorphic.message import Merge, Message
-from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
+from netfold.sim.collectives.all_gather import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostPlan, pace_of
 from netfold.sim.collectives.closed_form import Cut, Steps, equal_cells
 from netfold.sim.collectives.collective import Collective
-from netfold.sim.collectives.halving_doubling.run import HalvingDoubling
-from netfold.sim.collectives.halving_doubling.schedule import halving_schedule
-from netfold.sim.collectives.halving_doubling.spec import steps_of as halving_steps
-from netfold.sim.collectives.hierarchical.plan import HierarchicalPlan
-from netfold.sim.collectives.hierarchical.run import Hierarchical
-from netfold.sim.collectives.hierarchical.schedule import composed
-from netfold.sim.collectives.parameter_server.spec import steps_of as server_steps
-from netfold.sim.collectives.ring.plan import RingPlan
-from netfold.sim.collectives.ring.run import Ring
-from netfold.sim.collectives.ring.schedule import ring_schedule
-from netfold.sim.collectives.ring.spec import steps_of as ring_steps
-from netfold.sim.collectives.torus_2d.grid import Grid
-from netfold.sim.collectives.torus_2d.schedule import torus_schedule
-from netfold.sim.collectives.torus_2d.spec import steps_of as torus_steps
-from netfold.sim.collectives.tree.plan import TreePlan
-from netfold.sim.collectives.tree.run import Tree
-from netfold.sim.collectives.tree.schedule import binary_tree, tree_schedule
-from netfold.sim.collectives.tree.spec import steps_of as tree_steps
+from netfold.sim.collectives.halving_doubling import HalvingDoubling, halving_schedule
+from netfold.sim.collectives.halving_doubling import steps_of as halving_steps
+from netfold.sim.collectives.hierarchical_schedule import Hierarchical, HierarchicalPlan, composed
+from netfold.sim.collectives.parameter_server import steps_of as server_steps
+from netfold.sim.collectives.ring import Ring, RingPlan, ring_schedule
+from netfold.sim.collectives.ring import steps_of as ring_steps
+from netfold.sim.collectives.torus_2d import Grid, torus_schedule
+from netfold.sim.collectives.torus_2d import steps_of as torus_steps
+from netfold.sim.collectives.tree import Tree, TreePlan, binary_tree, tree_schedule
+from netfold.sim.collectives.tree import steps_of as tree_steps
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.workload.device_model import Device
 from netfold.sim.workload.devices import FixedDevice, NoDevice

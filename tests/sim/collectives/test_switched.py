@@ -14,10 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.collectives.closed_form import ScheduleSize
-from netfold.sim.collectives.hierarchical.switched.halves import half, lanes_of, sharing
-from netfold.sim.collectives.hierarchical.switched.plan import SwitchedPlan
-from netfold.sim.collectives.hierarchical.switched.shape import Shape
-from netfold.sim.collectives.hierarchical.switched.times import pace_of_phases
+from netfold.sim.collectives.hierarchical_switched import (
+    Shape,
+    SwitchedPlan,
+    half,
+    lanes_of,
+    pace_of_phases,
+    sharing,
+)
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.engine.engine import Engine
 from netfold.sim.run.run import run_variant

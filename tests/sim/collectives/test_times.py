@@ -16,15 +16,14 @@ from pydantic import TypeAdapter
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.all_gather.spec import SCHEDULE as ALL_GATHER
+from netfold.sim.collectives.all_gather import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, traffic_of
 from netfold.sim.collectives.closed_form import Estimate, longest_ways_ps
 from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec
-from netfold.sim.collectives.estimates import estimates
-from netfold.sim.collectives.in_network.carrier import WindowCarrier
-from netfold.sim.collectives.parameter_server.spec import steps_of
-from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.collectives.tree.schedule import binary_tree
+from netfold.sim.collectives.in_network.job_plan import WindowCarrier
+from netfold.sim.collectives.parameter_server import steps_of
+from netfold.sim.collectives.registry import COLLECTIVES, estimates
+from netfold.sim.collectives.tree import binary_tree
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.plan import frames
 from netfold.sim.scenario.variant_keys import AnyCollectiveSection

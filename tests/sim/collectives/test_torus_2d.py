@@ -17,10 +17,7 @@ from netfold.homomorphic.codec import Codec, MessageSize
 from netfold.homomorphic.merge import replay
 from netfold.homomorphic.message import Hop, Merge, Message
 from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, traffic_of
-from netfold.sim.collectives.torus_2d.grid import Grid, squarest
-from netfold.sim.collectives.torus_2d.plan import TorusPlan
-from netfold.sim.collectives.torus_2d.schedule import torus_schedule
-from netfold.sim.collectives.torus_2d.spec import steps_of
+from netfold.sim.collectives.torus_2d import Grid, TorusPlan, squarest, steps_of, torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import Schedule
 from netfold.sim.run.run import setups

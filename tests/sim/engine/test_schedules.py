@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.ring.schedule import ring_schedule
-from netfold.sim.collectives.torus_2d.grid import Grid
-from netfold.sim.collectives.torus_2d.schedule import torus_schedule
+from netfold.sim.collectives.ring import ring_schedule
+from netfold.sim.collectives.torus_2d import Grid, torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.schedule import NONE, Schedule
 from netfold.sim.engine.schedules.operation import Operation

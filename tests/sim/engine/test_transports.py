@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.collectives.in_network.results import Results
+from netfold.sim.collectives.in_network.in_network_run import Results
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Overflow, Rule, Scaled, Segment
 from netfold.switch.programs.timed import TIMED

@@ -22,7 +22,7 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.sim.collectives.between_hosts import HostCarrier
-from netfold.sim.collectives.in_network.carrier import WindowCarrier
+from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report

@@ -9,7 +9,7 @@ import pytest
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.sim.collectives.between_hosts import ChunkedPlan
-from netfold.sim.collectives.parameter_server.plan import ServerPlan
+from netfold.sim.collectives.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
 from tests.sim.host_codecs import HostCodec
 from tests.sim.scenes import RING, TINY, job_of, job_plan, measure, only, plan, refused, simulate

@@ -21,7 +21,7 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scalin
 from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
 from netfold.homomorphic.round import Round
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.in_network.run import InNetwork
+from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.workload import TrainingSpec

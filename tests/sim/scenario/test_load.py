@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 import netfold
 from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
-from netfold.sim.collectives.in_network.section import InNetworkSection
-from netfold.sim.collectives.ring.spec import RingSection
+from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
+from netfold.sim.collectives.ring import RingSection
 from netfold.sim.commands.main import app
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve

@@ -1,1 +1,1 @@
-"""Aggregation in switches: which of them add up, what they are asked for, and what they refuse."""
+"""All-reduce in switches: keys, the plan of a job, its trees and what they take of switches, and its run."""

@@ -1,0 +1,190 @@
+"""All-gather round a ring: `spec.py` has its keys and schedule, `run.py` runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unchanged_by
+from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm
+from netfold.sim.collectives.closed_form import Steps, estimate_by
+from netfold.sim.collectives.collective import (
+    CollectiveSpec,
+    JobContext,
+    OperationPlace,
+    Resolved,
+    RunContext,
+)
+from netfold.sim.collectives.host_messages import (
+    ChannelCollective,
+    MessageExchange,
+    Parcel,
+    chunks_of,
+    merge_ps,
+)
+from netfold.sim.workload.device_model import Device, charge_ps
+
+if TYPE_CHECKING:
+    import simpy
+
+
+# All-gather over reliable messages, round a ring in rank order.
+#
+# Every worker sends its message to the next worker, and forwards what it receives until all have it.
+# Messages travel in chunks, so a worker forwards the first words of a message while the last are still on
+# their way. The header of the first packet has the length, so lengths may differ; an empty message is one
+# packet without words.
+#
+# Then every worker holds the messages of all and merges them in rank order, or lets its replica of the
+# codec's server part answer. All workers get the same bits.
+
+
+class AllGather(ChannelCollective):
+    """One job's all-gather."""
+
+    def __init__(self, plan: ChunkedPlan, context: RunContext) -> None:
+        super().__init__(plan, context)
+        self._chunk_words = plan.chunk_words
+        replicas = [context.make_server() for _ in context.nodes]
+        self.servers = [one for one in replicas if one is not None]
+        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # by worker and message
+
+    @property
+    def chunks_count(self) -> int:
+        """Messages that all workers receive together."""
+        return self.workers * (self.workers - 1)
+
+    def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
+        """Send, forward and receive; then merge."""
+        parts = yield from self._gather(worker, operation)
+        message, finished = operation.message, operation.finished
+        if message.merge is not Merge.GATHER:
+            return (yield from self._merge(worker, operation, parts))
+        if not self.servers:
+            return finished.made("gathered", dict(enumerate(parts)), lambda: gathered(parts))
+        server = self.servers[worker]
+        answer = server.merge(parts, operation.request)
+        yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
+        return Merged(finished.deduplicated("answer", answer), self.workers)
+
+    def _gather(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, list[Words]]:
+        """The words of all workers, in rank order."""
+        n, finished, words = self.workers, operation.finished, operation.message.words
+        following = (worker + 1) % n
+        parts = {worker: finished.deduplicated(worker, words)}
+        own = chunks_of(words, self._chunk_words)
+        for index, chunk in enumerate(own):
+            finished.deduplicated((worker, index), chunk)
+            if following != worker:
+                self._pass_on(worker, operation, Parcel(worker, index, len(own), chunk))
+        inbox, arrived = self._inbox(worker, operation), dict[int, dict[Any, Words]]()
+        while len(parts) < n:
+            parcel: Parcel = yield inbox.get()
+            owner = parcel.owner
+            if owner != following:
+                self._pass_on(worker, operation, parcel)
+            if (part := finished.assembled(owner, parcel, arrived)) is not None:
+                finished.received += 1
+                parts[owner] = part
+        del self._inboxes[worker, operation.number]
+        return [parts[rank] for rank in range(n)]
+
+    def _pass_on(self, worker: int, operation: MessageExchange, parcel: Parcel) -> None:
+        """Send a chunk to the next worker."""
+        following, context = (worker + 1) % self.workers, self._context
+        place = operation.number, parcel.owner, parcel.number, worker
+        key = mix_plain(purposes.RING_FLOW_SEED, context.job, *place)
+        self.channels.send(worker, following, parcel, self._inbox(following, operation), key)
+
+    def _inbox(self, worker: int, operation: MessageExchange) -> simpy.Store:
+        """Where a worker's chunks of a message wait for it."""
+        place = worker, operation.number
+        if place not in self._inboxes:
+            self._inboxes[place] = self._context.fabric.mailbox()
+        return self._inboxes[place]
+
+    def _merge(
+        self, worker: int, operation: MessageExchange, parts: list[Words]
+    ) -> Generator[simpy.Event, Any, Merged]:
+        """All messages merged in rank order; those of absent workers have no words."""
+        context, message, finished = self._context, operation.message, operation.finished
+        present = np.array([part.size > 0 or message.merge is Merge.HOST for part in parts])
+        if not present.any():
+            return Merged(unchanged_by(message.merge, message.merged_size), 0, present=present)
+        held = [part for part, is_there in zip(parts, present, strict=True) if is_there]
+        key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
+        if message.merge is Merge.HOST:
+            finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
+        words, time_ps = finished.made(
+            "merged", dict(enumerate(parts)), lambda: _chain(context.device, message, held, key)
+        )
+        yield context.hosts.work(worker, time_ps)
+        return Merged(words, len(held), present=None if present.all() else present)
+
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """The message and the worker that merged it."""
+        return f"message {part} of {place.in_words}, as worker {worker} gathered it"
+
+
+def _chain(device: Device, message: Message, held: list[Words], key: int) -> tuple[Words, int]:
+    """Words merged one after the other, and how long that takes."""
+    words, time_ps = held[0], 0
+    if len(held) == 1:
+        return merge_all(message.merged_by, held, key, message.table, message.lane_bits), time_ps
+    for workers, part in enumerate(held[1:], start=1):
+        time_ps += merge_ps(device, message, words, part)
+        before, arriving = Merged(words, workers), Merged(part, 1)
+        hop_key = mix_plain(key, workers)
+        words = combine(
+            message.merged_by, before, arriving, hop_key, message.table, workers > 1, message.lane_bits
+        ).words
+    return words, time_ps
+
+
+# All-gather round a ring (Chan et al., 2007): its keys and the numbers of its schedule.
+#
+# Every worker receives the messages of the n − 1 others over its own link. On an idle network and with
+# messages that are longer than a hop takes, every link is busy all the time: M words each take (n − 1) · M
+# · 32 bit / rate, besides headers, acknowledgements and the way of the last packet. Short messages take (n
+# − 1) times the way of one from host to host.
+
+
+KIND = "all_gather"
+
+
+class AllGatherSection(ChunkedSection):
+    """Every worker's messages go round a ring of the hosts, and every worker merges them itself."""
+
+    kind: Literal["all_gather"]
+
+
+def _steps(workers: int) -> Steps:
+    """Every worker passes n − 1 messages to the next, and merges as many into its own."""
+    following = [(worker, (worker + 1) % workers) for worker in range(workers)]
+    return Steps(following, hops=workers - 1, chunks=1, merges=workers - 1)
+
+
+SCHEDULE = ClosedForm(KIND, _steps)
+
+
+def _resolve(section: AllGatherSection, job: JobContext) -> Resolved:
+    make_plan = partial(ChunkedPlan, chunk_words=section.chunk_words)
+    found = SCHEDULE.resolve_on(section, job, job.nodes, make_plan)
+    return found._replace(warnings=(*section.warnings, *found.warnings))
+
+
+ALL_GATHER = CollectiveSpec(
+    KIND,
+    frozenset(Merge),
+    AllGatherSection,
+    _resolve,
+    AllGather,
+    carries_absence=True,
+    estimate=estimate_by(lambda section, workers: _steps(workers)),
+)

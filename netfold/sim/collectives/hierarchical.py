@@ -1,0 +1,228 @@
+"""All-reduce inside groups of workers, and across them: see `spec.py` for its keys and closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Union
+
+from pydantic import Field, create_model, field_validator, model_validator
+
+from netfold.errors import shown
+from netfold.homomorphic.message import MERGEABLE, Merge
+from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, ClosedForm, HostPlan
+from netfold.sim.collectives.closed_form import Estimate, ScheduleSize, Steps, estimate_of
+from netfold.sim.collectives.collective import (
+    Collective,
+    CollectiveSection,
+    CollectiveSpec,
+    Composable,
+    JobContext,
+    Resolved,
+    RunContext,
+)
+from netfold.sim.collectives.hierarchical_schedule import (
+    Closed,
+    Groups,
+    Hierarchical,
+    HierarchicalPlan,
+    composed,
+    groups_of,
+    groups_on,
+    owners_of,
+)
+from netfold.sim.collectives.hierarchical_switched import (
+    Shape,
+    Switched,
+    SwitchedPlan,
+    estimate_switched,
+    resolve_switched,
+)
+from netfold.sim.engine import schedule as engine_schedule
+from netfold.sim.keys.fields import Count
+from netfold.topologies.network import Network
+from netfold.units import SIZE
+
+# Hierarchies of collectives: keys and closed form (two levels as in NCCL, Horovod and BlueConnect).
+#
+# A message is reduced inside every group, all-reduced across groups by those who hold the same words, and
+# distributed inside every group. With n = g · G workers in G groups of g, rings inside and across take on an
+# idle network with equal links
+#
+#     2 (1 − 1 / g) · M words inside, 2 (1 − 1 / G) · M / g across, and 2 (g − 1) + 2 (G − 1) ways:
+#
+# as many words as one ring of all workers; 2 (1 − 1 / G) · M of them leave and enter every group. A tree
+# inside leaves all words at its root, which then sends these alone.
+#
+# Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
+# group work at the same time, and the one that takes longer counts.
+#
+# Either part may run in switches (`switched/`): then the phases follow one another, without blocks in
+# between.
+
+
+KIND = "hierarchical"
+_OF_THE_WHOLE = frozenset(ChunkedSection.model_fields) - {"kind"}  # keys that parts do not have
+
+
+class HierarchySection(ChunkedSection):
+    """All-reduce inside groups of workers, then across the groups, then back inside."""
+
+    recorded_always: ClassVar[tuple[str, ...]] = (
+        *ChunkedSection.recorded_always,
+        "groups",
+        "inner",
+        "outer",
+    )
+
+    kind: Literal["hierarchical"]
+    groups: Literal["rack", "island"] = "rack"
+    """Which workers are a group: those on the same switch (rack), or those of an island of the topology.
+    Groups in rank order have `group_size` or `group_count` instead."""
+    group_size: Count | None = None
+    """Workers of a group, in rank order; the last group may have fewer."""
+    group_count: Count | None = None
+    """Number of groups, in rank order; sizes differ by one at most."""
+    chunk: Chunk = SIZE.parse("4MiB")
+    """Payload of a block, of which several are under way at the same time."""
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _is_no_number(cls, groups: object) -> object:
+        """A number here was the size of a group."""
+        if isinstance(groups, (int, float)):
+            raise ValueError(
+                f"must be rack or island, found {shown(groups)}\n"
+                f"for groups of {groups} workers use group_size: {groups}; "
+                f"for {groups} groups, group_count: {groups}"
+            )
+        return groups
+
+    @model_validator(mode="after")
+    def _groups_are_told_once(self) -> HierarchySection:
+        keys = [key for key in ("groups", "group_size", "group_count") if key in self.model_fields_set]
+        if len(keys) > 1:
+            raise ValueError(f"has {' and '.join(keys)}, which contradict each other\nuse one of them")
+        return self
+
+
+def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) -> Resolved:
+    """The plan of a job's hierarchy.
+
+    Raises
+    ------
+    ScenarioError
+        The workers do not form groups, a part does not fit the size of a group, or as for
+        `ClosedForm.resolve`.
+    """
+    groups = groups_of(section, job)
+    if (shape := _switched(section, groups, parts)) is not None:
+        return resolve_switched(shape, job)
+    sizes = sorted({len(group) for group in groups})
+    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
+    assert kinds[0] is not None
+    assert kinds[1] is not None
+    for size in sizes:
+        kinds[0].check(section.inner, size, job)
+    kinds[1].check(section.outer, len(groups), job)
+    inner, outer = partial(kinds[0].cut, section.inner), kinds[1].cut(section.outer, len(groups))
+    steps = _steps(section, groups, kinds, job.elements)
+    make_plan = partial(
+        HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
+    )
+    tables = _size(composed(groups, inner, outer).schedule, max(1, -(-job.elements // section.chunk_words)))
+    return ClosedForm(KIND, lambda _: steps, lambda _: tables).resolve_on(section, job, job.nodes, make_plan)
+
+
+def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
+    return ScheduleSize(block.transfers * blocks, block.chunks * blocks)
+
+
+def _estimate(
+    section: Any,
+    network: Network,
+    nodes: Sequence[int],
+    words: int,
+    seed: int,
+    parts: dict[str, CollectiveSpec],
+) -> Estimate:
+    """One group alone, or workers alone, have one level."""
+    groups = groups_on(section, network, nodes)
+    if (shape := _switched(section, groups, parts)) is not None:
+        return estimate_switched(shape, network, nodes, words, seed)
+    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
+    return estimate_of(network, nodes, _steps(section, groups, kinds, words), words, seed)
+
+
+def _switched(section: Any, groups: Groups, parts: dict[str, CollectiveSpec]) -> Shape | None:
+    """The hierarchy if a part of it runs in switches."""
+    inner, outer = parts[section.inner.kind], parts[section.outer.kind]
+    is_between_hosts = inner.composable is not None and outer.composable is not None
+    return None if is_between_hosts else Shape(section, groups, inner, outer)
+
+
+def _steps(
+    section: Any, groups: Groups, kinds: tuple[Composable | None, Composable | None], words: int
+) -> Steps:
+    """The closed form for messages of `words`."""
+    inner, outer = kinds
+    assert inner is not None
+    assert outer is not None
+    closed = Closed(groups, owners_of(groups, partial(inner.cut, section.inner)), section.chunk_words)
+    across = outer.steps(section.outer, len(groups))
+    return closed.steps(partial(inner.steps, section.inner), across, is_cut=words > section.chunk_words)
+
+
+def _start(plan: HostPlan, context: RunContext, parts: dict[str, CollectiveSpec]) -> Collective:
+    if isinstance(plan, SwitchedPlan):
+        return Switched(plan, context, parts)
+    assert isinstance(plan, HierarchicalPlan)
+    return Hierarchical(plan, context)
+
+
+def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
+    """The hierarchy of these collectives, as far as they can be composed."""
+    parts = {spec.kind: spec for spec in specs if spec.composable or spec.as_part}
+    return CollectiveSpec(
+        KIND,
+        MERGEABLE | {Merge.HOST},
+        _section(list(parts.values())),
+        partial(_resolve, parts=parts),
+        partial(_start, parts=parts),
+        carries_absence=True,
+        estimate=partial(_estimate, parts=parts),
+        choices=lambda: {"": _example(list(parts))},
+    )
+
+
+def _example(kinds: Sequence[str]) -> dict[str, Any]:
+    """Keys of a hierarchy of the first two kinds."""
+    return {"group_size": 2, "inner": {"kind": kinds[0]}, "outer": {"kind": kinds[1]}}
+
+
+def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
+    """The keys, with those of the parts."""
+    sections = tuple(_part(spec.section) if spec.composable else spec.section for spec in parts)
+    either: Any = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    return create_model(
+        "HierarchicalSection",
+        __base__=HierarchySection,
+        __doc__=HierarchySection.__doc__,
+        inner=(
+            either,
+            Field(
+                description="The collective inside every group; switches have their own of the keys above."
+            ),
+        ),
+        outer=(either, Field(description="The collective across groups, likewise.")),
+    )
+
+
+def _part(section: type[CollectiveSection]) -> type[CollectiveSection]:
+    """A section without the keys that are those of the whole."""
+    own: dict[str, Any] = {
+        name: (field.rebuild_annotation(), field)
+        for name, field in section.model_fields.items()
+        if name not in _OF_THE_WHOLE
+    }
+    return create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **own)

@@ -1,0 +1,712 @@
+"""Hierarchies whose inner or outer collective runs in switches: see `resolve.py` for their closed form."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from itertools import count, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.errors import ScenarioError
+from netfold.homomorphic.codec import Server
+from netfold.homomorphic.merge import merged_message
+from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels.words import same_bits
+from netfold.sim.collectives.between_hosts import (
+    ChunkedPlan,
+    ClosedForm,
+    HostCarrier,
+    Ints,
+    Transfers,
+    pace_of,
+)
+from netfold.sim.collectives.closed_form import Cut, Estimate, ScheduleSize, Steps, equal_cells, estimate_of
+from netfold.sim.collectives.collective import (
+    Collective,
+    CollectiveSpec,
+    JobContext,
+    MergeOrders,
+    OperationPlace,
+    Resolved,
+    RunContext,
+    Wait,
+    fitted,
+)
+from netfold.sim.collectives.hierarchical_schedule import Closed, Groups, in_blocks, inners_of, key_of
+from netfold.sim.collectives.host_messages import ScheduledCollective
+from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.keys.location import Location
+from netfold.sim.plan.idle_network import Pace, job_pace
+from netfold.sim.plan.plan import CollectivePlan, frame_of
+from netfold.sim.workload.device_model import memory_bps
+from netfold.topologies.network import Network, flow_key_plain
+
+if TYPE_CHECKING:
+    import simpy
+
+
+# Halves of schedules, and who carries which words across groups, for hierarchies with switches.
+#
+# Where switches take the place of the inner or the outer collective, the halves of the inner one run by
+# themselves: the transfers that merge leave every word of a group at its owner, the others distribute what is
+# finished. The owners of the same words in all groups are a lane.
+
+
+RankGroups = Sequence[Sequence[int]]  # workers
+
+
+class Lane(NamedTuple):
+    """Workers, one of each group, who own the same stretches of every message, as shares of it."""
+
+    members: tuple[int, ...]  # by group
+    stretches: tuple[tuple[Fraction, Fraction], ...]
+
+    @property
+    def share(self) -> float:
+        """Share of the words that it carries."""
+        return float(sum(end - start for start, end in self.stretches))
+
+    def slices(self, words: int, blocks: int) -> list[slice]:
+        """Its words of a message of so many words in blocks; edges are rounded down, as in a schedule."""
+        return [
+            slice(_edge(words, block, blocks, start), _edge(words, block, blocks, end))
+            for block in range(blocks)
+            for start, end in self.stretches
+        ]
+
+
+def _edge(words: int, block: int, blocks: int, edge: Fraction) -> int:
+    at = (block + edge) / blocks
+    return words * at.numerator // at.denominator
+
+
+def lanes_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[Lane, ...]:
+    """The lanes of a hierarchy whose groups have these schedules; together they carry every word once."""
+    edges, inners = inners_of(groups, inner)
+    owners = [[group[at] for at in inners[len(group)].owners.tolist()] for group in groups]
+    found: dict[tuple[int, ...], list[tuple[Fraction, Fraction]]] = {}
+    for stretch, own in zip(pairwise(edges), zip(*owners, strict=True), strict=True):
+        found.setdefault(tuple(own), []).append(stretch)
+    return tuple(Lane(members, tuple(stretches)) for members, stretches in found.items())
+
+
+def half(cut: Cut, *, merges: bool) -> Cut:
+    """The transfers of a schedule that merge, or those that do not; these wait for no others."""
+    schedule = cut.schedule
+    chosen = np.flatnonzero(schedule.merges == merges)
+    numbers = np.full(schedule.transfers + 1, NONE, np.int64)  # the last is that of NONE
+    numbers[chosen] = np.arange(chosen.size)
+    found = Transfers(schedule.workers, schedule.chunks)
+    found.add(
+        (schedule.source[chosen].astype(np.int64), schedule.target[chosen].astype(np.int64)),
+        (schedule.first[chosen].astype(np.int64), schedule.count[chosen].astype(np.int64)),
+        merges=merges,
+        follows=numbers[schedule.follows[chosen]],
+    )
+    waiting = numbers[np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))]
+    awaited = numbers[schedule.waits_for]
+    both = (waiting != NONE) & (awaited != NONE)
+    found.wait(waiting[both], awaited[both])
+    return Cut(found.schedule(), cut.cells)
+
+
+def sharing(workers: int) -> Cut:
+    """An all-reduce in which worker k owns the k-th share: all send it theirs, then it goes round.
+
+    Only its second half runs: a switch has done the first.
+    """
+    every = np.arange(workers, dtype=np.int64)
+    found = Transfers(workers, workers)
+    merged = np.full(workers, NONE, np.int64)
+    for ahead in range(1, workers):
+        merged = found.add((((every + ahead) % workers), every), (every, 1), merges=True, follows=merged)
+    before: Ints = merged
+    for step in range(1, workers):
+        chunk = (every - step + 1) % workers
+        numbers = found.add((every, (every + 1) % workers), (chunk, 1), merges=False)
+        found.wait(numbers, before)
+        before = numbers[every - 1]  # what a worker has got from the one before it
+    return Cut(found.schedule(), equal_cells(workers))
+
+
+def sharing_steps(workers: int) -> Steps:
+    """The second half of `sharing` in numbers: n − 1 hops of an n-th of the words, which nobody merges."""
+    pairs = [(worker, (worker + 1) % workers) for worker in range(workers)]
+    return Steps(pairs, hops=workers - 1, chunks=workers, merges=0)
+
+
+# The plan of a job's hierarchy with switches.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchedPlan(ChunkedPlan):
+    """Workers in groups that aggregate in switches, inside or across; `chunk_words` is the
+    size of a block."""
+
+    groups: Groups
+    lanes: tuple[Lane, ...]
+    inner: Callable[[int], Cut]  # of a group of some size; only its second half if switches do the first
+    outer: Cut | None  # None: switches do it
+    inside: tuple[CollectivePlan | None, ...]  # by group, what switches do; None: nothing
+    across: tuple[CollectivePlan | None, ...]  # by lane
+
+
+# What a hierarchy with switches consists of: who does what, without times.
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A hierarchy with switches: who does what, without times."""
+
+    section: Any
+    groups: Groups
+    inner_spec: CollectiveSpec
+    outer_spec: CollectiveSpec
+
+    @property
+    def inner(self) -> Callable[[int], Cut]:
+        """The schedule of a group of some size."""
+        composable = self.inner_spec.composable
+        return sharing if composable is None else partial(composable.cut, self.section.inner)
+
+    @property
+    def outer(self) -> Cut | None:
+        """The schedule across groups; None in switches."""
+        composable = self.outer_spec.composable
+        return None if composable is None else composable.cut(self.section.outer, len(self.groups))
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Who carries which words across groups."""
+        return lanes_of(self.groups, self.inner)
+
+    def host_steps(self, words: int) -> list[Steps]:
+        """Phases between hosts: inside, and across, each a chain; those without hops are left out.
+
+        The two halves inside are apart from each other, so each begins with words that nobody waits for.
+        """
+        lanes = [(lane.share, lane.members) for lane in self.lanes]
+        closed = Closed(self.groups, lanes, self.section.chunk_words)
+        inner, outer = self.inner_spec.composable, self.outer_spec.composable
+        phases = [closed.inside(partial(inner.steps, self.section.inner) if inner else sharing_steps)]
+        if outer is not None:
+            phases.append(closed.across(outer.steps(self.section.outer, len(self.groups))))
+        block = min(words, self.section.chunk_words)
+        found = [
+            [_whole(stage, block, halves) for stage in phase if stage.hops]
+            for phase, halves in zip(phases, (2, 1), strict=False)
+        ]
+        return [Steps.chain(phase) for phase in found if phase]
+
+
+def _whole(stage: Steps, block: int, halves: int) -> Steps:
+    """A stage whose words pass several workers; each passes them on when it has all of a block."""
+    if stage.trips <= max(stage.hops, 1):
+        return stage
+    waits = max(0, stage.trips - halves) / (stage.trips - 1)
+    return stage._replace(passed_words=round(block / stage.chunks * waits))
+
+
+# Closed forms of hierarchies with switches: see `resolve.py` for what they say.
+
+
+def pace_of_phases(
+    shape: Shape,
+    job: JobContext,
+    inside: Sequence[CollectivePlan | None],
+    across: Sequence[CollectivePlan | None],
+) -> Pace:
+    """Closed form for dense words on an idle network: the phases one after the other."""
+    network, frame = job.site.network, frame_of(shape.section.frame)
+    key_of = partial(flow_key_plain, job.location.scenario.seed, job.index)
+    paces = [pace_of(network, job.nodes, steps, key_of, frame) for steps in shape.host_steps(job.elements)]
+    longest = max(lane.share for lane in shape.lanes)
+    paces += [
+        _switch_pace(network, plans, share)
+        for plans, share in ((inside, 1.0), (across, longest))
+        if any(plans)
+    ]
+    if not paces:
+        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), key_of, frame)
+    slowest = min(paces, key=lambda one: one.elements_per_s)
+    return Pace(
+        1 / sum(1 / one.elements_per_s for one in paces),
+        sum(one.latency_ps for one in paces),
+        slowest.busiest,
+    )
+
+
+def _switch_pace(network: Network, plans: Sequence[CollectivePlan | None], share: float) -> Pace:
+    """The pace of several jobs on switches at the same time, each with a share of the words at most."""
+    found = [plan for plan in plans if plan is not None]
+    trees = [tree for plan in found for tree in plan.aggregations]
+    pace = job_pace(network, *trees)
+    return Pace(pace.elements_per_s / len(found) / share, pace.latency_ps, pace.busiest, pace.is_windowed)
+
+
+def estimate_switched(
+    shape: Shape, network: Network, nodes: Sequence[int], words: int, seed: int
+) -> Estimate:
+    """The estimated time: the phases one after the other, of groups and of lanes at the same time.
+
+    A link that is the busiest of several groups or lanes is busy for all of them.
+    """
+    phases = [estimate_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
+    many: list[list[Estimate]] = []
+    if shape.inner_spec.composable is None:
+        groups = [group for group in shape.groups if len(group) > 1]
+        many.append(
+            [
+                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words, seed))
+                for one in groups
+            ]
+        )
+    if shape.outer_spec.composable is None and len(shape.groups) > 1:
+        lanes = [(lane.members, math.ceil(lane.share * words), seed) for lane in shape.lanes]
+        many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
+    phases += [_together(bests) for bests in many if bests]
+    if not phases:
+        return Estimate(0.0, "", 0.0, 0.0)
+    slowest = max(phases, key=lambda one: one.busy_s)
+    return Estimate(
+        sum(one.seconds for one in phases), slowest.link, slowest.busy_s, sum(one.latency_s for one in phases)
+    )
+
+
+def _part_best(
+    spec: CollectiveSpec,
+    section: Any,
+    network: Network,
+    nodes: Sequence[int],
+    of: tuple[Sequence[int], int, int],
+) -> Estimate:
+    members, words, seed = of
+    assert spec.estimate is not None
+    return spec.estimate(section, network, [nodes[worker] for worker in members], words, seed)
+
+
+def _together(bests: Sequence[Estimate]) -> Estimate:
+    """The time of several at once."""
+    busy: defaultdict[str, float] = defaultdict(float)
+    for one in bests:
+        busy[one.link] += one.busy_s
+    link = max(busy, key=lambda name: busy[name])
+    latency_s = max(one.latency_s for one in bests)
+    return Estimate(max(busy[link] + latency_s, *(one.seconds for one in bests)), link, busy[link], latency_s)
+
+
+# Resolves hierarchies whose inner or outer collective runs in switches, with their closed form.
+#
+# Inside in switches: every group aggregates in switches of its own, and each worker then owns a share of its
+# group's sum. Across in switches: the owners of the same words in all groups (one lane each; with a `tree`
+# inside, its roots) aggregate these in switches. Each is an ordinary job on switches of the workers that take
+# part, with its own tree, slots, timeouts and counters. Phases follow one another for each operation: with M
+# words, n workers in groups of g, S(M) for the time of switches, and H(M) for that of hosts,
+#
+#     inside in switches:   S(M) + H across of M / g + (1 − 1 / g) · M words and g − 1 ways inside
+#     across in switches:   H of an all-reduce inside of M + S(M / g), of all lanes at the same time
+#     both:                 S(M) + S(M / g) + (1 − 1 / g) · M words and g − 1 ways inside
+#
+# Floats are added in the order of packets at the switches, and in that of the schedules at hosts.
+
+
+CARRIED = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.FLOAT_ADD, Merge.SIGN})
+_SUM_BYTES = 4  # per element: of each group its sum, its lanes' and its total; of all, lanes and total
+
+
+@dataclass(frozen=True)
+class PartLocation(Location):
+    """Where the keys of a part of a job's collective are."""
+
+    part: str = ""
+    key: str = "groups"  # that divides the workers
+
+    @property
+    def name_in_errors(self) -> str:
+        """What errors about other jobs, or other parts of this one, call it."""
+        own = f"collective.{self.part}"
+        return f"{own} of {super().name_in_errors}" if self.job else own
+
+    def job_error(self, path: str, message: str, hint: str = "") -> ScenarioError:
+        """An error about the value at a path of the job; keys of a collective are those of the part.
+
+        Its workers are those of a group, or one of each group.
+        """
+        if path.startswith("workers"):
+            renamed = hint.replace("collective.", f"collective.{self.part}.")
+            what = "smaller groups" if self.part == "inner" else "larger groups, and so fewer"
+            return super().job_error(
+                f"collective.{self.key}", f"{self.part}: {message}", f"use {what}; {renamed}"
+            )
+        own = f"collective.{self.part}."
+        named = (text.replace("collective.", own) for text in (path, message, hint))
+        return super().job_error(*named)
+
+
+def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
+    """The plan of a job's hierarchy with switches.
+
+    Raises
+    ------
+    ScenarioError
+        The codec's merges do not survive the phases, no switches fit a part, sums that overflow would be
+        treated differently by its parts, or as for `ClosedForm.resolve`.
+    """
+    section, groups = shape.section, shape.groups
+    _check_codec(shape, job)
+    _check_parts(shape, job)
+    lanes = shape.lanes
+    inside: tuple[CollectivePlan | None, ...] = (None,) * len(groups)
+    across: tuple[CollectivePlan | None, ...] = (None,) * len(lanes)
+    if shape.inner_spec.composable is None:
+        inside = tuple(
+            _part(shape, job, "inner", group, share=1.0) if len(group) > 1 else None for group in groups
+        )
+    if shape.outer_spec.composable is None and len(groups) > 1:
+        across = tuple(_part(shape, job, "outer", lane.members, share=lane.share) for lane in lanes)
+    plans = [plan for plan in (*inside, *across) if plan is not None]
+    _check_overflow(shape, plans, job.location)
+    steps = shape.host_steps(job.elements)
+    stages = [stage for phase in steps for stage in phase.stages] or [Steps([(0, 0)], 0, 1, 0)]
+    make_plan = partial(
+        SwitchedPlan,
+        chunk_words=section.chunk_words,
+        groups=groups,
+        lanes=lanes,
+        inner=shape.inner,
+        outer=shape.outer,
+        inside=inside,
+        across=across,
+    )
+    schedule = ClosedForm(section.kind, lambda workers: Steps.chain(stages))
+    between_hosts = schedule.resolve_on(section, job, job.nodes, make_plan)
+    pace = pace_of_phases(shape, job, inside, across)
+    carrier = HostCarrier(
+        latency_ps=max(1, pace.latency_ps),
+        rate_bps=max(1, round(32 * pace.elements_per_s)),
+        memory_bps=memory_bps(job.device),
+    )
+    plan = _with_switches(between_hosts.plan, plans, shape, job.elements)
+    return Resolved(plan, fitted(job.codec, carrier), warnings=between_hosts.warnings)
+
+
+def _with_switches(
+    plan: CollectivePlan, parts: Sequence[CollectivePlan], shape: Shape, elements: int
+) -> CollectivePlan:
+    """A plan between hosts with what its parts need of switches and of memory."""
+    cuts = {size: shape.inner(size).schedule for size in {len(group) for group in shape.groups}}
+    inner = [cuts[len(group)] for group in shape.groups]
+    across = [shape.outer.schedule] * len(shape.lanes) if shape.outer is not None else []
+    blocks = max(1, -(-elements // shape.section.chunk_words))
+    sizes = [
+        (ScheduleSize(blocks * one.transfers, blocks * one.chunks), one.workers) for one in (*inner, *across)
+    ]
+    return replace(
+        plan,
+        timeout_max_ps=max(one.timeout_max_ps for one in (plan, *parts)),
+        held_bytes=plan.held_bytes + _SUM_BYTES * (3 * len(shape.groups) + 2),
+        tables_bytes=sum(size.tables_bytes(workers) for size, workers in sizes),
+        aggregations=tuple(tree for one in parts for tree in one.aggregations),
+        passes=max(
+            (one.passes for one in parts), key=lambda one: (one.packet, one.result), default=plan.passes
+        ),
+        needs_lossless=any(one.needs_lossless for one in parts),
+    )
+
+
+def _part(
+    shape: Shape, job: JobContext, name: str, workers: Sequence[int], *, share: float
+) -> CollectivePlan:
+    """What switches do for some of the workers, with a share of the words."""
+    spec = shape.inner_spec if name == "inner" else shape.outer_spec
+    section = getattr(shape.section, name)
+    location = PartLocation(**vars(job.location), part=name, key=key_of(shape.section))
+    own = replace(
+        job,
+        location=location,
+        hosts=tuple(job.hosts[worker] for worker in workers),
+        elements=max(1, math.ceil(share * job.elements)),
+    )
+    assert spec.as_part is not None
+    return spec.resolve(spec.as_part(section, own), own).plan
+
+
+def _check_parts(shape: Shape, job: JobContext) -> None:
+    """Check that schedules fit the sizes of groups."""
+    inner, outer = shape.inner_spec.composable, shape.outer_spec.composable
+    for size in sorted({len(group) for group in shape.groups}) if inner else ():
+        assert inner is not None
+        inner.check(shape.section.inner, size, job)
+    if outer is not None:
+        outer.check(shape.section.outer, len(shape.groups), job)
+
+
+def _check_codec(shape: Shape, job: JobContext) -> None:
+    """Refuse codecs whose messages do not survive a phase in switches and another after it."""
+    codec, location = job.codec, job.location
+    schedules = "an inner and outer collective between hosts, or collective.kind of the part alone"
+    if refused := sorted(merge.value for merge in codec.merges - CARRIED):
+        raise location.job_error(
+            "codec",
+            f"codec {codec.kind!r} needs {', '.join(refused)}, which a hierarchy with switches cannot "
+            f"carry: it carries {', '.join(sorted(merge.value for merge in CARRIED))} from phase to phase",
+            f"use {schedules}",
+        )
+    if codec.may_be_absent:
+        raise location.job_error(
+            "codec",
+            f"workers of codec {codec.kind!r} may have nothing to contribute, and the phases of a hierarchy "
+            "with switches do not pass on who did",
+            f"use {schedules}",
+        )
+    sizes = sorted({len(group) for group in shape.groups})
+    if Merge.SIGN in codec.merges and len(sizes) > 1:
+        raise location.job_error(
+            "codec",
+            f"codec {codec.kind!r} weighs signs by the workers that they stand for, and groups of "
+            f"{', '.join(map(str, sizes))} workers would count as one each across groups",
+            f"use groups of equal size, or {schedules}",
+        )
+
+
+def _check_overflow(shape: Shape, plans: Sequence[CollectivePlan], location: Location) -> None:
+    """Refuse sums that one part wraps, and another does not."""
+    has_hosts = shape.inner_spec.composable is not None or shape.outer_spec.composable is not None
+    found = {plan.overflow for plan in plans} | ({Overflow.WRAP} if has_hosts else set())
+    if len(found) < 2:
+        return
+    names = ", ".join(sorted(one.name.lower() for one in found))
+    part = "inner" if shape.inner_spec.composable is None else "outer"
+    raise location.job_error(
+        f"collective.{part}.overflow",
+        f"parts of the hierarchy treat sums that overflow differently: {names}"
+        + ("; sums of hosts wrap" if has_hosts else ""),
+        "use overflow: wrap in both, or a program and switches that can wrap",
+    )
+
+
+# One phase of a hierarchy between some of a job's workers: a schedule that the engine carries out.
+
+
+_MESSAGES = 2**40  # numbers of a stage's messages, which identify them in keyed draws
+
+
+def blocks_of(words: int, chunk_words: int) -> int:
+    """Blocks that a message of so many words is cut into."""
+    return max(1, -(-words // chunk_words))
+
+
+class Stage(ScheduledCollective):
+    """Carries messages of the workers `ranks` of a job by the schedule of `cut`, block by block.
+
+    A schedule may be a half: then the words of a worker's result count that it is the owner of.
+    """
+
+    def __init__(
+        self, plan: ChunkedPlan, context: RunContext, cut: Cut, ranks: Sequence[int], number: int
+    ) -> None:
+        """`context` is that of these workers; `number` tells apart the stages of a job."""
+        super().__init__(plan, context)
+        self._cut, self._chunk_words = cut, plan.chunk_words
+        self._ranks = tuple(ranks)
+        self._begun = number * _MESSAGES
+        self._cuts: dict[int, Cut] = {}  # by blocks
+        self._by_chunks: dict[int, Cut] = {}
+
+    def schedule(self, words: int, is_host: bool) -> Schedule:
+        """As many blocks as a message needs."""
+        blocks = blocks_of(words, self._chunk_words)
+        if blocks not in self._cuts:
+            cut = in_blocks(self._cut.schedule, self._cut.cells, blocks)
+            self._cuts[blocks] = self._by_chunks[cut.schedule.chunks] = cut
+        return self._cuts[blocks].schedule
+
+    def ends(self, schedule: Schedule, words: int) -> NDArray[np.int64]:
+        """Where chunks begin."""
+        return self._by_chunks[schedule.chunks].ends(words)
+
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """The message and operation of a word."""
+        return f"message {part} of {place.in_words}"
+
+
+# A hierarchy with switches: three phases over groups of workers, one after the other for each operation.
+
+
+@dataclass
+class _Operation:
+    """An operation that some worker has begun and not all have finished."""
+
+    totals: dict[int, list[Words]] = field(default_factory=dict)  # by group, of each message
+    finished: list[int] = field(default_factory=list)  # groups, whose totals are those of the first if equal
+    served: int = 0  # workers
+
+
+class Switched:
+    """One job's hierarchy, a part of which is done by switches.
+
+    A worker reduces inside its group; then those who own the same words in all groups carry out an all-reduce
+    of these, all lanes at the same time; then every owner distributes its words inside its group.
+    """
+
+    servers: tuple[Server, ...] = ()
+    is_serial = True  # the streams of switches open in the same order at all workers
+    takes_floats = False
+
+    def __init__(self, plan: SwitchedPlan, context: RunContext, parts: Mapping[str, CollectiveSpec]) -> None:
+        self._plan, self._context = plan, context
+        self._group_of = {rank: at for at, group in enumerate(plan.groups) for rank in group}
+        self._place_of = {rank: at for group in plan.groups for at, rank in enumerate(group)}
+        self._lanes_of = {
+            rank: [at for at, lane in enumerate(plan.lanes) if rank in lane.members]
+            for rank in self._group_of
+        }
+        self._open: dict[OperationPlace, _Operation] = {}
+        self._switches: list[Collective] = []
+        start, numbers = partial(self._start, parts), count(1)
+        self._first: list[Collective] = []
+        self._last: list[Collective] = []
+        for group, own in zip(plan.groups, plan.inside, strict=True):
+            cut = plan.inner(len(group))
+            reduce_ = partial(Stage, cut=half(cut, merges=True), ranks=group, number=next(numbers))
+            self._first.append(start(own, group) if own else reduce_(plan, self._of(group)))
+            self._last.append(Stage(plan, self._of(group), half(cut, merges=False), group, next(numbers)))
+        self._across: list[Collective] = []
+        for lane, own in zip(plan.lanes, plan.across, strict=True):
+            if own is not None:
+                self._across.append(start(own, lane.members))
+                continue
+            assert plan.outer is not None
+            self._across.append(Stage(plan, self._of(lane.members), plan.outer, lane.members, next(numbers)))
+
+    def _of(self, workers: Sequence[int]) -> RunContext:
+        """The environment of some of the workers."""
+        context = self._context
+        return replace(
+            context,
+            hosts=context.hosts.of(workers),
+            nodes=tuple(context.nodes[worker] for worker in workers),
+            ranks=tuple(workers),
+        )
+
+    def _start(
+        self, parts: Mapping[str, CollectiveSpec], plan: CollectivePlan, workers: Sequence[int]
+    ) -> Collective:
+        """Start what switches do for some of the workers."""
+        found = parts[plan.kind].start(plan, self._of(workers))
+        self._switches.append(found)
+        return found
+
+    @property
+    def overflow(self) -> Overflow:
+        """The overflow policy of its switches, and of hosts if they add."""
+        return self._plan.overflow
+
+    def pipelines(self, message: Message) -> bool:
+        """Return False: exponents are agreed on before the words."""
+        return False
+
+    def merge_orders(self, step: int, bucket: int) -> MergeOrders:
+        """Return none: switches cannot run a codec's function."""
+        return {}
+
+    def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
+        """Carry one worker's messages through the three phases."""
+        group, at = self._group_of[worker], self._place_of[worker]
+        operation = self._open.setdefault(place, _Operation())
+        if len(self._plan.groups[group]) == 1:
+            sums = tuple(merged_message([message]) for message in messages)
+        else:
+            sums = yield from self._first[group].exchange(at, messages, place)
+        if group not in operation.totals:
+            operation.totals[group] = [np.empty_like(one.words) for one in sums]
+        environment = self._context.environment
+        yield environment.all_of(
+            [
+                environment.process(self._carry_across(lane, group, messages, sums, place))
+                for lane in self._lanes_of[worker]
+            ]
+        )
+        if len(self._plan.groups[group]) > 1:
+            totals = operation.totals[group]
+            finals = tuple(replace(one, words=all_) for one, all_ in zip(messages, totals, strict=True))
+            yield from self._last[group].exchange(at, finals, place)
+        return self._finished(group, place)
+
+    def _carry_across(
+        self,
+        lane: int,
+        group: int,
+        messages: Sequence[Message],
+        sums: Sequence[Merged],
+        place: OperationPlace,
+    ) -> Generator[simpy.Event, Any, None]:
+        """One owner's side of the all-reduce of its words across groups."""
+        chunk_words = self._plan.chunk_words
+        parts = [
+            self._plan.lanes[lane].slices(one.words.size, blocks_of(one.words.size, chunk_words))
+            for one in sums
+        ]
+        own = tuple(
+            replace(message, words=np.concatenate([one.words[at] for at in part]))
+            for message, one, part in zip(messages, sums, parts, strict=True)
+        )
+        merged: Sequence[Merged]
+        if len(self._plan.groups) == 1:
+            merged = [merged_message([one]) for one in own]
+        else:
+            merged = yield from self._across[lane].exchange(group, own, place)
+        for total, one, part in zip(self._open[place].totals[group], merged, parts, strict=True):
+            first = 0
+            for at in part:
+                size = at.stop - at.start
+                total[at] = one.words[first : first + size]
+                first += size
+
+    def _finished(self, group: int, place: OperationPlace) -> tuple[Merged, ...]:
+        """The totals of a group; groups with equal ones share memory."""
+        operation, workers = self._open[place], len(self._group_of)
+        totals = operation.totals[group]
+        if group not in operation.finished:
+            if operation.finished:
+                first = operation.totals[operation.finished[0]]
+                totals[:] = [
+                    one if same_bits(one, other) else other for one, other in zip(first, totals, strict=True)
+                ]
+            operation.finished.append(group)
+        operation.served += 1
+        if operation.served == workers:
+            del self._open[place]
+        return tuple(Merged(words, workers) for words in totals)
+
+    def switch_counters(self) -> list[dict[str, int]]:
+        """Counters of its switches, group by group, then lane by lane, each with the root first."""
+        return [counters for one in self._switches for counters in one.switch_counters()]
+
+    def leaks(self) -> list[str]:
+        """Slots and entries of switches that still hold words at the end of a run."""
+        return [leak for one in self._switches for leak in one.leaks()]
+
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """The message, operation and worker of a word, and the worker's group."""
+        group = f"group {self._group_of[worker]} of {len(self._plan.groups)}"
+        return f"message {part} of {place.in_words} in a hierarchy, as worker {worker} ({group}) got it"
+
+    def share(self) -> float:
+        """Progress of what switches do, or of the messages between hosts, if that is under way."""
+        shares = [one.share() for one in self._switches]
+        streams = sum(shares) / len(shares) if shares else 0.0
+        return max(streams, self._context.fabric.engine.schedules_share(self._context.job))
+
+    def retransmitted_packets(self) -> int:
+        """Packets retransmitted so far, by all workers, to switches and to each other."""
+        flows = self._context.fabric.engine.flow_retransmissions(self._context.job)
+        return flows + sum(one.retransmitted_packets() for one in self._switches)

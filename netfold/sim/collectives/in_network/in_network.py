@@ -1,0 +1,241 @@
+"""Aggregation in switches: which of them add up, what they are asked for, and what they refuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from netfold.errors import NetfoldError
+from netfold.homomorphic.message import MERGEABLE
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.between_hosts import AUTO
+from netfold.sim.collectives.closed_form import WORD_BITS, Estimate, usable_bps
+from netfold.sim.collectives.collective import Collective, CollectiveSpec, JobContext, Resolved, RunContext
+from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection, program_choices
+from netfold.sim.collectives.in_network.in_network_run import InNetwork
+from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob
+from netfold.sim.collectives.in_network.switch_resources import Switches
+from netfold.sim.plan.idle_network import host_bound, wire_bound
+from netfold.sim.plan.plan import CollectivePlan
+from netfold.switch.fit import can_run
+from netfold.switch.profiles import PROFILES
+from netfold.switch.program import names_of
+from netfold.topologies.network import Network, path, planned_key
+from netfold.units import PS_PER_S, TIME
+
+# An estimate of the time of aggregation in switches: a tree in which every switch that can adds up.
+#
+# Every link of the tree carries what the switches below it could not add up: one message of each worker or of
+# each switch that adds up, and as many results back. On an idle network that is
+#
+#     streams · M words at the rate of the busiest link, and the delays of the longest way up and down.
+#
+# With a switch that adds up in every rack, each link has one stream, so the time does not grow with the
+# workers (Sapio et al., NSDI 2021, section 3).
+
+
+ROOTS_MAX = 64  # that are compared
+_SAMPLE = 16  # racks whose distance from a root counts
+_JOB = 0
+
+
+class _Workers(NamedTuple):
+    """Workers by the switch that they are on."""
+
+    own_links: tuple[int, ...]  # of each worker, to its switch
+    racks: Counter[int]  # workers on each switch
+    route: int  # the key that selects their paths to a root
+    pairs: tuple[tuple[int, int], ...]  # links inside hosts that take time: to send, and to receive
+
+    @classmethod
+    def of(cls, network: Network, nodes: Sequence[int], route: int) -> _Workers:
+        links = tuple(nodes)  # a host's link has its number
+        pairs = ((network.first_link(node), network.last_link(node)) for node in nodes)
+        return cls(
+            links,
+            Counter(int(network.link_target[link]) for link in links),
+            route,
+            tuple(pair for pair in pairs if network.is_inside(pair[0])),
+        )
+
+    @property
+    def inside(self) -> tuple[int, ...]:
+        """All links inside hosts."""
+        return tuple(link for pair in self.pairs for link in pair)
+
+
+def estimate_in_network(
+    section: Any, network: Network, nodes: Sequence[int], words: int, seed: int
+) -> Estimate:
+    """The least time over the nearest switches that can be the root of a tree.
+
+    It assumes what `sim/collectives/estimate.py` does. Of the keys, only the program counts; a switch whose
+    profile is not netfold's own adds nothing up.
+
+    Raises
+    ------
+    NetfoldError
+        No switch can run the program.
+    """
+    if len(nodes) < 2:
+        return Estimate(0.0, "", 0.0, 0.0)
+    profiles = {*network.profiles}
+    able = {name for name, kind in PROFILES.items() if name in profiles and can_run(kind, section.program)}
+    roots = [node for node, profile in enumerate(network.profiles) if profile in able]
+    if not roots:
+        found = ", ".join(sorted(profiles - {""}))
+        raise NetfoldError(f"no switch can run {section.program}; profiles found: {found}")
+    key = planned_key(mix_plain(seed, purposes.SWITCH_ROUTE, _JOB) >> 33)
+    workers = _Workers.of(network, nodes, key)
+    slowest_bps = min(usable_bps(network, link) for link in (*workers.own_links, *workers.inside))
+    fastest: Estimate | None = None
+    for root in _nearest(network, workers, roots)[:ROOTS_MAX]:
+        streams, farthest = _streams(network, workers, root, set(roots))
+        link = max(streams, key=lambda one: streams[one] / usable_bps(network, one))
+        stream_bps = usable_bps(network, link) / streams[link]
+        busy_s = words * WORD_BITS / stream_bps
+        ways_ps = 2 * sum(int(network.delay_ps[one]) for one in farthest)
+        ways_ps += max((int(network.delay_ps[[*pair]].sum()) for pair in workers.pairs), default=0)
+        latency_s = ways_ps / PS_PER_S
+        if fastest is None or busy_s + latency_s < fastest.seconds:
+            fastest = Estimate(busy_s + latency_s, network.link_names[link], busy_s, latency_s)
+        if stream_bps >= slowest_bps:
+            break  # no tree is faster than the workers' own links, and this root is nearest
+    assert fastest is not None
+    return fastest
+
+
+def _nearest(network: Network, workers: _Workers, roots: Sequence[int]) -> list[int]:
+    """Roots by their hops from some of the racks; ties keep their order."""
+    racks = list(workers.racks)
+    sample = racks[:: -(-len(racks) // _SAMPLE)]
+    return sorted(
+        roots, key=lambda root: sum(len(path(network, rack, root, workers.route)) for rack in sample)
+    )
+
+
+def _streams(
+    network: Network, workers: _Workers, root: int, able: set[int]
+) -> tuple[Counter[int], tuple[int, ...]]:
+    """Streams on every link towards a root, and the links of the longest way of a worker.
+
+    The same key at every switch makes the union of the ways a tree. A switch that can add up sends one
+    stream, any other as many as it receives.
+    """
+    ways = {rack: path(network, rack, root, workers.route) for rack in workers.racks}
+    into = Counter(workers.racks)
+    above = {
+        int(network.link_source[link]): (link, len(way) - at)
+        for way in ways.values()
+        for at, link in enumerate(way)
+    }
+    streams = Counter(dict.fromkeys((*workers.own_links, *workers.inside), 1))
+    for node, (link, _) in sorted(above.items(), key=lambda one: -one[1][1]):  # the farthest first
+        sent = min(into[node], 1) if node in able else into[node]
+        streams[link] += sent
+        into[int(network.link_target[link])] += sent
+    far = max(workers.own_links, key=lambda link: len(ways[int(network.link_target[link])]))
+    return streams, (far, *ways[int(network.link_target[far])])
+
+
+# The specification of aggregation in switches.
+
+
+KIND = "in_network"
+SERVER_BYTES = 8  # of memory per element: a parameter server's state
+
+
+def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
+    """The plan of one job, which reserves its slots on the shared switches."""
+    site = job.site
+    switches = site.shared_state.setdefault(
+        KIND, Switches(site.network, site.profiles, site.profile_key, site.sharing)
+    )
+    assert isinstance(switches, Switches)
+    switches.network = site.network
+    found = InNetworkResolver(
+        site.graph,
+        switches,
+        site.occupied,
+        section,
+        job.codec,
+        job.device,
+        job.location,
+        job.index,
+        job.hosts,
+        job.elements,
+    ).resolve()
+    site.network = switches.network
+    bounds = (wire_bound(site.network, *found.jobs), host_bound(site.network, *found.jobs))
+    return Resolved(
+        _plan(found, section, site.network),
+        found.codec,
+        tuple(one for one in bounds if one is not None),
+        found.warnings,
+    )
+
+
+def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
+    """The section of a part of another collective, whose hosts add up what switches have: sums wrap.
+
+    Raises
+    ------
+    ScenarioError
+        The program may deliver sums of only some workers, or needs a host of its own.
+    """
+    if not section.spec.is_all_or_nothing:
+        able = names_of(lambda program: program.is_all_or_nothing)
+        raise job.location.job_error(
+            "collective.program",
+            f"program {section.program} may deliver the sum of only some workers, which the rest of the "
+            "hierarchy would take for that of all",
+            f"use {' or '.join(able)}",
+        )
+    is_open = section.overflow == "auto" and section.spec.overflow is None
+    return section.model_copy(update={"overflow": "wrap"}) if is_open else section
+
+
+def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
+    job, program = found.jobs[0], found.jobs[0].program
+    window = sum(one.slots_count for one in found.jobs)
+    roots = {network.nodes[one.switch] for one in found.jobs}  # of several, none has the key `switch`
+    return CollectivePlan(
+        kind=KIND,
+        frame=job.frame,
+        window=window,
+        timeout_ps=job.timeout_ps,
+        timeout_max_ps=job.timeout_max_ps,
+        is_timeout_released=section.timeout == "released",
+        waits_for_loss=job.waits_for_loss,
+        held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
+        settled={
+            **({"switch": min(roots)} if len(roots) == 1 else {}),
+            **({"slots": window} if section.slots == AUTO else {}),
+            **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
+        },
+        aggregations=found.jobs,
+        passes=found.passes,
+        has_exponents_ahead=program.has_exponents_ahead,
+        needs_lossless=program.needs_lossless,
+    )
+
+
+def _start(plan: CollectivePlan, context: RunContext) -> Collective:
+    assert plan.aggregations
+    return InNetwork(context.fabric, plan.aggregations, context.job, context.ranks)
+
+
+IN_NETWORK = CollectiveSpec(
+    KIND,
+    MERGEABLE,
+    InNetworkSection,
+    _resolve,
+    _start,
+    works_anywhere=False,
+    carries_absence=True,  # not with all programs
+    as_part=_as_part,
+    estimate=estimate_in_network,
+    choices=program_choices,
+)

@@ -1,0 +1,543 @@
+"""Where a job is aggregated: candidate switches and trees, their resources, and the best that fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+from netfold.errors import ScenarioError
+from netfold.homomorphic.codec import Carrier, Codec, MessageSize
+from netfold.homomorphic.message import words_per_word
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
+from netfold.sim.collectives.between_hosts import AUTO, auto_timeout_ps, check_timeout
+from netfold.sim.collectives.collective import check_absence, check_workers, fitted
+from netfold.sim.collectives.in_network.aggregation_tree import Tree
+from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
+from netfold.sim.collectives.in_network.switch_resources import Request, Switches
+from netfold.sim.collectives.in_network.tree_candidates import Candidate, Candidates, none_fits
+from netfold.sim.collectives.ring import SCHEDULE as RING
+from netfold.sim.engine.interface import BACKOFF_MAX, Branch, Job, Overflow, Server
+from netfold.sim.keys.location import Location
+from netfold.sim.plan.idle_network import (
+    Pace,
+    Window,
+    crowding_warnings,
+    full_window_trip_ps,
+    host_bound,
+    job_pace,
+    job_traffic,
+    slots_needed,
+    wire_bound,
+    with_splits,
+)
+from netfold.sim.plan.plan import HostAllocation, Passes, custom_header_bytes, frame_of, with_members
+from netfold.sim.workload.device_model import Device, memory_bps
+from netfold.spelling import did_you_mean
+from netfold.switch.fit import Fit
+from netfold.switch.program import names_of
+from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key
+from netfold.units import PS_PER_S, TIME
+
+# Time that switches take for messages, for codecs that choose by it.
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowCarrier(Carrier):
+    """A carrier of windows: messages of an operation follow each other in whole units, without gaps."""
+
+    window_words: int
+    sends_exponents_ahead: bool  # one window ahead, of messages with one block per unit
+
+    def time_ps(self, operation: Sequence[MessageSize]) -> int:
+        """Time of an operation; exponents sent ahead cost no extra round trip."""
+        are_ahead = all(size.block_elements == self.unit_elements for size in operation)
+        if not (self.sends_exponents_ahead and are_ahead):
+            return super().time_ps(operation)
+        return sum(self._scaled_ps(self._padded(size.words)) for size in operation if size.words)
+
+    def plain_ps(self, messages: Sequence[int]) -> int:
+        """Time of messages with these numbers of words, as one stream."""
+        return self._stream_ps(sum(self._padded(words) for words in messages))
+
+    def _padded(self, words: int) -> int:
+        return -(-words // self.unit_elements) * self.unit_elements
+
+    def _scaled_ps(self, words: int) -> int:
+        """The first values follow the window's exponents, and not before the first of these are back."""
+        ahead_ps = self.words_ps(min(words, self.window_words))
+        return max(self._trip_ps, ahead_ps) + self._stream_ps(words)
+
+    def _stream_ps(self, words: int) -> int:
+        """Window after window; each except the last waits for its first answer or for the link."""
+        if not words:
+            return 0
+        full = -(-words // self.window_words) - 1
+        full_ps = max(self._trip_ps, self.words_ps(self.window_words))
+        return full * full_ps + self.latency_ps + self.words_ps(words - full * self.window_words)
+
+    @property
+    def _trip_ps(self) -> int:
+        """Round trip of one unit."""
+        return self.latency_ps + self.words_ps(self.unit_elements)
+
+
+def window_carrier(network: Network, trees: Sequence[Job], device: Device) -> WindowCarrier:
+    """The carrier of a job on switches: its round trip without words, and its busiest link's rate."""
+    job = trees[0]
+    frame = job.frame
+    packet_bytes = frame.wire_bytes(job.lanes * frame.elements, first=True, last=True)
+    trip_ps = full_window_trip_ps(network, job_traffic(network, *trees), Window(frame, 1, packet_bytes))
+    bounds = (wire_bound(network, *trees), host_bound(network, *trees))
+    words_per_s = min(one.elements_per_s for one in bounds if one is not None)
+    return WindowCarrier(
+        unit_elements=job.unit_packets * frame.elements,
+        latency_ps=max(1, round(trip_ps - PS_PER_S * frame.elements / words_per_s)),
+        rate_bps=max(1, round(32 * words_per_s)),
+        memory_bps=memory_bps(device),
+        window_words=len(trees) * job.slots_count * frame.elements,
+        sends_exponents_ahead=job.program.has_exponents_ahead,
+    )
+
+
+# Compares a job on switches with a ring between the hosts, by closed forms of the idle network.
+
+
+RING_MARGIN = 0.98  # accuracy of the closed forms
+
+
+def is_ring_faster(own: Pace, ring: Pace, elements: int) -> bool:
+    """Whether a ring between the hosts sums this number of dense elements sooner."""
+    return RING_MARGIN * own.time_ps(elements) > ring.time_ps(elements)
+
+
+def slower_than_ring(own: Pace, ring: Pace, network: Network, elements: int, remedy: str) -> str:
+    """The warning that a ring is faster; `remedy` is what to change."""
+    name = network.link_names[own.busiest.link]
+    compared = f"{ring.elements_per_s / 1e9:.3g} G against {own.elements_per_s / 1e9:.3g} G dense elements/s"
+    if RING_MARGIN * ring.elements_per_s <= own.elements_per_s:
+        times = (TIME.rough(round(pace.time_ps(elements))) for pace in (ring, own))
+        compared = " against ".join(times) + f" for {elements:,} elements"
+        why = f"a message takes {TIME.rough(own.latency_ps)} to the switch and back"
+    elif own.is_windowed:
+        why = f"its slots are too few for a round trip of {TIME.rough(own.latency_ps)}"
+    elif network.is_inside(own.busiest.link):
+        why = f"host {name} takes longest, for packets of this size"
+    elif own.busiest.streams == 1:
+        why = "its packets carry fewer words per byte"
+    else:
+        why = f"{own.busiest.streams} streams share {name}"
+    return f"a ring would be faster here, with about {compared}: {why}; {remedy}"
+
+
+# Resolves the parameter server of a job: its host, and the entries of its switch.
+
+
+def resolve_server(
+    section: InNetworkSection, location: Location, network: Network, occupied: HostAllocation, route: int
+) -> Server:
+    """A job's server; a window that is not known yet is one packet.
+
+    Raises
+    ------
+    ScenarioError
+        A window larger than the entries, or a host that is unknown or runs a worker.
+    """
+    entries, wanted = section.option("entries"), section.option("server")
+    window = section.slots if isinstance(section.slots, int) else 1
+    if entries < window:
+        raise location.job_error(
+            "collective.entries",
+            f"a window of {window} packets needs at least {window} entries, found {entries}",
+            f"use {window} entries or more, or {entries} slots or fewer",
+        )
+    name = occupied.first_free() if wanted == "auto" else wanted
+    if name is None:
+        raise location.job_error(
+            "collective.server",
+            "every host runs a worker, so none is free for the parameter server",
+            "use a larger topology or fewer workers",
+        )
+    names = [node for node, is_host in zip(network.nodes, network.is_host, strict=True) if is_host]
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise location.job_error(
+            "collective.server",
+            f"there is no host {name!r}",
+            f"{hint}there are {len(names)} hosts, from {names[0]!r} to {names[-1]!r}",
+        )
+    if occupied.owner(name) is not None:
+        raise location.job_error(
+            "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
+        )
+    return Server(
+        network.nodes.index(name),
+        entries,
+        window,
+        section.option("ecn_threshold"),
+        section.option("adaptive"),
+        route,
+    )
+
+
+# The retransmission timers of a job on switches.
+
+
+def with_timeouts(
+    section: InNetworkSection, location: Location, network: Network, jobs: tuple[Job, ...]
+) -> tuple[Job, ...]:
+    """The trees with their timeouts, checked against the round trip of full windows.
+
+    Raises
+    ------
+    ScenarioError
+        A timeout is too short, or longer than the longest.
+    """
+    job = jobs[0]
+    if job.program.timeouts is None:
+        return tuple(dataclasses.replace(one, timeout_max_ps=0) for one in jobs)
+    size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
+    window = Window(job.frame, job.slots_count, size_bytes)
+    trip_ps = full_window_trip_ps(network, job_traffic(network, *jobs), window)
+    is_auto, first_timeout_ps = section.timeout == AUTO, section.first_timeout
+    if isinstance(section.timeout, int):
+        timeout_ps = section.timeout
+    elif is_auto:
+        timeout_ps = job.slot_timer_ps + auto_timeout_ps(trip_ps)
+    else:
+        timeout_ps = max(job.program.timeouts.usual_ps, 2 * trip_ps)
+    if first_timeout_ps is None:
+        first_timeout_ps = timeout_ps if is_auto else max(timeout_ps, job.program.timeouts.first_ps)
+    longest_ps = section.timeout_max
+    if is_auto and "timeout_max" not in section.model_fields_set:
+        longest_ps = timeout_ps << (BACKOFF_MAX if job.program.timeouts.doubles else 0)
+    check_timeout(location, "timeout", timeout_ps, trip_ps)
+    check_timeout(location, "first_timeout", first_timeout_ps, trip_ps)
+    _check_timeout_max(section, location, timeout_ps)
+    return tuple(
+        dataclasses.replace(
+            one,
+            timeout_ps=timeout_ps,
+            first_timeout_ps=first_timeout_ps,
+            timeout_max_ps=max(timeout_ps, longest_ps),
+            waits_for_loss=is_auto,
+        )
+        for one in jobs
+    )
+
+
+def _check_timeout_max(section: InNetworkSection, location: Location, timeout_ps: int) -> None:
+    """Reject an explicit timeout_max below the timeout; the default is raised instead."""
+    if "timeout_max" not in section.model_fields_set or section.timeout_max >= timeout_ps:
+        return
+    found, timeout = TIME.format(section.timeout_max), TIME.format(timeout_ps)
+    origin = f" ({section.timeout})" if isinstance(section.timeout, str) else ""
+    raise location.job_error(
+        "collective.timeout_max",
+        f"{found} is less than timeout, {timeout}{origin}",
+        f"use {timeout} or more, or a timeout of {found} at most",
+    )
+
+
+# Resolves aggregation in switches: checks the section, places the job, and makes its plan.
+
+
+RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
+_ENOUGH = 2**30  # slots, for any round trip
+
+_ALL_WORKERS = 0  # in the key of a tree, whose paths are those of all
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedJob:
+    """A placed job of a switch program, and the codec adapted to the network."""
+
+    jobs: tuple[Job, ...]  # one per tree
+    codec: Codec
+    passes: Passes  # at the root
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class InNetworkResolver:
+    """Resolves one job's collective; `hosts` are those of its workers, in rank order."""
+
+    graph: nx.Graph
+    switches: Switches
+    occupied: HostAllocation
+    section: InNetworkSection
+    codec: Codec
+    device: Device
+    location: Location
+    index: int  # of the job in its variant
+    hosts: tuple[str, ...]
+    elements: int  # that one operation sums
+
+    def resolve(self) -> PlacedJob:
+        """The job.
+
+        Raises
+        ------
+        ScenarioError
+            No switch can run the program or has room for it, a merge is unsupported, a timeout is too
+            short, or the codec does not support this number of workers.
+        """
+        self._check_codec()
+        if isinstance(self.section.slots, int):
+            self._check_slots(self.section.slots)
+        refused = []
+        for candidate in self._candidates():
+            switches = self.switches.copy()
+            try:
+                found = dataclasses.replace(self, switches=switches)._with_slots(candidate)._placed(candidate)
+            except ScenarioError as error:
+                refused.append((candidate, error))
+                continue
+            self.switches.adopt(switches)
+            return dataclasses.replace(found, warnings=self._warnings(found.jobs))
+        raise none_fits(refused)
+
+    def _check_slots(self, slots: int) -> None:
+        """Reject a number that messages and trees do not divide."""
+        section = self.section
+        if section.trees > 1 and slots < section.trees * section.message_packets:
+            raise self.location.job_error(
+                "collective.trees",
+                f"{slots} slots cannot be divided among {section.trees} trees in whole messages of "
+                f"{section.message_packets} packets",
+                f"use {slots // section.message_packets} trees at most, or more collective.slots",
+            )
+        if slots % section.message_packets:
+            raise self.location.job_error(
+                "collective.slots",
+                f"{slots} slots cannot be divided into messages of {section.message_packets} packets",
+                f"use a multiple of {section.message_packets}",
+            )
+
+    def _with_slots(self, candidate: Candidate) -> InNetworkResolver:
+        """With a number of slots: if the scenario leaves it open, what a place needs and its switches hold.
+
+        What is needed depends on further passes, which are known when a job has one unit.
+        """
+        section = self.section
+        if section.slots != AUTO:
+            return self
+        size = section.message_packets
+        trial = self._of_slots(section.trees * size)
+        trial = dataclasses.replace(trial, switches=self.switches.copy())
+        jobs = trial._reserved(candidate)[0]
+        needed = slots_needed(trial.switches.network, *jobs)
+        wanted = self._of_slots(section.trees * needed)
+        room = self.switches.room(wanted._request(candidate), candidate.trees)
+        return self._of_slots(section.trees * max(size, room // size * size))
+
+    def _of_slots(self, slots: int) -> InNetworkResolver:
+        return dataclasses.replace(self, section=self.section.model_copy(update={"slots": slots}))
+
+    def _candidates(self) -> Candidates:
+        return Candidates(
+            self.graph,
+            self.switches,
+            self.section,
+            self.location,
+            self.hosts,
+            self._tree_route,
+            self._job,
+        )
+
+    def _warnings(self, jobs: tuple[Job, ...]) -> tuple[str, ...]:
+        """Warnings if streams crowd on few links, and, with a remedy, if a ring would be faster."""
+        hosts = jobs[0].hosts
+        if len(hosts) == 1:
+            return ()
+        network, seed = self.switches.network, self.location.scenario.seed
+        streams = [(job.switch, *stream) for job in jobs for stream in zip(hosts, job.routes, strict=True)]
+        crowded = crowding_warnings(
+            network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
+        )
+        ring = RING.pace(network, hosts, seed, self.index, frame_of(RING_FRAME))
+        own = job_pace(network, *jobs)
+        if not is_ring_faster(own, ring, self.elements):
+            return crowded
+        return (*crowded, slower_than_ring(own, ring, network, self.elements, self._remedy(own, ring)))
+
+    def _remedy(self, own: Pace, ring: Pace) -> str:
+        """The change that makes the job no slower than a ring."""
+        section = self.section
+        closed = [key for key in ("aggregators", "switch") if getattr(section, key) != "auto"]
+        for keys in (*([key] for key in closed), *([closed] if len(closed) > 1 else [])):
+            open_section = section.model_copy(update=dict.fromkeys(keys, "auto"))
+            fastest = next(iter(dataclasses.replace(self, section=open_section)._candidates()))
+            best = fastest.pace.elements_per_s
+            if best > max(ring.elements_per_s, own.elements_per_s):
+                changes = " and ".join(f"collective.{key}: auto" for key in keys)
+                return f"use {changes} ({best / 1e9:.3g} G)"
+        if own.is_windowed and section.slots != AUTO:
+            return "use more collective.slots"
+        return "use collective: {kind: ring}"
+
+    def _placed(self, candidate: Candidate) -> PlacedJob:
+        """The job at one candidate place; raises like `resolve`."""
+        jobs, fit = self._reserved(candidate)
+        jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
+        self._check_multicast(jobs)
+        codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
+        return PlacedJob(jobs, codec, Passes(fit.packet_passes, fit.read_passes))
+
+    def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
+        """The trees of the job with their slots and loopback links, and the fit at the first root."""
+        request = self._request(candidate)
+        places = [self.switches.reserve(request, tree) for tree in candidate.trees]
+        jobs = tuple(
+            dataclasses.replace(
+                self._job(tree, number, place.slot_base, place.loopback_links),
+                overflow=Overflow[request.overflow.upper()],
+            )
+            for number, (tree, place) in enumerate(zip(candidate.trees, places, strict=True))
+        )
+        return jobs, places[0].fit
+
+    def _request(self, candidate: Candidate) -> Request:
+        """What each tree asks of its switches; raises if the codec does not support so many workers."""
+        section, overflow = self.section, self._overflow(candidate.root)
+        may_wrap = not section.spec.only_overflow
+        check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
+        return Request(
+            self.location,
+            section,
+            frame_of(section.frame).elements,
+            self.codec.merges,
+            overflow,
+            candidate.pace.busiest.stream_bps,
+            self._slots,
+            custom_header_bytes(section.frame),
+            self.codec.lane_bits,
+            self.codec.may_be_absent,
+            self.codec.instead,
+        )
+
+    @property
+    def _slots(self) -> int:
+        """Slots of one tree, whole messages; what remains of a division is not used.
+
+        Places are compared as with as many as they need, where the scenario leaves the number open.
+        """
+        size = self.section.message_packets
+        slots = self.section.slots if isinstance(self.section.slots, int) else _ENOUGH
+        return slots // (self.section.trees * size) * size
+
+    def _check_multicast(self, jobs: tuple[Job, ...]) -> None:
+        """Reject `multicast: on` where a switch cannot copy packets at which results would split."""
+        if self.section.multicast != "on":
+            return
+        for job in jobs:
+            for split in with_splits(self.switches.network, job, lambda _: True).splits:
+                if not self.switches.profile_of(split.switch).multicast:
+                    name = self.switches.network.nodes[split.switch]
+                    raise self.location.job_error(
+                        "collective.multicast",
+                        f"switch {name} (profile {self.switches.profiles[name].name!r}) cannot copy "
+                        "results that split there",
+                        "use multicast: auto, or a switch profile with multicast",
+                    )
+
+    def _check_codec(self) -> None:
+        codec, program = self.codec, self.section.spec
+        if not program.is_all_or_nothing and not codec.is_linear:
+            raise self.location.job_error(
+                "codec",
+                f"codec {codec.kind!r} cannot decode the sum of only some workers' messages, "
+                f"which program {program.name} may deliver",
+                f"{_other_programs(codec)}, or codec fixed_point with a factor, for example "
+                "{kind: fixed_point, factor: 1e6}",
+            )
+        check_absence(self.location, codec, f"program {program.name}", program.carries_absence)
+        able = codec.merges if program.merges is None else program.merges
+        if refused := sorted(merge.value for merge in codec.merges - able):
+            raise self.location.job_error(
+                "codec",
+                f"codec {codec.kind!r} needs {', '.join(refused)}, which program {program.name} cannot do "
+                f"(it does {', '.join(sorted(merge.value for merge in able))})",
+                f"{_other_programs(codec)}, or codec fixed_point with a factor, for example "
+                "{kind: fixed_point, factor: 1e6}",
+            )
+
+    def _route(self, source: int, target: int) -> int:
+        """The key of a flow between a worker or the server and the switches."""
+        return flow_key_plain(self.location.scenario.seed, self.index, source, target)
+
+    def _tree_route(self, number: int) -> int:
+        """The key of all paths of one of several trees: consecutive ones take equal paths in turn."""
+        first = mix_plain(self.location.scenario.seed, purposes.SWITCH_ROUTE, self.index, _ALL_WORKERS) >> 33
+        return planned_key((first + number) % 2**31)
+
+    def _overflow(self, root: str) -> str:
+        """The overflow policy of the root, and so of all switches below it."""
+        if self.section.overflow != "auto":
+            return self.section.overflow
+        usual = next(iter(self.switches.profiles[root].overflows), "wrap")
+        return self.section.spec.overflow or usual
+
+    def _job(self, tree: Tree, number: int = 0, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
+        """The job of a tree, the `number`-th of several in parallel; all its paths have the same key."""
+        section, network = self.section, self.switches.network
+        links = loopbacks or (-1,) * len(tree.switches)
+        below = range(1, len(tree.switches))
+        is_tree = (
+            bool(below)
+            or section.aggregators not in ("auto", "one")
+            or section.trees > 1
+            or section.multicast != "off"
+        )
+        job = Job(
+            hosts=tuple(network.nodes.index(host) for host in self.hosts),
+            switch=tree.switches[0],
+            slot_base=slot_base,
+            slots_count=self._slots,
+            unit_packets=section.message_packets,
+            frame=with_members(frame_of(section.frame))
+            if self.codec.may_be_absent
+            else frame_of(section.frame),
+            timeout_ps=0,
+            first_timeout_ps=0,
+            timeout_max_ps=section.timeout_max,
+            routes=tuple(
+                self._tree_route(number) if is_tree else self._route(worker, SWITCHES)
+                for worker in range(len(self.hosts))
+            ),
+            loopback_link=links[0],
+            program=section.spec,
+            branches=tuple(
+                Branch(tree.switches[i], tree.parents[i], links[i], self._tree_route(number)) for i in below
+            ),
+            homes=tree.homes if below else (),
+            slot_timer_ps=section.option("slot_timer") if section.spec.has_timers else 0,
+            lanes=max((words_per_word(one, self.codec.lane_bits) for one in self.codec.merges), default=1),
+            server=self._server(),
+        )
+        if section.multicast == "off":
+            return job
+        return with_splits(network, job, lambda node: self.switches.profile_of(node).multicast)
+
+    def _server(self) -> Server | None:
+        """The parameter server, if the program has one; raises like `resolve`."""
+        if not self.section.spec.has_server:
+            return None
+        network, occupied = self.switches.network, self.occupied
+        route = self._route(SWITCHES, len(self.hosts))
+        return resolve_server(self.section, self.location, network, occupied, route)
+
+
+def _other_programs(codec: Codec) -> str:
+    """The programs that carry a codec where the switch does its merges, as a hint."""
+    names = names_of(
+        lambda spec: (
+            (spec.is_all_or_nothing or codec.is_linear)
+            and (spec.merges is None or codec.merges <= spec.merges)
+            and (spec.carries_absence or not codec.may_be_absent)
+        )
+    )
+    return f"use program {' or '.join(names)}" if names else "use a collective between hosts"

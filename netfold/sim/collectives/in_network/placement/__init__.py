@@ -1,1 +1,0 @@
-"""Where a job is aggregated: candidate switches and trees, their resources, and the best that fits."""

@@ -1,1 +1,0 @@
-"""Binary trees: `schedule.py` builds their schedule, `spec.py` has their keys and closed form."""
