@@ -21,10 +21,10 @@ from netfold.homomorphic.round import Round
 from netfold.sim.files.process import require_threads
 from netfold.sim.report.style import Shown
 from netfold.sim.results.parquet import frame
+from netfold.sim.studies import ROUNDS
 from netfold.sim.studies.codec_measures import CodecRecord, MessageRecord, SpeedRecord, Study
 from netfold.sim.studies.codec_study import make_study, study_table
 from netfold.sim.studies.codec_study_gradients import (
-    ROUNDS,
     NamedCodec,
     Shapes,
     Source,

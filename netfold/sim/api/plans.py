@@ -7,7 +7,8 @@ from typing import Any
 
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.run.run import setups
-from netfold.sim.scenario.load import load, running_code
+from netfold.sim.scenario.load import load as load_scenario
+from netfold.sim.scenario.load import running_code
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.studies.sweep_points import points_of
 from netfold.sim.studies.sweep_workers import own_versions
@@ -32,7 +33,7 @@ def validate(
         All mistakes in it, or the reason why it cannot run on its network.
     """
     with running_code(code):
-        found = load(scenario_of(scenario), sets_of(set), seed)
+        found = load_scenario(scenario_of(scenario), sets_of(set), seed)
         if found.sweep is not None:
             points_of(found, own_versions())
         return setups(resolve(found))

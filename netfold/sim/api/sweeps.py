@@ -13,7 +13,7 @@ from rich.table import Table
 from netfold.sim.api.given import Given, scenario_of, sets_of
 from netfold.sim.report.style import Shown
 from netfold.sim.scenario.load import running_code
-from netfold.sim.studies.sweep import Progress, Settings, cores, require_jobs, run_sweep, sweep_of
+from netfold.sim.studies.sweep import OnPoint, Settings, cores, require_jobs, run_sweep, sweep_of
 from netfold.sim.studies.sweep_output import Sweep, counts, load_sweep, sweep_table, write_report
 from netfold.sim.studies.sweep_workers import LOCAL, cluster_of
 
@@ -75,7 +75,7 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     keep_runs: bool = False,
     scheduler: str = LOCAL,
     scheduler_file: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: OnPoint | None = None,
     trust_kept: bool = False,
     code: bool = True,
 ) -> Swept:
@@ -132,8 +132,8 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     )
     with running_code(code):
         found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
-        return Swept(load_sweep(run_sweep(found, settings, Path(out), progress or _ignore_progress)))
+        return Swept(load_sweep(run_sweep(found, settings, Path(out), progress or _ignore_points)))
 
 
-def _ignore_progress(ended: object) -> None:
+def _ignore_points(ended: object) -> None:
     """Default: progress is discarded."""

@@ -13,7 +13,7 @@ import typer
 from netfold.errors import NetfoldError
 from netfold.sim.commands.matrix import codecs_matrix
 from netfold.sim.commands.terminal import folder, print_json, print_line, print_table, progress_bar
-from netfold.sim.studies.codec_study_gradients import MADE_UP, ROUNDS, WORKERS
+from netfold.sim.studies import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:
     from netfold.sim.studies.codec_measures import Study

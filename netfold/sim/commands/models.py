@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netfold.sim.commands.terminal import print_json, print_line, print_table, progress_bar
-from netfold.sim.studies.codec_study_gradients import WORKERS
+from netfold.sim.studies import WORKERS
 
 if TYPE_CHECKING:
     from netfold.sim.studies.codec_study_gradients import Row

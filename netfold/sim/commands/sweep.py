@@ -15,7 +15,7 @@ from netfold.sim.commands.reports import NoReport, report_printed
 from netfold.sim.commands.terminal import NoCode, folder, print_error, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from netfold.sim.studies.sweep import Ended, Progress
+    from netfold.sim.studies.sweep import Ended, OnPoint
     from netfold.sim.studies.sweep_output import Sweep
 
 _EXIT_CHECK_FAILED = 1
@@ -121,7 +121,7 @@ def _print(found: Sweep) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _progress() -> Iterator[OnPoint]:
     """Show progress on stderr: a bar with the time left on a terminal, otherwise a line for every point."""
     if not sys.stderr.isatty():
         yield _log

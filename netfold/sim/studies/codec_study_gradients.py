@@ -27,6 +27,7 @@ from netfold.sim.memory.available import BASE_BYTES, UPPER_BYTES, Footprint, ava
 from netfold.sim.processor import pin
 from netfold.sim.scenario.mistakes import explain, unknown_key
 from netfold.sim.scenario.yaml_tree import Node, parse
+from netfold.sim.studies import MADE_UP, WORKERS
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.gradient_files import (
@@ -45,18 +46,6 @@ from netfold.sim.workload.models.model import Density, Model, TaskSettings
 from netfold.sim.workload.models.registry import MODELS, AnyModel, model_kinds
 from netfold.sim.workload.recording import trace_spec
 from netfold.sim.workload.workload_keys import Synthetic
-
-WORKERS = 8
-ROUNDS = 3
-MADE_UP = {  # keys of a scenario's synthetic workload
-    "elements": "1e6",
-    "density": "0.1%,1%,10%",
-    "pattern": "iid",
-    "row_elements": "64",
-    "overlap": "0%",
-    "distribution": "normal",
-}
-
 
 # Codecs from command-line arguments: `packed`, or with options, `lossless:load=0.7`.
 

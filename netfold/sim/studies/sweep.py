@@ -154,7 +154,7 @@ class Ended:
     left_s: float | None  # an estimate of the time until the end; None without a point to go by
 
 
-Progress = Callable[[Ended], None]
+OnPoint = Callable[[Ended], None]
 
 
 @dataclass
@@ -200,7 +200,7 @@ def sweep_of(given: str | Path | ScenarioText, sets: Sequence[str] = (), seed: i
     return scenario
 
 
-def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: Progress) -> Path:
+def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: OnPoint) -> Path:
     """Run the points of a sweep that are not kept from an earlier one; returns the folder of the whole.
 
     Raises
@@ -241,7 +241,7 @@ def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: P
 class _Running:
     """The points of a sweep, and what came of each so far."""
 
-    def __init__(self, scenario: Scenario, points: Sequence[Point], store: Store, progress: Progress) -> None:
+    def __init__(self, scenario: Scenario, points: Sequence[Point], store: Store, progress: OnPoint) -> None:
         assert scenario.sweep is not None
         self._paths = [axis.path for axis in scenario.sweep.axes]
         self._points, self._store, self._progress = points, store, progress
