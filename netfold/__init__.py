@@ -33,17 +33,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netfold import testing
+    from netfold.api import studies as topology
+    from netfold.api.runs import Run, Swept, calibrate, compare, load, run, sweep, validate
+    from netfold.api.studies import Matrixed, Studied, fold, matrix, study
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
-    from netfold.sim.api import topology
-    from netfold.sim.api.codecs import Studied, fold, study
-    from netfold.sim.api.devices import calibrate
-    from netfold.sim.api.matrix import Matrixed, matrix
-    from netfold.sim.api.plans import validate
-    from netfold.sim.api.runs import Run, compare, load, run
-    from netfold.sim.api.sweeps import Swept, sweep
-    from netfold.sim.capture.api import capture
+    from netfold.sim.capture.capture import capture
     from netfold.sim.report.compare import Comparison
 
 __all__ = [
@@ -77,27 +73,27 @@ _LOCATIONS = {
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.errors:DataError",
     "InvariantError": "netfold.errors:InvariantError",
-    "Matrixed": "netfold.sim.api.matrix:Matrixed",
+    "Matrixed": "netfold.api.matrix:Matrixed",
     "NetfoldError": "netfold.errors:NetfoldError",
-    "Run": "netfold.sim.api.runs:Run",
+    "Run": "netfold.api.runs:Run",
     "RunError": "netfold.errors:RunError",
     "ScenarioError": "netfold.errors:ScenarioError",
-    "Studied": "netfold.sim.api.codecs:Studied",
-    "Swept": "netfold.sim.api.sweeps:Swept",
-    "calibrate": "netfold.sim.api.devices:calibrate",
-    "capture": "netfold.sim.capture.api:capture",
+    "Studied": "netfold.api.codecs:Studied",
+    "Swept": "netfold.api.sweeps:Swept",
+    "calibrate": "netfold.api.devices:calibrate",
+    "capture": "netfold.sim.capture.capture.api:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
-    "compare": "netfold.sim.api.runs:compare",
-    "fold": "netfold.sim.api.codecs:fold",
-    "load": "netfold.sim.api.runs:load",
-    "matrix": "netfold.sim.api.matrix:matrix",
+    "compare": "netfold.api.runs:compare",
+    "fold": "netfold.api.codecs:fold",
+    "load": "netfold.api.runs:load",
+    "matrix": "netfold.api.matrix:matrix",
     "register": "netfold.homomorphic.codec:register",
-    "run": "netfold.sim.api.runs:run",
-    "study": "netfold.sim.api.codecs:study",
-    "sweep": "netfold.sim.api.sweeps:sweep",
+    "run": "netfold.api.runs:run",
+    "study": "netfold.api.codecs:study",
+    "sweep": "netfold.api.sweeps:sweep",
     "testing": "netfold.testing",
-    "topology": "netfold.sim.api.topology",
-    "validate": "netfold.sim.api.plans:validate",
+    "topology": "netfold.api.studies",
+    "validate": "netfold.api.plans:validate",
 }
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import ClassVar
 
 _SHOWN_CHARACTERS = 80  # of a value in a message
@@ -172,3 +173,26 @@ class InvariantError(NetfoldError):
     """A broken invariant of netfold, such as bytes that were sent and neither arrived nor were lost."""
 
     exit_code: ClassVar[int] = 3
+
+
+# Hints for unknown names, in error messages.
+
+
+NAMES_SHOWN = 8  # of lists that may have hundreds
+
+
+def closest(found: str, known: Iterable[str]) -> str:
+    """The known name most similar to the one found, "" if none is similar."""
+    return next(iter(get_close_matches(found, list(known), n=1)), "")
+
+
+def did_you_mean(found: str, known: Iterable[str]) -> str:
+    """A question with a space at its end, "" if no known name is similar."""
+    meant = closest(found, known)
+    return f"did you mean {meant!r}? " if meant else ""
+
+
+def names_hint(found: str, known: Iterable[str], what: str = "known", most: int | None = None) -> str:
+    """A suggestion and the known names (at most `most`): "did you mean 'a'? known: a, b"."""
+    names = list(known)
+    return f"{did_you_mean(found, names)}{what}: {', '.join(names[:most])}"

@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 import netfold
 import netfold.testing
 import netfold.torch
+from netfold.commands.main import app
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs.bird_rows import Digits
 from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, ContractError
-from netfold.sim.commands.main import app
 from netfold.sim.run.context import CodecError
 from netfold.sim.run.context import make_encoder as make_watched
 from netfold.sim.studies.codec_measures import run_study
 from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
-from netfold.torch.codecs import check_codec as check_for_hooks
+from netfold.torch.wire import check_codec as check_for_hooks
 from tests.test_house import sources
 
 SCENARIO: dict[str, Any] = {

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from netfold.errors import did_you_mean, names_hint
 from netfold.sim.processor import variables
-from netfold.spelling import did_you_mean, names_hint
 from tests import ROOT
 from tests.examples import nightly
 
@@ -189,7 +189,7 @@ before = {{*os.environ}}
 import netfold.torch, numpy as np
 netfold.fold("packed", np.ones((2, 100), np.float32))
 print({{*os.environ}} - before & {{*{[*variables()]}}})
-import netfold.sim.commands.main, netfold.sim.run.run
+import netfold.commands.main, netfold.sim.run.run
 print([name for name in sys.modules if name.partition(".")[0] in {FOLDERS}])
 """
 

@@ -19,8 +19,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from netfold.sim.commands.main import app
-from netfold.sim.keys.fields import NAME_PATTERN
+from netfold.commands.main import app
+from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.results.parquet import TABLES
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
@@ -154,7 +154,7 @@ def test_commands_print_what_is_shown(
     document: Path, heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Type what a chapter types, where the document's own file is `mine.yaml`; reports are not drawn."""
-    monkeypatch.setattr("netfold.sim.commands.reports.write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr("netfold.commands.terminal.write_report", lambda folder: folder / "report.html")
     prepare(document, tmp_path)
     monkeypatch.chdir(tmp_path)
     for step in quick(chapters(document)[heading]):

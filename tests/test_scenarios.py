@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
-from netfold.sim.commands.main import app
+from netfold.commands.main import app
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult

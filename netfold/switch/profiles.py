@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from netfold.errors import names_hint
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.spelling import names_hint
 
 # The capabilities of a switch as data: the fields of a profile, each number with its source.
 

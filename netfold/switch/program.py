@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Literal
 
+from netfold.errors import names_hint
 from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
-from netfold.spelling import names_hint
 from netfold.switch.profiles import ADDER_BITS
 
 # Packet formats: the words of a packet, and the headers and trailers around them.

@@ -17,8 +17,7 @@ from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
-from netfold.spelling import closest
-from netfold.topologies.direct import Direct
+from netfold.errors import closest
 from netfold.topologies.graph import (
     HOST,
     HOST_ATTRIBUTES,
@@ -37,7 +36,7 @@ from netfold.topologies.graph import (
     validate,
     where,
 )
-from netfold.topologies.kind import Counts, Facts, ParameterError, optional
+from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, optional
 
 # Graphs of other programs as topologies: what they leave out has a default, or is an error.
 #

@@ -8,9 +8,9 @@ from itertools import chain, zip_longest
 
 import networkx as nx
 
+from netfold.errors import closest
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.spelling import closest
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
 POLICIES = ("pack", "spread", "random", "rails")

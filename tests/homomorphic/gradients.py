@@ -17,8 +17,7 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Message
 from netfold.homomorphic.numbers.exponents import all_of
 from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
 from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.testing import PATTERNS, VALUES, support, values
-from netfold.testing.steps import Steps
+from netfold.testing import PATTERNS, VALUES, Steps, support, values
 
 
 class Sample(NamedTuple):

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from netfold.commands import main
 from netfold.homomorphic.message import Merge
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.commands import main
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, register, unregister

@@ -24,12 +24,17 @@ from netfold.topologies.graph import (
     HOST,
     NODES_MAX,
     PORT_LINK,
+    LinkChange,
     LinkSpec,
+    NoMatchError,
+    ProfileChange,
     TopologyError,
     add_host,
     add_link,
     add_server,
     add_switch,
+    change_links,
+    change_profiles,
     hosts,
     new_graph,
     racks,
@@ -42,13 +47,6 @@ from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import layout, tiers_of
-from netfold.topologies.overrides import (
-    LinkChange,
-    NoMatchError,
-    ProfileChange,
-    change_links,
-    change_profiles,
-)
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, on_switches, pair, topologies, torus
 from tests.topologies.graphs import fat_tree_of_pods as fat_tree

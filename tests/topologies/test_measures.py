@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.keys.fields import Placement
+from netfold.sim.keys import Placement
 from netfold.topologies.graph import (
     LINK_RANGES,
     TopologyError,

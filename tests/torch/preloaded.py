@@ -11,7 +11,7 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.round import Round
 from netfold.sim.workload import training as workload  # noqa: F401
 from netfold.sim.workload import training_workload  # noqa: F401
-from netfold.torch.codecs import make_codec
+from netfold.torch.wire import make_codec
 
 
 def _ready() -> None:

@@ -29,11 +29,9 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.torch.codecs import make_codec, support_of
-from netfold.torch.fifo import Fifo
-from netfold.torch.layout import Layout, different, make_layout, named
-from netfold.torch.rounds import Rounds
-from netfold.torch.wire import Wire
+from netfold.torch.assembly import Layout, different, make_layout, named
+from netfold.torch.rounds import Fifo, Rounds
+from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import plan, write

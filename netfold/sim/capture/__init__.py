@@ -6,8 +6,7 @@
 or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
 folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
 
-recording  what every rank does: `recorder` hooks into a model, `buckets` asks DDP for its buckets
-parts      what every rank writes, and how the last one joins all of it
-layout     trace.json: its fields, limits and checks;  values  the gradients of a rank and step
-launcher   the command; `site` is what it puts into the processes of a training
+capture           what every rank does: hooks into a model, asks DDP for its buckets
+recording_files   trace.json: its fields, limits and checks; what every rank writes and the last one joins
+launcher          the command; `site` is what it puts into the processes of a training
 """

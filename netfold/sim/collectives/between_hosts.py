@@ -22,9 +22,7 @@ from netfold.sim.collectives.closed_form import ScheduleSize, Steps
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Resolved, check_workers, fitted
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame
 from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.keys.fields import AutoTime, Count, Size
-from netfold.sim.keys.frame import HostFrame
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import AutoTime, Count, HostFrame, Location, Size
 from netfold.sim.plan.idle_network import (
     Busiest,
     Pace,

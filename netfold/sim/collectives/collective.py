@@ -19,8 +19,7 @@ from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.homomorphic.round import Tensor
 from netfold.sim.collectives.closed_form import Cut, Estimate, Steps
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.keys.location import Location
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Location, Section
 from netfold.sim.plan.plan import CollectivePlan, HostAllocation, Reference
 from netfold.sim.workload.device_model import Device
 from netfold.switch.profiles import Profile

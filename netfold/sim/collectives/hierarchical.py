@@ -39,7 +39,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     resolve_switched,
 )
 from netfold.sim.engine import schedule as engine_schedule
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys import Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
 

@@ -43,7 +43,7 @@ from netfold.sim.collectives.hierarchical_schedule import Closed, Groups, in_blo
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of
 from netfold.sim.workload.device_model import memory_bps

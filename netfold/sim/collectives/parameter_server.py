@@ -33,7 +33,7 @@ from netfold.sim.collectives.host_messages import (
     chunks_of,
     merge_ps,
 )
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys import Count
 from netfold.sim.plan.plan import Placed
 from netfold.sim.workload.device_model import charge_ps
 from netfold.topologies.network import Network

@@ -28,7 +28,7 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.keys.fields import count_of
+from netfold.sim.keys import count_of
 
 # The plan of a job's rings.
 

@@ -28,7 +28,7 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys import Count
 
 # Workers in rows, and the segments of a message that they own.
 #

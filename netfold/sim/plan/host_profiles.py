@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from netfold.sim.keys.fields import Count, Time
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Count, Section, Time
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network, Work, with_host_links
 from netfold.units import PS_PER_S

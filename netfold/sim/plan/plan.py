@@ -12,9 +12,7 @@ import networkx as nx
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Frame, Job, Overflow, Rule
-from netfold.sim.keys.fields import Placement
-from netfold.sim.keys.frame import CustomFrame
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import CustomFrame, Location, Placement
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.device_model import STEADY, Device, Variation
 from netfold.sim.workload.fusion_weighing import Costs

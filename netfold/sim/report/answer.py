@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from netfold.errors import DataError
+from netfold.errors import DataError, names_hint
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import style, words
 from netfold.sim.report.words import shown
@@ -22,7 +22,6 @@ from netfold.sim.results.folder import Run, load
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.sim.workload.workload_keys import CHOICES
-from netfold.spelling import names_hint
 
 # What bounds a variant, in words; `sim/bounds` says how it is found.
 

@@ -12,7 +12,7 @@ import jinja2
 import polars as pl
 
 from netfold.errors import DataError, UnwrittenError
-from netfold.sim.files import durable as files
+from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer import answers, groups_of, legend, sentence, times_baseline

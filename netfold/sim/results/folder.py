@@ -25,11 +25,15 @@ from typing import Any
 import polars as pl
 
 from netfold.errors import DataError, UnwrittenError
-from netfold.sim.files import durable as files
-from netfold.sim.files.durable import PARTIAL_PREFIX
-from netfold.sim.files.foreign import UnreadableError, read_bytes
-from netfold.sim.files.packages import package_version, package_versions
-from netfold.sim.files.process import require_threads
+from netfold.sim import files
+from netfold.sim.files import (
+    PARTIAL_PREFIX,
+    UnreadableError,
+    package_version,
+    package_versions,
+    read_bytes,
+    require_threads,
+)
 from netfold.sim.processor import instructions
 from netfold.sim.results import format
 from netfold.sim.results.format import FORMAT

@@ -22,8 +22,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from netfold.errors import DataError, UnwrittenError
-from netfold.sim.files import durable as files
-from netfold.sim.files.packages import package_version, package_versions
+from netfold.sim import files
+from netfold.sim.files import package_version, package_versions
 from netfold.sim.processor import Instructions, instructions, recorded
 
 OWN = "netfold."  # the package whose records are stored

@@ -15,18 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from netfold.errors import DataError, InvariantError, NetfoldError, RunError
+from netfold.errors import DataError, InvariantError, NetfoldError, RunError, names_hint
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Merge
-from netfold.sim.capture.layout import NAME as LAYOUT
-from netfold.sim.capture.layout import read_trace
+from netfold.sim.capture.recording_files import NAME as LAYOUT
+from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop.loop import run_until
-from netfold.sim.files.foreign import UnreadableError, open_regular
-from netfold.sim.files.out_folder import require_writable
-from netfold.sim.files.process import one_run
-from netfold.sim.keys.section import Section
+from netfold.sim.files import UnreadableError, one_run, open_regular, require_writable
+from netfold.sim.keys import Section
 from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan, frame_of
@@ -54,7 +52,6 @@ from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training, Workloads
-from netfold.spelling import names_hint
 from netfold.switch.programs import names_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star

@@ -17,10 +17,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from netfold.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
-from netfold.sim.files.foreign import UnreadableError, text_of
-from netfold.sim.keys.fields import is_name
-from netfold.sim.keys.location import Location
-from netfold.sim.keys.section import Section
+from netfold.sim.files import UnreadableError, text_of
+from netfold.sim.keys import Location, Section, is_name
 from netfold.sim.report.words import escaped
 from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
 from netfold.sim.scenario.sweep_keys import (

@@ -21,15 +21,15 @@ from netfold.errors import (
     UnknownKeyError,
     UnreadableValueError,
     as_one_error,
+    closest,
+    names_hint,
     shown,
 )
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.keys.fields import NAME_RULE
-from netfold.sim.keys.section import Section, keys
+from netfold.sim.keys import NAME_RULE, Section, keys
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
-from netfold.spelling import closest, names_hint
 
 _MUST_BE = {
     "int_type": "a whole number",

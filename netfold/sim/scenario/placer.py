@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from netfold.errors import ScenarioError
 from netfold.sim.collectives.collective import CollectiveSection, Site
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import Location
 from netfold.sim.plan.plan import Admitted
 from netfold.topologies.graph import hosts
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, shown
+from netfold.errors import DataError, Mistakes, ScenarioError, as_one_error, names_hint, shown
 from netfold.homomorphic.codec import Codec
 from netfold.sim.collectives import registry
 from netfold.sim.collectives.collective import CollectiveSection, JobContext, Site
 from netfold.sim.engine.interface import Fate
-from netfold.sim.files.foreign import UnreadableError, read_text
-from netfold.sim.keys.location import Location, ScenarioInfo
-from netfold.sim.memory.available import available_bytes
+from netfold.sim.files import UnreadableError, read_text
+from netfold.sim.keys import Location, ScenarioInfo
+from netfold.sim.memory import available_bytes
 from netfold.sim.plan.host_profiles import HostProfile, with_work
 from netfold.sim.plan.idle_network import (
     routing_warnings,
@@ -55,13 +55,19 @@ from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile,
 from netfold.sim.workload.models.model import Model, TaskSettings
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.workload import refusal_of_needs
-from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.files import FORMATS, read_graph
-from netfold.topologies.graph import LINKS_MAX, NODES_MAX, TopologyError, switches
+from netfold.topologies.graph import (
+    LINKS_MAX,
+    NODES_MAX,
+    NoMatchError,
+    TopologyError,
+    change_links,
+    change_profiles,
+    switches,
+)
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.network import Network, compile_network
-from netfold.topologies.overrides import NoMatchError, change_links, change_profiles
 from netfold.topologies.routing import POLICIES, PolicyError
 from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from netfold.errors import Mistakes
+from netfold.errors import NAMES_SHOWN, Mistakes, did_you_mean, names_hint
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
 from netfold.sim.plan.plan import (
     Change,
@@ -25,7 +25,6 @@ from netfold.sim.plan.plan import (
     WorkerEffect,
 )
 from netfold.sim.scenario import variant_keys as sections
-from netfold.spelling import NAMES_SHOWN, did_you_mean, names_hint
 from netfold.topologies.network import Network
 from netfold.units import RATE
 

@@ -15,12 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from netfold.errors import Mistakes, ScenarioError, shown
-from netfold.sim.keys.fields import NAME_MAX, NAME_RULE, Count, is_name
-from netfold.sim.keys.section import Section
+from netfold.errors import Mistakes, ScenarioError, names_hint, shown
+from netfold.sim.keys import NAME_MAX, NAME_RULE, Count, Section, is_name
 from netfold.sim.scenario.mistakes import explain, unknown_key
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, EXTENSION, Node, parse
-from netfold.spelling import names_hint
 
 SWEEP = "sweep"  # the key
 POINTS_MAX = 10_000

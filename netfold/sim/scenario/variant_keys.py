@@ -29,9 +29,8 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.files.foreign import UnreadableError, read_text
-from netfold.sim.keys.fields import CodecOptions, Count, Name, Placement, Rate, Share, Time
-from netfold.sim.keys.section import Section, described
+from netfold.sim.files import UnreadableError, read_text
+from netfold.sim.keys import CodecOptions, Count, Name, Placement, Rate, Section, Share, Time, described
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.scenario.mistakes import explain
 from netfold.sim.scenario.network_keys import AnyTopology

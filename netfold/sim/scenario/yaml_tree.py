@@ -25,9 +25,8 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.nodes import ScalarNode
 
-from netfold.errors import Mistakes, ScenarioError, UnreadableValueError, shown
-from netfold.sim.files.foreign import UnreadableError, read_bytes, read_standard_input
-from netfold.spelling import closest
+from netfold.errors import Mistakes, ScenarioError, UnreadableValueError, closest, shown
+from netfold.sim.files import UnreadableError, read_bytes, read_standard_input
 
 COMMAND_LINE = "--set"
 DEPTH_MAX = 32  # nested mappings and lists; a scenario needs about eight levels

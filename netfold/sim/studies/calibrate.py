@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.errors import NetfoldError, UnwrittenError
-from netfold.sim.files.durable import write_file
+from netfold.sim.files import write_file
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
 from netfold.sim.studies.codec_measures import run_study
 from netfold.sim.studies.codec_study_gradients import read_codecs, synthetic_source

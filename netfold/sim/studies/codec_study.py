@@ -28,8 +28,8 @@ from rich.text import Text
 
 from netfold.errors import DataError, NetfoldError
 from netfold.homomorphic.contract import refusal_of
-from netfold.sim.files import durable as files
-from netfold.sim.files.out_folder import require_writable
+from netfold.sim import files
+from netfold.sim.files import require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import FittingTable

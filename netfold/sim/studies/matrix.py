@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from netfold.errors import MissingKeyError, MistakesError, NetfoldError, RunError, ScenarioError
+from netfold.errors import MissingKeyError, MistakesError, NetfoldError, RunError, ScenarioError, names_hint
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.checks.checks import Journal
@@ -32,7 +32,6 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs
 from netfold.sim.workload.workload_keys import Workloads
-from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.units import UnitError, format_fraction, parse_fraction
 

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
-from netfold.sim.files import durable
-from netfold.sim.files import durable as files
-from netfold.sim.files.out_folder import require_writable
-from netfold.sim.files.process import require_threads
-from netfold.sim.memory.available import available_bytes
+from netfold.sim import files
+from netfold.sim import files as durable
+from netfold.sim.files import require_threads, require_writable
+from netfold.sim.memory import available_bytes
 from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
 from netfold.sim.results import summary as verdicts

@@ -27,9 +27,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from netfold.errors import DataError, NetfoldError
-from netfold.sim.files import durable as files
-from netfold.sim.files.foreign import UnreadableError, read_bytes
-from netfold.sim.files.process import require_threads
+from netfold.sim import files
+from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.html import write_pages
 from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json

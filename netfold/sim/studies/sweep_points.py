@@ -22,7 +22,7 @@ from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.files.foreign import UnreadableError, read_bytes
+from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.report import words
 from netfold.sim.results.format import metric_types

@@ -32,7 +32,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from netfold.errors import NetfoldError, RunError
-from netfold.sim.files.packages import package_versions
+from netfold.sim.files import package_versions
 from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa, variables
 
 RANKING = ("group", "by", "baseline", "times_baseline")  # of a row, from the summary

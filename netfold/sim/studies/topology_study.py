@@ -15,13 +15,13 @@ import networkx as nx
 from rich.table import Table
 from rich.text import Text
 
-from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError
+from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError, names_hint
 from netfold.sim.collectives.closed_form import Estimate
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.registry import estimates
-from netfold.sim.files.durable import write_file
-from netfold.sim.keys.location import Location
-from netfold.sim.memory.available import available_bytes
+from netfold.sim.files import write_file
+from netfold.sim.keys import Location
+from netfold.sim.memory import available_bytes
 from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.plan import HostAllocation
@@ -32,7 +32,6 @@ from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.spelling import names_hint
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.files import to_json
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate

@@ -20,11 +20,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from netfold.errors import shown
+from netfold.errors import names_hint, shown
 from netfold.homomorphic.round import Tensor
-from netfold.sim.files.foreign import UnreadableError, read_text
-from netfold.sim.keys.fields import OneOf, Rate, Share, Time
-from netfold.sim.keys.section import Section
+from netfold.sim.files import UnreadableError, read_text
+from netfold.sim.keys import OneOf, Rate, Section, Share, Time
 from netfold.sim.workload.device_model import (
     STEADY,
     Device,
@@ -47,7 +46,6 @@ from netfold.sim.workload.hardware import (
     read_device,
     roofline_device,
 )
-from netfold.spelling import names_hint
 from netfold.units import PS_PER_MS, PS_PER_S
 
 # A device whose codec runs on its host: gradients and sums are copied between the two.

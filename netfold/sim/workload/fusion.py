@@ -15,13 +15,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from netfold.errors import NetfoldError, shown
+from netfold.errors import NetfoldError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
-from netfold.sim.keys.fields import Size
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Section, Size
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
-from netfold.spelling import did_you_mean
 
 # The contract of a rule of fusion.
 

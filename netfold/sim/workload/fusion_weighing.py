@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from netfold.kernels.functions import LN2, logs
-from netfold.sim.keys.fields import Size, Time
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Section, Size, Time
 from netfold.sim.workload.fusion import (
     Fusion,
     FusionError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Section
 
 if TYPE_CHECKING:
     from torch import Tensor

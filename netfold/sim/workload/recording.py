@@ -11,10 +11,8 @@ from typing import ClassVar, Literal, NamedTuple
 from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Tensor
-from netfold.sim.capture.layout import RankStep, TraceFile, read_trace
-from netfold.sim.capture.values import read_values, require_digest
-from netfold.sim.keys.fields import Count, Share
-from netfold.sim.keys.section import Section
+from netfold.sim.capture.recording_files import RankStep, TraceFile, read_trace, read_values, require_digest
+from netfold.sim.keys import Count, Section, Share
 from netfold.sim.workload.device_model import Passes
 from netfold.sim.workload.fusion import Fusion, Partition
 from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion

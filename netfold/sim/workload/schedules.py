@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from netfold.sim.keys.fields import Count, Share, count_of
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Count, Section, Share, count_of
 
 # The contract of a schedule of the learning rate, and the warm-up that all of them may begin with.
 

@@ -22,7 +22,7 @@ from pydantic import field_validator
 
 from netfold.errors import UserModelError
 from netfold.homomorphic.round import Tensor
-from netfold.sim.files.foreign import UnreadableError, open_regular
+from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.models.model import Data, Model, TaskSettings
 
 if TYPE_CHECKING:

@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from netfold.errors import NetfoldError, UserModelError
+from netfold.errors import NetfoldError, UserModelError, names_hint
 from netfold.homomorphic.round import Tensor as Described
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.models.model import TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed, shards
-from netfold.spelling import names_hint
 
 
 def told(error: BaseException, path: str, given: str, doing: str) -> UserModelError:

@@ -18,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from netfold.sim.keys.fields import Count, OneOf, Pair, Share
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Count, OneOf, Pair, Section, Share
 from netfold.sim.workload import (
     FileSpec,
     SyntheticSpec,

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import networkx as nx
 
-from netfold.topologies.direct import Direct
-from netfold.topologies.kind import Counts, Facts, ParameterError, count
+from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count
 
 _DIMENSION_MAX = 64  # more switches than can be counted in an int64
 

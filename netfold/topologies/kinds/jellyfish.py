@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import networkx as nx
 
-from netfold.topologies.direct import Direct
 from netfold.topologies.graph import TopologyError
-from netfold.topologies.kind import Counts, Facts, ParameterError, count
+from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, count
 
 _TRIES = 1000
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import networkx as nx
 
-from netfold.topologies.direct import Direct
-from netfold.topologies.kind import Counts, Facts, count
+from netfold.topologies.kind import Counts, Direct, Facts, count
 
 
 @dataclass(frozen=True, kw_only=True)

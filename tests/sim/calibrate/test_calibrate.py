@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import netfold
-from netfold.sim.commands.main import app
+from netfold.commands.main import app
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
@@ -75,7 +75,7 @@ def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
 
 def test_python_writes_the_same_kind_of_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration("{}\n", [], [])
-    monkeypatch.setattr("netfold.sim.api.devices.measured", lambda threads, report: found)
+    monkeypatch.setattr("netfold.api.runs.measured", lambda threads, report: found)
 
     assert netfold.calibrate(tmp_path / "cpu.json", threads=2) == tmp_path / "cpu.json"
     assert (tmp_path / "cpu.json").read_text() == "{}\n"

@@ -19,13 +19,12 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import netfold
+from netfold.commands.main import app
 from netfold.errors import DataError, RunError
-from netfold.sim.capture import layout
-from netfold.sim.capture import parts as capture_parts
-from netfold.sim.capture.layout import read_trace
-from netfold.sim.capture.parts import Parts, joined, require_space
-from netfold.sim.capture.settings import Settings, checked
-from netfold.sim.commands.main import app
+from netfold.sim.capture import recording_files as capture_parts
+from netfold.sim.capture import recording_files as layout
+from netfold.sim.capture.capture import Settings, checked
+from netfold.sim.capture.recording_files import Parts, joined, read_trace, require_space
 from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of

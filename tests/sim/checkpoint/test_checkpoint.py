@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 
 from netfold.errors import DataError, UnwrittenError
-from netfold.sim.files import durable
+from netfold.sim import files as durable
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
 from netfold.sim.run.run import run_scenario
 from tests.examples import nightly

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import netfold
+from netfold.commands.main import app
 from netfold.errors import InvariantError
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
@@ -34,7 +35,6 @@ from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.commands.main import app
 from netfold.sim.results.folder import load
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.job import TrainingJob

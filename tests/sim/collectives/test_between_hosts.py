@@ -543,7 +543,7 @@ import json, shlex, sys
 from tests.sim.collectives import gather
 gather.register()
 from typer.testing import CliRunner
-from netfold.sim.commands.main import app
+from netfold.commands.main import app
 results = [CliRunner().invoke(app, shlex.split(command)) for command in sys.argv[1:]]
 print(json.dumps([(result.exit_code, result.stdout, result.stderr) for result in results]))
 """

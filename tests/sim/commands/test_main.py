@@ -15,14 +15,14 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-import netfold.sim.commands.main
+import netfold.commands.main
 import netfold.sim.report.compare
 import netfold.sim.report.html
 import netfold.sim.run.run
 import netfold.sim.workload.data_sets
+from netfold.commands.listings import fit_table, profile_table, profiles_table
+from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
-from netfold.sim.commands.main import app
-from netfold.sim.commands.switch_tables import fit_table, profile_table, profiles_table
 from netfold.sim.run.variant import Outcome
 from netfold.sim.studies.codec_study_gradients import read_model, wanted
 from netfold.sim.workload.models.ncf import Ncf
@@ -70,7 +70,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
             return result
 
         monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
-        monkeypatch.setattr(netfold.sim.commands.main, "_check_scenario", lambda *arguments: None)
+        monkeypatch.setattr(netfold.commands.main, "_check_scenario", lambda *arguments: None)
         monkeypatch.setattr(netfold.sim.report.html, "build_report", lambda folder: folder / "report.html")
         return calls
 
@@ -155,7 +155,7 @@ def test_what_nobody_foresaw_exits_as_a_bug(
     monkeypatch.setattr(sys, "argv", ["netfold", "run", "a.yaml"])
 
     with pytest.raises(SystemExit) as caught:
-        netfold.sim.commands.main.main()
+        netfold.commands.main.main()
 
     assert caught.value.code == 3
     assert "ZeroDivisionError: oh" in capsys.readouterr().err

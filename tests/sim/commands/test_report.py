@@ -21,9 +21,9 @@ from rich.text import Text
 from typer.testing import CliRunner, Result
 
 import netfold
-from netfold.sim.commands.main import app
-from netfold.sim.commands.switch_tables import profiles_table
-from netfold.sim.commands.terminal import (
+from netfold.commands.listings import profiles_table
+from netfold.commands.main import app
+from netfold.commands.terminal import (
     EXIT_BROKEN_PIPE,
     EXIT_CANNOT_WRITE,
     print_json,
@@ -31,7 +31,7 @@ from netfold.sim.commands.terminal import (
     print_table,
     progress_bar,
 )
-from netfold.sim.files import durable
+from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
@@ -380,8 +380,8 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "netfold.sim.commands.codecs",
-        *(pytest.param(one, marks=nightly) for one in ("netfold.sim.commands.main", "typer")),
+        "netfold.commands.study_commands",
+        *(pytest.param(one, marks=nightly) for one in ("netfold.commands.main", "typer")),
     ],
 )
 def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> None:
@@ -406,12 +406,12 @@ BELOW = {  # commands by the words before them
 COMMANDS = [[], *([*group.split(), name] for group, names in BELOW.items() for name in names.split())]
 # Prints the status of every command, and which of some modules are there after it.
 PROGRAM = """
-import json, sys, netfold.sim.commands.main
+import json, sys, netfold.commands.main
 for words, heavy in json.loads(sys.argv[1]):
     sys.argv = ["netfold", *words]
     status = 0
     try:
-        netfold.sim.commands.main.main()
+        netfold.commands.main.main()
     except SystemExit as stop:
         status = stop.code
     print(f"STATUS {status} {[name for name in heavy if name in sys.modules]}", flush=True)

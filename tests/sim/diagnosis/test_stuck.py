@@ -14,9 +14,9 @@ import pytest
 import simpy
 from typer.testing import CliRunner
 
+from netfold.commands.main import app
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.commands.main import app
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.engine.observe.inspect import _waiting_for

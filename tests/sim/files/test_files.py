@@ -15,9 +15,17 @@ import pytest
 
 import netfold
 from netfold.errors import DataError
-from netfold.sim.files.durable import claim, write_file, write_folder
-from netfold.sim.files.foreign import UnreadableError, open_regular, read_bytes, read_text, text_of
-from netfold.sim.files.out_folder import require_writable
+from netfold.sim.files import (
+    UnreadableError,
+    claim,
+    open_regular,
+    read_bytes,
+    read_text,
+    require_writable,
+    text_of,
+    write_file,
+    write_folder,
+)
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
 from tests.examples import nightly

@@ -16,9 +16,9 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner, Result
 
 import netfold
+from netfold.commands.main import app
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.commands.main import app
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies import matrix as cells
 from netfold.sim.studies.matrix import (

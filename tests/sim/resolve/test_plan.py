@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from netfold.commands.main import app
 from netfold.errors import RunError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.sim.commands.main import app
 from netfold.sim.plan.plan import Passes
 from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES

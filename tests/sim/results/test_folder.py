@@ -20,8 +20,8 @@ import polars as pl
 import pytest
 
 from netfold.errors import DataError
-from netfold.sim.files import durable
-from netfold.sim.files.durable import remove_stale_partials, write_file, write_folder
+from netfold.sim import files as durable
+from netfold.sim.files import remove_stale_partials, write_file, write_folder
 from netfold.sim.results.folder import load, write_run
 from netfold.sim.results.parquet import TABLES, schema, to_parquet
 from tests import ROOT
@@ -188,7 +188,7 @@ def test_numbers_from_numpy_are_written_as_numbers(tmp_path: Path) -> None:
 
 def test_a_folder_is_held_while_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run that takes every process for dead does not remove it."""
-    monkeypatch.setattr("netfold.sim.files.durable._is_alive", lambda pid: False)
+    monkeypatch.setattr("netfold.sim.files._is_alive", lambda pid: False)
 
     def fill(folder: Path) -> None:
         remove_stale_partials(tmp_path)

@@ -22,9 +22,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import netfold
-import netfold.sim.commands.terminal
+import netfold.commands.terminal
 import netfold.sim.run.run
 import netfold.sim.run.variant
+from netfold.commands.main import app
+from netfold.commands.terminal import progress_bar
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
@@ -32,8 +34,6 @@ from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Work
 from netfold.homomorphic.round import Round
 from netfold.sim.checks.finding import Finding
-from netfold.sim.commands.main import app
-from netfold.sim.commands.terminal import progress_bar
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
 from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_encoder
@@ -489,11 +489,11 @@ def test_errors_of_netfold_itself_are_not_blamed_on_the_codec() -> None:
 # SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
 NETFOLD = """
 import signal
-import netfold.sim.commands.terminal
-from netfold.sim.commands.main import main
+import netfold.commands.terminal
+from netfold.commands.main import main
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-netfold.sim.commands.terminal.LOG_EVERY_S = 0.2
+netfold.commands.terminal.LOG_EVERY_S = 0.2
 main()
 """
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -503,7 +503,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
     monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: False)
-    monkeypatch.setattr(netfold.sim.commands.terminal, "LOG_EVERY_S", math.inf)
+    monkeypatch.setattr(netfold.commands.terminal, "LOG_EVERY_S", math.inf)
 
 
 def run_to_its_exit(folder: Path, *arguments: str) -> Result:

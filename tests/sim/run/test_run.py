@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 import netfold.sim.run.run
+from netfold.commands.main import app
 from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.message import MERGEABLE
+from netfold.sim import files
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.commands.main import app
-from netfold.sim.files import durable as files
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load

@@ -20,11 +20,11 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 import netfold
+from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.ring import RingSection
-from netfold.sim.commands.main import app
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge

@@ -12,10 +12,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from netfold.commands.main import app
 from netfold.errors import ScenarioError
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.commands.main import app
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.load import load, schema
 from netfold.sim.scenario.variant_keys import PoissonArrivals, SwitchProfile, read_profile

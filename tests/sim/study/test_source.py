@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import netfold
 import netfold.sim.studies.codec_study_gradients
+from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
@@ -24,8 +25,7 @@ from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient
 from netfold.homomorphic.round import Round, StepFact, Tensor
-from netfold.sim.commands.main import app
-from netfold.sim.memory.available import BASE_BYTES
+from netfold.sim.memory import BASE_BYTES
 from netfold.sim.studies.codec_study_gradients import (
     file_source,
     read_codec,

@@ -24,8 +24,8 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 import netfold
+from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
-from netfold.sim.commands.main import app
 from netfold.sim.report import style
 from netfold.sim.results.format import metric_types
 from netfold.sim.run.run import run_scenario
@@ -338,7 +338,7 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
 # SIGINT is ignored where tests run as a job in the background; a person's terminal does not.
 CODE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from netfold.sim.__main__ import main; main()"
+    "from netfold.__main__ import main; main()"
 )
 
 

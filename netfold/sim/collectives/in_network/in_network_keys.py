@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
-from netfold.errors import shown
+from netfold.errors import names_hint, shown
 from netfold.sim.collectives.between_hosts import AUTO_MEANING
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.keys.fields import Count, OneOf, ReleasedTime, Size, Time, named_or_count
-from netfold.sim.keys.frame import CustomFrame, SwitchFrame
-from netfold.sim.keys.section import described
-from netfold.spelling import names_hint
+from netfold.sim.keys import (
+    Count,
+    CustomFrame,
+    OneOf,
+    ReleasedTime,
+    Size,
+    SwitchFrame,
+    Time,
+    described,
+    named_or_count,
+)
 from netfold.switch.program import Option, ProgramSpec
 from netfold.switch.programs import default_program, formats, names_of, programs, runnable
 from netfold.units import SIZE, TIME

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from netfold.errors import ScenarioError
+from netfold.errors import ScenarioError, did_you_mean
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.message import words_per_word
 from netfold.kernels import purposes
@@ -21,7 +21,7 @@ from netfold.sim.collectives.in_network.switch_resources import Request, Switche
 from netfold.sim.collectives.in_network.tree_candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.ring import SCHEDULE as RING
 from netfold.sim.engine.interface import BACKOFF_MAX, Branch, Job, Overflow, Server
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Pace,
     Window,
@@ -36,7 +36,6 @@ from netfold.sim.plan.idle_network import (
 )
 from netfold.sim.plan.plan import HostAllocation, Passes, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.device_model import Device, memory_bps
-from netfold.spelling import did_you_mean
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
 from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key

@@ -11,7 +11,7 @@ from netfold.errors import ScenarioError
 from netfold.homomorphic.message import WORD_BITS, Merge
 from netfold.sim.collectives.in_network.aggregation_tree import Tree
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import with_loopback
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.fit import (

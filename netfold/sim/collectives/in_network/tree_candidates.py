@@ -13,7 +13,7 @@ from typing import NamedTuple
 import networkx as nx
 import numpy as np
 
-from netfold.errors import ScenarioError
+from netfold.errors import NAMES_SHOWN, ScenarioError, names_hint
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
     Tree,
@@ -24,10 +24,9 @@ from netfold.sim.collectives.in_network.aggregation_tree import (
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import Switches
 from netfold.sim.engine.interface import Job
-from netfold.sim.keys.location import Location
+from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
 from netfold.sim.plan.plan import split_message_and_hint
-from netfold.spelling import NAMES_SHOWN, names_hint
 from netfold.switch.fit import can_run, suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.graph import TopologyError, switches

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import model_validator
 
 from netfold.homomorphic.round import Tensor
-from netfold.sim.keys.fields import Count
+from netfold.sim.keys import Count
 from netfold.sim.workload.models.model import (
     Data,
     Density,

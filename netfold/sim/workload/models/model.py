@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from netfold.homomorphic.round import Tensor
-from netfold.sim.keys.fields import count_of
-from netfold.sim.keys.section import Section
+from netfold.sim.keys import Section, count_of
 from netfold.sim.workload.layers import elements_of, placed, tensor_of
 
 if TYPE_CHECKING:

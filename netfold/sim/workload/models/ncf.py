@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.round import Tensor
-from netfold.sim.keys.fields import Pair
+from netfold.sim.keys import Pair
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.models.model import Data, Density, Model, TaskSettings, embedding, linear
 

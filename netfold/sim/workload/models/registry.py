@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import shown
-from netfold.sim.keys.fields import refuse_unknown
+from netfold.sim.keys import refuse_unknown
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.cnn import CnnModel
 from netfold.sim.workload.models.gpt import Gpt

@@ -1,0 +1,458 @@
+"""Run a scenario, read runs back, and compare them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.table import Table
+
+from netfold.errors import NetfoldError, ScenarioError
+from netfold.sim.processor import note_of, pin
+from netfold.sim.report.answer import AS_GIVEN
+from netfold.sim.report.compare import Comparison, results_table
+from netfold.sim.report.compare import compare as compare_folders
+from netfold.sim.report.style import Shown
+from netfold.sim.results import folder as reader
+from netfold.sim.results.parquet import plain_frame, schema
+from netfold.sim.results.records import CheckRecord
+from netfold.sim.run.context import Progress
+from netfold.sim.run.run import setups
+from netfold.sim.scenario.load import load as load_scenario
+from netfold.sim.scenario.load import running_code
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText, parse
+from netfold.sim.studies.calibrate import calibrate as measured
+from netfold.sim.studies.calibrate import device_path, write_device
+from netfold.sim.studies.sweep import OnPoint, Settings, cores, require_jobs, run_sweep, sweep_of
+from netfold.sim.studies.sweep_output import Sweep, counts, load_sweep, sweep_table, write_report
+from netfold.sim.studies.sweep_points import points_of
+from netfold.sim.studies.sweep_workers import LOCAL, cluster_of, own_versions
+
+# Conversion of scenarios and values from Python to the text of scenario files.
+
+
+Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or its content
+
+
+def scenario_of(given: Given) -> Path | ScenarioText:
+    """The path or text of a scenario: text has a line break, a path has none.
+
+    Raises
+    ------
+    NetfoldError
+        It is none of the three, or a mapping with a value that a file cannot hold.
+    """
+    if isinstance(given, Mapping):
+        return ScenarioText(_json(given, "scenario", indent=1) + "\n", "<mapping>")
+    if isinstance(given, str) and "\n" in given:
+        return ScenarioText(given, "<text>")
+    if not isinstance(given, str | os.PathLike):
+        raise NetfoldError(
+            f"cannot read a scenario from {type(given).__name__}",
+            "give the path of a scenario file, its text, or a mapping with its content",
+        )
+    return Path(given)
+
+
+def sets_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Values by path as `--set` writes them: "PATH=VALUE"."""
+    return tuple(f"{path}={_value(path, value)}" for path, value in (changes or {}).items())
+
+
+def _value(path: str, value: Any) -> str:
+    """A value as a user writes it: text has no quotes if it is read back as the same text."""
+    if isinstance(value, str):
+        try:
+            if parse(COMMAND_LINE, value, first_line=0, path=path).plain == value:
+                return value
+        except ScenarioError:
+            pass
+    return _json(value, path)
+
+
+def _json(value: Any, what: str, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise NetfoldError(
+            f"{what}: {error}", "use values that a scenario file can hold: text, numbers, lists and mappings"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of a type that JSON does not have."""
+    match value:
+        case np.generic():
+            return value.item()
+        case np.ndarray():
+            return value.tolist()
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"cannot write {type(value).__name__} into a scenario")
+
+
+class Run(Shown):
+    """A finished run, read from its folder. Tables are polars data frames; `print` shows the run's table.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    summary
+        The content of `summary.json`.
+    checks
+        A row for every check of every variant: variant, name, verdict, detail.
+    steps, rounds, notes, phases, links, faults, nodes
+        The tables of the run folder; `sim/README.md` explains every column.
+    """
+
+    def __init__(self, folder: reader.Run) -> None:
+        self.path: Path = folder.path
+        self.summary: dict[str, Any] = folder.summary
+        self.checks = pl.DataFrame(folder.checks, schema=schema(CheckRecord))
+        self.steps, self.rounds, self.notes = folder.steps, folder.rounds, folder.notes
+        self.phases, self.links, self.faults = folder.phases, folder.links, folder.faults
+        self.nodes = folder.nodes
+        self._notes = note_of(folder.circumstances)
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario."""
+        return str(self.summary["scenario"])
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random choices."""
+        return int(self.summary["seed"])
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the variants': "pass", "approximate: N entries", "stuck" or "fail"."""
+        return str(self.summary["verdict"])
+
+    @property
+    def variants(self) -> pl.DataFrame:
+        """A row for every variant, or job of one: name, verdict, and a column for every metric."""
+        return plain_frame(
+            [
+                {"name": one["name"], "verdict": one["verdict"], **one["metrics"]}
+                for one in self.summary["variants"]
+            ]
+        )
+
+    @property
+    def bounds(self) -> pl.DataFrame:
+        """A row for every part of a variant's aggregation time: variant, cause, where, stage, share, …
+
+        `sim/README.md` explains the columns. Empty if an earlier version wrote the run.
+        """
+        return plain_frame(
+            [
+                {"variant": one["name"], **part}
+                for one in self.summary["variants"]
+                for part in one.get("bounds", ())
+            ]
+        )
+
+    def report(self) -> Path:
+        """Write `report.html` and its figures into the run's folder, or write them again; returns its path.
+
+        Raises
+        ------
+        DataError
+            The folder is damaged, or something else has the place of a file that is to be written.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
+
+        return build_report(self.path)
+
+    def table(self) -> Table:
+        """The table that `netfold run` prints."""
+        return results_table(self.summary, self._notes)
+
+    def __repr__(self) -> str:
+        return f"<netfold.Run {self.name}, seed {self.seed}: {self.verdict}, in {self.path}>"
+
+
+def run(
+    scenario: Given,
+    *,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    variants: Sequence[str] = (),
+    out: str | os.PathLike[str] = "runs",
+    progress: Progress | None = None,
+    code: bool = True,
+    native: bool = False,
+) -> Run:
+    """Run all variants of a scenario, or the named ones, and write a run folder; `report()` adds its report.
+
+    Parameters
+    ----------
+    scenario
+        Path of a scenario file; or its text, which has a line break; or a mapping with its content.
+    set
+        Values by path that override the scenario's: {"topology.rate": "25Gbps"}.
+    seed
+        Overrides the scenario's seed.
+    out
+        Parent folder of runs.
+    progress
+        Called with the current activity, the steps done and all steps; `print` works.
+    code
+        Whether Python files that the scenario names may run, such as `model: ./mine.py:make`. A line on
+        stderr says that one does.
+    native
+        Let PyTorch use all that this processor has: faster, and not reproducible on others. Otherwise this
+        process, and what it starts, computes with AVX2 from then on.
+
+    Threads that call this take turns.
+
+    Raises
+    ------
+    ScenarioError, DataError
+        Nothing was run.
+    RunError
+        There is not enough memory, or this process was forked from one that had run.
+
+    If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
+    the finished variants are.
+    """
+    from netfold.sim.run.run import run_scenario  # late: the engine and torch are slow to import
+
+    if not native:
+        pin()
+    given, sets = scenario_of(scenario), sets_of(set)
+    with running_code(code):
+        outcome = run_scenario(given, sets, seed, Path(out), progress or _ignore_progress, tuple(variants))
+    if outcome.stopped is not None:
+        outcome.stopped.add_note("\n".join(outcome.place()))
+        raise outcome.stopped
+    assert outcome.run_dir is not None
+    return load(outcome.run_dir)
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """Read a run from its folder, from a file in it, or from `runs/latest`.
+
+    Raises
+    ------
+    DataError
+        The folder is not a finished run, or one of its files is missing or damaged.
+    """
+    return Run(reader.load(Path(folder)))
+
+
+def compare(
+    *runs: Run | str | os.PathLike[str],
+    baseline: Run | str | os.PathLike[str] | None = None,
+    sort: str = AS_GIVEN,
+) -> Comparison:
+    """Compare runs, or the variants of one: ratios, ranks, and the bottleneck of each.
+
+    Variants of equal workload are compared: with the same variant of a baseline, by default the first run;
+    those of a single run with its own baseline. `baseline` may also be a variant's name. `sort` ranks the
+    rows, best first: "aggregation", "iteration", "elements", "wire", "compression", "nmse", "cosine",
+    "error", "loss", "score" or "target". `draw()` of the result is a figure.
+
+    Raises
+    ------
+    DataError
+        There is no run to compare, a folder is not a finished run, or there is no such baseline or order.
+    """
+    return compare_folders(
+        [_folder(one) for one in runs], None if baseline is None else _folder(baseline), sort
+    )
+
+
+def _folder(run: Run | str | os.PathLike[str]) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)
+
+
+def _ignore_progress(what: str, done: float, total: float) -> None:
+    """Default: progress is discarded."""
+
+
+# Validate a scenario without running it.
+
+
+def validate(
+    scenario: Given, *, set: Mapping[str, Any] | None = None, seed: int | None = None, code: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Check a scenario; return the settings of every variant (or job, "variant/job") by name.
+
+    All points of a sweep are checked; the settings are those of its first point.
+
+    Settings are the sections of the scenario: each has the values that differ from their defaults, and the
+    values that defaults resolve to on this network, such as the collective's `switch` and `timeout`.
+
+    A model in a Python file that the scenario names is built, so its code runs, which a line on stderr says;
+    with `code=False` it is refused.
+
+    Raises
+    ------
+    ScenarioError
+        All mistakes in it, or the reason why it cannot run on its network.
+    """
+    with running_code(code):
+        found = load_scenario(scenario_of(scenario), sets_of(set), seed)
+        if found.sweep is not None:
+            points_of(found, own_versions())
+        return setups(resolve(found))
+
+
+# This machine as a device.
+
+
+def calibrate(file: str | Path = "cpu.json", threads: int = 1) -> Path:
+    """Measure this machine's processor, and write a device file that scenarios can name; returns its path.
+
+    Parameters
+    ----------
+    file
+        Ends in .json.
+    threads
+        That PyTorch computes with, 1 or more.
+
+    Raises
+    ------
+    NetfoldError
+        The file's name does not end in .json, or it cannot be written.
+    """
+    path = device_path(Path(file))
+    write_device(path, measured(threads, lambda what: None))
+    return path
+
+
+# Run a sweep and read its table.
+
+
+class Swept(Shown):
+    """A finished sweep; `print` shows the fastest variant of every point.
+
+    Attributes
+    ----------
+    path
+        Its folder.
+    points
+        A row for every point and variant (or job): the swept keys, seed, variant, status, verdict, error, and
+        a column for every metric.
+    summary
+        The content of `sweep.json`.
+    """
+
+    def __init__(self, found: Sweep) -> None:
+        self._found = found
+        self.path: Path = found.path
+        self.points: pl.DataFrame = found.frame
+        self.summary: dict[str, Any] = found.content
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all points: "pass", "approximate: N entries", "stuck" or "fail"."""
+        return str(self.summary["verdict"])
+
+    def report(self) -> Path:
+        """Write `report.html` and its figures into the sweep's folder, or write them again; returns its path.
+
+        Raises
+        ------
+        DataError
+            Something else has the place of a file that is to be written.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        return write_report(self._found)
+
+    def table(self) -> Table:
+        """The table that `netfold sweep` prints."""
+        return sweep_table(self._found)
+
+    def __repr__(self) -> str:
+        return f"<netfold sweep of {self.summary['scenario']}: {counts(self.summary)}, in {self.path}>"
+
+
+def sweep(  # noqa: PLR0913  as many as the command has options
+    scenario: Given,
+    *,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    out: str | os.PathLike[str] = "runs",
+    fresh: bool = False,
+    keep_runs: bool = False,
+    scheduler: str = LOCAL,
+    scheduler_file: str | os.PathLike[str] | None = None,
+    progress: OnPoint | None = None,
+    trust_kept: bool = False,
+    code: bool = True,
+) -> Swept:
+    """Run every point of a scenario's sweep that is not kept from an earlier one, several at a time.
+
+    `report()` of the result writes figures and a page.
+
+    A script that calls this does so below `if __name__ == "__main__":`, because every worker imports it.
+
+    Parameters
+    ----------
+    scenario
+        Path of a scenario file; or its text, which has a line break; or a mapping with its content.
+    over
+        Keys to sweep, besides those of the file: {"topology.rate": ["10Gbps", "100Gbps"]}.
+    set
+        Values by path that override the scenario's: {"workload.elements": 1000}.
+    seed
+        Overrides the scenario's seed.
+    jobs
+        Points at a time; by default one for each core.
+    out
+        Parent folder of runs; finished points are kept there, too.
+    fresh
+        Run points again that are kept.
+    keep_runs
+        Keep the run folder of every point.
+    scheduler, scheduler_file
+        The address of a Dask scheduler, or the file that it wrote; by default this machine's processes.
+    progress
+        Called with what came of each point, when it ends.
+    trust_kept
+        Take kept points also where what decided them cannot be known, such as data that your own model reads.
+    code
+        Whether Python files that the scenario names may run, as for `run`.
+
+    Raises
+    ------
+    ScenarioError, DataError, NetfoldError
+        Nothing was run.
+    RunError
+        No worker can run points.
+
+    If an exception (Ctrl-C included) ends a sweep, its note says how many points are kept.
+    """
+    swept = {f"sweep.{path}": list(values) for path, values in (over or {}).items()}
+    file = None if scheduler_file is None else Path(scheduler_file)
+    settings = Settings(
+        require_jobs(cores() if jobs is None else jobs),
+        cluster_of(scheduler, file),
+        fresh,
+        keep_runs,
+        trust_kept,
+    )
+    with running_code(code):
+        found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
+        return Swept(load_sweep(run_sweep(found, settings, Path(out), progress or _ignore_points)))
+
+
+def _ignore_points(ended: object) -> None:
+    """Default: progress is discarded."""

@@ -1,0 +1,251 @@
+"""The commands `netfold switch …`: list switch profiles, and fit a program to one."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netfold.commands.terminal import print_json, print_line, print_table
+from netfold.errors import NetfoldError, names_hint
+
+if TYPE_CHECKING:
+    from netfold.sim.studies.topology_study import NamedNetwork
+    from netfold.switch.profiles import Profile
+
+
+EXIT_DOES_NOT_FIT = 1
+switch = typer.Typer(help="List switch profiles, and check whether a program fits one.", no_args_is_help=True)
+
+
+@switch.command("profiles")
+def switch_profiles(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A profile, or a YAML file with one.")] = "",
+) -> None:
+    """List the switch profiles, or all numbers of one with their sources."""
+    from netfold.commands.listings import profile_table, profiles_table
+
+    print_table(profile_table(_profile(name)) if name else profiles_table())
+
+
+@switch.command("fit")
+def switch_fit(
+    program: Annotated[
+        str, typer.Argument(metavar="PROGRAM", help="Name of a program; an unknown name lists all.")
+    ],
+    profile: Annotated[str, typer.Option(metavar="P", help="A profile, or a YAML file with one.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers; 8 by default.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Slots of all jobs together.")] = None,
+    words: Annotated[int | None, typer.Option(min=1, help="32-bit words per packet.")] = None,
+    per_pass: Annotated[
+        int | None, typer.Option(min=1, help="Words that one pass adds, on switches with stages.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """Place a program on a switch, stage by stage. Options left out have the program's usual values."""
+    from dataclasses import replace
+
+    from netfold.commands.listings import as_dict, fit_table, refusal_dict
+    from netfold.switch.fit import FitError, fit
+    from netfold.switch.profiles import PIPELINE
+    from netfold.switch.programs import programs
+
+    if program not in programs():
+        raise NetfoldError(f"there is no program {program!r}", names_hint(program, programs()))
+    kind = _profile(profile)
+    if per_pass is not None and kind.kind != PIPELINE:
+        message = f"--per-pass {per_pass}: {kind.name} has no stages, one pass adds all words of a packet"
+        raise NetfoldError(message, "remove --per-pass")
+    given: dict[str, Any] = {"workers": workers, "slots": slots, "words": words, "words_per_pass": per_pass}
+    demand = replace(
+        programs()[program].released, **{key: value for key, value in given.items() if value is not None}
+    )
+    try:
+        found = fit(kind, program, demand)
+    except FitError as error:
+        print_json(refusal_dict(error)) if as_json else print_line(
+            f"does not fit: {error.message}\n  {error.hint}"
+        )
+        raise typer.Exit(EXIT_DOES_NOT_FIT) from None
+    print_json(as_dict(found)) if as_json else print_table(fit_table(found))
+
+
+def _profile(name: str) -> Profile:
+    from netfold.sim.scenario.variant_keys import SUFFIXES, read_profile
+    from netfold.switch.profiles import PROFILES
+
+    if name.endswith(SUFFIXES):
+        return read_profile(name)
+    if name not in PROFILES:
+        hint = f"{names_hint(name, PROFILES)}; or give a YAML file with one"
+        raise NetfoldError(f"there is no switch profile {name!r}", hint)
+    return PROFILES[name]
+
+
+# The commands `netfold topology …`: list kinds, show, draw, measure and export topologies.
+
+
+_LINE_COLUMNS = 110
+topology = typer.Typer(
+    help="List kinds of topologies; show, draw, measure and export networks without a run.",
+    no_args_is_help=True,
+)
+
+Network = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|KIND",
+        help="Scenario file (- for standard input), graph file (.json, .graphml, .gml), or kind of topology.",
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a value: topology.rate=10Gbps of a scenario, k=8 of a kind.",
+    ),
+]
+Variants = Annotated[
+    list[str] | None,
+    typer.Option("--variant", metavar="NAME", help="Only this variant; can be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@topology.command("list")
+def topology_list(
+    kind: Annotated[
+        str, typer.Argument(metavar="[KIND]", help="Only this kind, with the closed forms of its figures.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List the kinds of topologies with their keys, or all about one."""
+    from netfold.sim.studies.topology_study import listing
+
+    found = {one.kind: one for one in listing()}
+    if kind and kind not in found:
+        raise NetfoldError(f"there is no kind of topology {kind!r}", names_hint(kind, found, "kinds"))
+    chosen = [found[kind]] if kind else list(found.values())
+    if as_json:
+        print_json({"kinds": [one.as_dict() for one in chosen]})
+        return
+    for one in chosen:
+        _print_wrapped(f"{one.kind}: {one.meaning}")
+        for key in one.keys:
+            default = "" if key.is_required else f"={json.dumps(key.default)}"
+            _print_wrapped(f"{key.name}{default}: {key.meaning}", "  ")
+        if kind and one.closed_forms:
+            print_line("\n" + one.closed_forms)
+
+
+@topology.command("show")
+def topology_show(
+    network: Network,
+    sets: Sets = None,
+    variant: Variants = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(metavar="DIR|FILE.svg", help="Draw every network as SVG, into a folder or this file."),
+    ] = None,
+) -> None:
+    """Show the size, distances and bisection bandwidth of networks, and draw them.
+
+    \b
+    netfold topology show scenarios/06-two-racks.yaml
+    netfold topology show leaf_spine --set leaves=4 --set spines=2 --set hosts_per_leaf=8 --draw two.svg
+    """
+    from netfold.sim.studies.topology_study import draw_into, shown
+
+    networks = _networks(network, sets, variant)
+    print_table(shown(networks))
+    for path in draw_into(networks, draw) if draw else ():
+        print_line(path)
+
+
+@topology.command("measure")
+def topology_measure(
+    network: Network,
+    sets: Sets = None,
+    variant: Variants = None,
+    size: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="Gradient of a worker, for the estimates.")
+    ] = "100MB",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure networks without simulating them, and estimate the all-reduce time of every collective.
+
+    Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
+    """
+    from netfold.sim.studies.topology_study import all_measured, estimates_table, measures_table, notes
+
+    size_bytes = _size_of(size)
+    found = all_measured(
+        _networks(network, sets, variant), size_bytes, workers, partial(typer.echo, err=True)
+    )
+    if as_json:
+        print_json({"networks": [one.as_dict() for one in found]})
+        return
+    print_table(measures_table(found))
+    if any(one.estimates for one in found):
+        print_table(estimates_table(found))
+    for note in notes(found):
+        print_line(note)
+
+
+@topology.command("export")
+def topology_export(
+    network: Network,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="json, graphml, gml or dot.")
+    ] = "json",
+    sets: Sets = None,
+    variant: Variants = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File; standard output by default.")
+    ] = None,
+) -> None:
+    """Write a network as node-link JSON, GraphML, GML or DOT."""
+    from netfold.sim.studies.topology_study import export, write
+
+    networks = _networks(network, sets, variant)
+    if len(networks) > 1:
+        names = ", ".join(one.name for one in networks)
+        raise NetfoldError(f"{network} has {len(networks)} networks", f"choose one with --variant: {names}")
+    text = export(networks[0].graph, form)
+    print_line(text.rstrip("\n")) if out is None else print_line(write(out, text.encode()))
+
+
+def _size_of(text: str) -> int:
+    """The size of a gradient that an option gives."""
+    from netfold.units import SIZE, UnitError
+
+    try:
+        size_bytes = SIZE.parse(text)
+    except UnitError as error:
+        raise NetfoldError(f"--bytes: {error.message}", error.hint) from None
+    if size_bytes == 0:
+        raise NetfoldError(f"--bytes: must be more than 0B, found {text!r}", "for example --bytes 100MB")
+    return size_bytes
+
+
+def _networks(network: str, sets: list[str] | None, variants: list[str] | None) -> tuple[NamedNetwork, ...]:
+    from netfold.sim.studies.topology_study import networks_of
+
+    return networks_of(network, sets or (), variants or ())
+
+
+def _print_wrapped(text: str, indent: str = "") -> None:
+    print_line(textwrap.fill(text, _LINE_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    "))

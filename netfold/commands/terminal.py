@@ -1,0 +1,191 @@
+"""Output of the command line: results go to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netfold.sim.report.words import EscapedTable, escaped
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+EXIT_CANNOT_WRITE = 1
+EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+LOG_EVERY_S = 10.0  # between progress lines, without a terminal
+_ANY_WIDTH = 100_000  # columns of a table that is not printed to a terminal
+
+
+NoCode = Annotated[
+    bool, typer.Option("--no-code", help="Refuse scenarios that name Python files, which would run.")
+]
+
+
+def folder(text: str | Path) -> Path:
+    """The value of an option that names a folder."""
+    if not str(text):
+        raise typer.BadParameter("must name a folder, found ''; remove the option to use 'runs'")
+    return Path(text)
+
+
+def print_line(text: object) -> None:
+    """Write text to stdout, without the control characters of files."""
+    _write(escaped(str(text)))
+
+
+def print_error(text: object) -> None:
+    """Write text to stderr, without the control characters of files."""
+    typer.echo(escaped(str(text)), err=True)
+
+
+def _write(text: str) -> None:
+    """Write a line to stdout; report a full disk, and exit quietly if the reader has closed the pipe."""
+    try:
+        typer.echo(_encodable(text), color=True)  # colours were chosen for this output
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at exit
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        typer.echo(f"cannot write the result: {error.strerror}", err=True)
+        raise typer.Exit(EXIT_CANNOT_WRITE) from None
+
+
+def _encodable(text: str) -> str:
+    """Text with escapes for characters that stdout cannot encode, as in some file names."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def print_json(value: object) -> None:
+    """Write a value to stdout as indented JSON."""
+    print_line(json.dumps(value, indent=2))
+
+
+def print_table(table: Table) -> None:
+    """Write a table to stdout, as wide as the terminal or COLUMNS; without a terminal as wide as it needs."""
+    from rich.console import Console
+
+    text = io.StringIO()
+    on_terminal = sys.stdout.isatty()
+    width = None if on_terminal else _ANY_WIDTH
+    console = Console(file=text, force_terminal=on_terminal or None, width=width)  # None: FORCE_COLOR decides
+    # A terminal too narrow for one column wraps it: nothing is cut.
+    console.print(EscapedTable(table), crop=False)
+    _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+def write_figure(path: Path, svg: bytes | None) -> None:
+    """Write a figure where `path` says.
+
+    Raises
+    ------
+    DataError
+        The file's name does not end in ".svg", or there is nothing to draw.
+    UnwrittenError
+        The file cannot be written.
+    """
+    from netfold.errors import DataError, UnwrittenError
+
+    if path.suffix.lower() != ".svg":
+        raise DataError(f"--draw {path}: figures are SVG", f"use {path.with_suffix('.svg').name}")
+    if svg is None:
+        raise DataError(f"--draw {path}: nothing to draw", "no variant has finished a step")
+    try:
+        path.write_bytes(svg)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UnwrittenError(f"cannot write {path}: {reason}", "give another file with --draw") from error
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
+    """Show progress on stderr: a bar on a terminal, which is removed at the end; otherwise lines of text."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Log()
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+
+
+@contextmanager
+def under_way(text: str) -> Iterator[None]:
+    """Say on stderr what is being done: on a terminal until it is done, otherwise in a line."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print_error(text)
+        yield
+        return
+    with console.status(text):
+        yield
+
+
+class _Log:
+    """Writes a line when an activity begins, and its progress every `LOG_EVERY_S` seconds."""
+
+    def __init__(self) -> None:
+        self._last, self._written_s = "", time.monotonic()
+
+    def __call__(self, text: str, done: float, total: float) -> None:
+        what, _, _ = text.partition(": ")
+        now_s = time.monotonic()
+        if what != self._last:
+            print_error(f"{what} ({int(done)} of {int(total)} steps done)")
+        elif now_s - self._written_s >= LOG_EVERY_S:
+            print_error(f"{text} ({100 * done / total:.0f} % of all steps done)")
+        else:
+            return
+        self._last, self._written_s = what, now_s
+
+
+# `netfold report`, and the report that `run` and `sweep` write once their results are printed.
+
+
+NoReport = Annotated[
+    bool, typer.Option("--no-report", help="Write no figures and no page; `netfold report` does it later.")
+]
+
+
+def report(folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run or sweep folder.")]) -> None:
+    """Write the figures and the HTML report of a run or a sweep, or write them again."""
+    print_line(write_report(folder))
+
+
+def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
+    """Write the report of a folder whose results are printed, if it is wanted, and say where they are."""
+    command = f"netfold report {shlex.quote(str(folder))}"
+    if is_wanted:
+        try:
+            with under_way("writing the report"):
+                write_report(folder)
+        except BaseException:
+            print_error(f"the results are complete, only the report is missing; to write it: {command}")
+            raise
+    if not as_json:
+        written = f"Report: {folder}/report.html"
+        print_line(written if is_wanted else f"Results: {folder}\nTo write a report: {command}")
+
+
+def write_report(folder: Path) -> Path:
+    """Write the figures and the page of a run or a sweep; returns the page."""
+    from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
+    from netfold.sim.studies import sweep_output as page
+
+    return page.write_report(page.load_sweep(folder)) if page.is_sweep(folder) else build_report(folder)

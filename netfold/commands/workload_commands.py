@@ -1,0 +1,250 @@
+"""The commands `netfold models …`: list models, show one, and measure the densities of their gradients."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from netfold.commands.terminal import folder, print_error, print_json, print_line, print_table, progress_bar
+from netfold.sim.studies import WORKERS
+
+if TYPE_CHECKING:
+    from netfold.sim.studies.codec_study_gradients import Row
+
+
+_LINE_COLUMNS = 110
+models = typer.Typer(
+    help="List the models to train, show one, or measure the densities of their gradients.",
+    no_args_is_help=True,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+_NAMED = "MODEL or MODEL:OPTION=VALUE,…, such as ncf:expand=[147,16]"
+
+
+@models.command("list")
+def models_list(as_json: Json = False) -> None:
+    """List the models: their parameters, data sets and metrics."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from netfold.sim.studies.codec_study_gradients import described
+    from netfold.sim.workload.models.registry import MODELS
+
+    found = [described(kind.default()) for kind in MODELS]
+    if as_json:
+        print_json({"models": found})
+        return
+    table = Table("model", "name", "parameters", "data, the default first", "tested by")
+    table.columns[2].justify = "right"
+    for one in found:
+        data = ", ".join(data["name"] for data in one["data"])
+        table.add_row(*map(Text, (one["kind"], one["title"], f"{one['parameters']:,}", data, one["metric"])))
+    print_table(table)
+
+
+@models.command("show")
+def models_show(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: Json = False
+) -> None:
+    """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
+    from netfold.sim.studies.codec_study_gradients import described, read_model
+
+    found = described(read_model(model))
+    if as_json:
+        print_json(found)
+        return
+    _print(f"{found['title']} ({found['kind']}): {found['meaning']}", "")
+    _print(f"source: {found['source']}")
+    _print(f"parameters: {found['parameters']:,}")
+    _print(f"tested by: {found['metric']}")
+    for name, option in found["options"].items():
+        _print(f"option {name}={option['default']}: {option['meaning']}")
+    for one in found["data"]:
+        instead = f", in place of {one['stands_in_for']}" if one["stands_in_for"] else ""
+        _print(f"data {one['name']}{instead}")
+    _print_layers(found["layers"])
+
+
+def _print_layers(layers: list[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("layer, as gradients become ready", "parameters", "of all that are ready")
+    for one in layers:
+        table.add_row(
+            *map(Text, (one["name"], f"{one['parameters']:,}", f"{100 * one['ready_share']:.1f} %"))
+        )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    print_table(table)
+
+
+@models.command("measure")
+def models_measure(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL…]", help=f"{_NAMED}; by default all whose densities are known."),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Samples per worker; by default those of the known density, or 16."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Data set; by default the known one, or the first."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=4096, help="Workers.")] = WORKERS,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of weights and batches.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Measure how many gradient elements are not zero: of a worker, and of the sum of all.
+
+    At the first step, from random weights, beside values known from another implementation of the models.
+    All models take minutes and several gigabytes of memory; most take seconds.
+    """
+    from netfold.sim.studies.codec_study_gradients import measured, wanted
+
+    items = wanted(names or (), batch, data)
+    rows: list[Row] = []
+    with progress_bar() as progress:
+
+        def report(text: str) -> None:
+            progress(text, len(rows), len(items))
+
+        rows.extend(measured(items, workers, seed, report))
+    if as_json:
+        print_json({"workers": workers, "seed": seed, "densities": [_plain(row) for row in rows]})
+    else:
+        _print_densities(rows)
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    known = {"own": row.known.own, "union": row.known.union} if row.known else None
+    return {
+        **{"model": row.model.written, "data": row.data, "batch": row.batch},
+        **{"parameters": row.model.elements, "own": row.own, "union": row.union, "common": row.common},
+        "known": known,
+    }
+
+
+def _print_densities(rows: list[Row]) -> None:
+    """A row for each model; known values stand beside the measured ones."""
+    from rich.table import Table
+    from rich.text import Text
+
+    headings = ("model", "data", "batch", "parameters", "own", "known", "union", "known", "all")
+    table = Table(*headings)
+    for row in rows:
+        known = (row.known.own, row.known.union) if row.known else (None, None)
+        shares = (row.own, known[0], row.union, known[1], row.common)
+        chosen = row.model.model_dump(mode="json", exclude_defaults=True)
+        options = ", ".join(f"{key} {value}" for key, value in chosen.items())
+        name = f"{row.model.title} ({options})" if options else row.model.title
+        texts = ["–" if share is None else f"{100 * share:.1f} %" for share in shares]
+        table.add_row(*map(Text, (name, row.data, f"{row.batch:,}", f"{row.model.elements:,}", *texts)))
+    for column in table.columns[2:]:
+        column.justify = "right"
+    print_table(table)
+    count = rows[0].workers if rows else WORKERS
+    _print(
+        f"share of non-zero elements at the first step: own: of one worker, mean; union: of any of {count} "
+        "workers; all: of all of them; known: another implementation, one random start",
+        "",
+    )
+
+
+def _print(text: str, indent: str = "  ") -> None:
+    print_line(
+        textwrap.fill(text, _LINE_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    ")
+        if indent
+        else textwrap.fill(text, _LINE_COLUMNS)
+    )
+
+
+# The command `netfold calibrate`: measure this machine as a device.
+
+
+def calibrate(
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="Device file to write, ending in .json.")
+    ] = Path("cpu.json"),
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads that PyTorch computes with.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the device file instead of text.")] = False,
+) -> None:
+    """Measure this machine's processor, and write a device file that scenarios can name.
+
+    \b
+    netfold calibrate cpu.json
+    netfold run scenario.yaml --set device=cpu.json
+
+    It takes about half a minute. What else the machine does makes the result worse: the last lines say how
+    well the device predicts real steps.
+    """
+    from netfold.sim.studies.calibrate import AGREES, device_path, write_device
+    from netfold.sim.studies.calibrate import calibrate as measured
+
+    device_path(file)
+    found = measured(threads, lambda what: print_error(f"measures {what}"))
+    write_device(file, found)
+    if as_json:
+        import json
+
+        print_json(json.loads(found.text))
+        return
+    for rate in found.codecs:
+        print_line(
+            f"{rate.codec}, {100 * rate.density:g} %: {rate.bytes_per_ns:.2f} counted bytes a nanosecond"
+        )
+    for step in found.checks:
+        is_near = abs(step.ratio - 1) <= AGREES
+        print_line(
+            f"{step.model}: predicted {step.predicted_us:.0f} µs, measured {step.measured_us:.0f} µs"
+            f"{'' if is_near else f' (more than {AGREES:.0%} apart: calibrate on an idle machine)'}"
+        )
+    print_line(f"Device file: {file}")
+
+
+# The command `netfold capture`: record the gradients of a real training.
+
+
+EXIT_NOT_WRITTEN = 1
+
+
+def capture(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="The training, such as torchrun … train.py.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", parser=folder, help="Folder to write; it must not be there.")
+    ] = Path("trace"),
+    steps: Annotated[int, typer.Option(min=1, max=100_000, help="Optimizer steps to record.")] = 10,
+    skip: Annotated[
+        int,
+        typer.Option(min=1, max=10**9, help="First steps to skip: DDP makes new buckets after its first."),
+    ] = 1,
+) -> None:
+    """Record the gradients, buckets and times of a training with PyTorch's DistributedDataParallel.
+
+    \b
+    netfold capture --out trace --steps 10 -- torchrun --nproc-per-node 2 train.py
+
+    The script is not changed: the first model that it wraps in DistributedDataParallel is recorded. Replay
+    the folder with `workload: {kind: trace, path: trace}`, or study codecs on it with `netfold codecs study
+    --input trace`. The exit status is that of the command; 1 if the command ends well but nothing could be
+    recorded.
+    """
+    from netfold.sim.capture.capture import checked
+    from netfold.sim.capture.launcher import launch, print_error, summary
+
+    found = launch(command, checked(out, steps, skip))
+    if found.trace is None:
+        print_error(found.lines, str(out))
+        raise typer.Exit(found.status or EXIT_NOT_WRITTEN)
+    for line in (*summary(found.trace), str(out)):
+        print_line(line)
+    if found.status:
+        raise typer.Exit(found.status)

@@ -1,0 +1,573 @@
+"""Records gradients and their times from real training with PyTorch's DDP.
+
+    with netfold.capture(model, "folder", steps=10):    # on every rank, around the training loop
+        train()
+
+or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
+folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
+
+recording  what every rank does: `recorder` hooks into a model, `buckets` asks DDP for its buckets
+parts      what every rank writes, and how the last one joins all of it
+layout     trace.json: its fields, limits and checks;  values  the gradients of a rank and step
+launcher   the command; `site` is what it puts into the processes of a training
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from netfold.errors import DataError, NetfoldError
+from netfold.sim.capture.recording_files import (
+    DTYPES,
+    STEPS_MAX,
+    TENSORS_MAX,
+    Parts,
+    TensorRow,
+    file_name,
+    most_bytes,
+    require_space,
+    write_values,
+)
+from netfold.sim.files import package_version
+
+# The buckets of a DDP model: which parameters are summed together, and in which order.
+
+
+Buckets = list[list[int]]  # of each bucket, the places of its parameters in DDP's list
+
+NOT_REBUILT = (
+    "DDP kept its first buckets, by the order of the parameters and not by that in which gradients are "
+    "ready: it does so with find_unused_parameters"
+)
+UNKNOWN = "DDP does not say which buckets it has: all tensors are in one"
+
+
+class Reduced(NamedTuple):
+    """A parameter whose gradients DDP sums."""
+
+    name: str
+    parameter: Any
+    is_sparse: bool  # its gradients have rows
+
+
+def reduced_parameters(ddp: Any) -> list[Reduced]:
+    """The parameters, in the order by which DDP numbers them."""
+    parameters, expect_sparse = ddp._build_params_for_reducer()  # the reducer has no other list of them
+    names = {id(parameter): name for name, parameter in ddp.module.named_parameters(remove_duplicate=False)}
+    return [
+        Reduced(names[id(parameter)], parameter, bool(is_sparse))
+        for parameter, is_sparse in zip(parameters, expect_sparse, strict=True)
+    ]
+
+
+def buckets_of(ddp: Any) -> tuple[Buckets, str]:
+    """The buckets that DDP has now, and a note for the reader of the recording.
+
+    Parameters are in the order in which DDP lays them out; where it has kept its first buckets, in reverse,
+    since later layers are ready first.
+    """
+    facts = ddp._get_ddp_logging_data()
+    rebuilt = str(facts.get("rebuilt_per_bucket_param_indices", ""))
+    if rebuilt:
+        return [list(map(int, own.split())) for own in rebuilt.split(",")], ""
+    parameters, expect_sparse = ddp._build_params_for_reducer()
+    sizes = [int(size) for size in str(facts.get("bucket_sizes", "")).split(",") if size.strip()]
+    for found in _first_buckets(ddp, parameters, expect_sparse):
+        if sizes == [sum(_bytes(parameters[place]) for place in own) for own in found]:
+            return [own[::-1] for own in found], NOT_REBUILT
+    return [list(range(len(parameters)))[::-1]], UNKNOWN
+
+
+def _first_buckets(ddp: Any, parameters: list[Any], expect_sparse: list[bool]) -> list[Buckets]:
+    """What the first buckets may be, by the limits that DDP uses in its several modes."""
+    from torch import distributed
+
+    dist: Any = distributed
+    first_bytes, cap_bytes = int(dist._DEFAULT_FIRST_BUCKET_BYTES), int(ddp.bucket_bytes_cap)
+    found = []
+    for limits in ([first_bytes, cap_bytes], [cap_bytes], [sys.maxsize]):
+        indices, _ = dist._compute_bucket_assignment_by_size(parameters, limits, expect_sparse)
+        found.append([list(own) for own in reversed(indices)])
+    return found
+
+
+def _bytes(parameter: Any) -> int:
+    return int(parameter.numel() * parameter.element_size())
+
+
+# What a recording asks of a model: how its gradients are kept, and where its outputs are.
+
+
+OUTPUTS_MAX = 1000  # of a model's forward pass that are looked at
+
+
+def row_of(one: Reduced) -> TensorRow:
+    """How a parameter's gradients are kept."""
+    parameter = one.parameter
+    has_rows = one.is_sparse and parameter.dim() > 1
+    return TensorRow.model_construct(
+        name=one.name,
+        shape=list(parameter.shape) or [1],
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        layout="rows" if has_rows else "dense",
+    )
+
+
+def require_floats(reduced: list[Reduced]) -> None:
+    """Refuse models whose gradients cannot be kept, or are too many."""
+    if not 0 < len(reduced) <= TENSORS_MAX:
+        raise DataError(
+            f"the model has {len(reduced)} parameters with gradients, 1 to {TENSORS_MAX} can be recorded"
+        )
+    for one in reduced:
+        dtype = str(one.parameter.dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise DataError(
+                f"{one.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()"
+            )
+        if one.parameter.numel() == 0:
+            raise DataError(f"{one.name}: has no elements", "freeze it, with requires_grad_(False)")
+
+
+def tensors_in(found: Any, most: int = OUTPUTS_MAX) -> list[Any]:
+    """The tensors in what a forward pass returned."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if isinstance(found, torch.Tensor):
+        return [found]
+    if hasattr(found, "__dataclass_fields__"):
+        found = dict(vars(found))
+    if isinstance(found, dict):  # also those of subclasses, which pytree takes for leaves
+        found = list(found.values())
+    leaves = pytree.tree_leaves(found)
+    return [leaf for leaf in leaves[:most] if isinstance(leaf, torch.Tensor)]
+
+
+# What is to be recorded, and how a launcher tells it to the processes of a training.
+
+
+VARIABLE = "NETFOLD_CAPTURE"
+STEPS = 10
+SKIP = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be recorded."""
+
+    folder: str  # an absolute path
+    steps: int = STEPS
+    skip: int = SKIP  # first steps that are not recorded: DDP makes new buckets after the first
+    run: str = ""  # of the launcher; empty: rank 0 makes one up
+
+    def as_text(self) -> str:
+        """The value of the environment variable."""
+        return json.dumps(asdict(self))
+
+
+def checked(folder: str | Path, steps: int, skip: int) -> Settings:
+    """Settings with their limits checked.
+
+    Raises
+    ------
+    DataError
+        A number is beyond its limits, or there is such a folder already.
+    """
+    for name, value, least, most in (("steps", steps, 1, STEPS_MAX), ("skip", skip, 1, 10**9)):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            why = ": DDP makes new buckets after its first step" if name == "skip" else ""
+            raise DataError(f"{name} must be a whole number from {least} to {most:,}{why}, found {value!r}")
+    path = Path(folder).absolute()
+    if os.path.lexists(path):
+        raise DataError(f"{folder}: is there already", "name another folder, or remove it")
+    return Settings(str(path), steps, skip)
+
+
+def from_environment() -> Settings | None:
+    """What a launcher wants; None without one."""
+    text = os.environ.get(VARIABLE)
+    return Settings(**json.loads(text)) if text else None
+
+
+# Hooks into a DDP model, which record its gradients and their times on one rank.
+#
+# The hooks run before DDP's own, so that they see the local gradient: what DDP is about to sum. With gradient
+# accumulation that is the sum of the micro-batches, in the one backward pass whose gradients are summed.
+# Copying a gradient takes time; the clock of the recording stands still meanwhile.
+
+
+@dataclass
+class _Times:
+    """The clock of one step, nanoseconds; it stands still while recording takes time."""
+
+    started_ns: int
+    before_ns: int = 0
+    hidden_ns: int = 0  # that recording took
+    forward_end_ns: int = 0
+    backward_start_ns: int | None = None
+    ready_ns: dict[int, int] = field(default_factory=dict)  # by the place of the parameter
+    synced_ns: int = 0
+    micro_batches: int = 0
+
+    def now(self) -> int:
+        """Time since the step began."""
+        return time.perf_counter_ns() - self.started_ns - self.hidden_ns
+
+
+class Recorder:
+    """Records the steps of a DDP model on one rank, until it has as many as wanted.
+
+    Parameters
+    ----------
+    ddp
+        The model, a `DistributedDataParallel`.
+    settings
+        What is to be recorded.
+    parts
+        Where this rank writes.
+    facts
+        Of how the recording is made, for trace.json.
+
+    Raises
+    ------
+    DataError
+        The model cannot be recorded, or the disk has no room.
+    """
+
+    def __init__(self, ddp: Any, settings: Settings, parts: Parts, facts: Mapping[str, Any]) -> None:
+        import torch.distributed as dist
+
+        self.is_done = False
+        self.problem: NetfoldError | None = None  # why there is nothing to give
+        self._ddp, self._settings, self._parts, self._facts = ddp, settings, parts, facts
+        self._rank, self._world = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
+        self._reduced = reduced_parameters(ddp)
+        self._rows = [row_of(one) for one in self._reduced]
+        require_floats(self._reduced)
+        self._seen = 0  # synchronized steps, also those that are skipped
+        self._steps: list[dict[str, Any]] = []
+        self._times: _Times | None = None
+        self._synced_at_ns: int | None = None  # perf_counter at the end of the step before
+        self._copies: dict[int, Any] = {}
+        self._is_synced = False  # the backward pass to come sums gradients
+        self._is_backward = False
+        self._spent_ns = 0
+        parts.path.mkdir(parents=True, exist_ok=True)
+        require_space(parts.path, most_bytes(self._rows) * settings.steps * self._world)
+        parts.begin(self._rank, {"world_size": self._world, "steps": settings.steps})
+        self._handles = [
+            ddp.register_forward_pre_hook(self._forward_begins),
+            ddp.register_forward_hook(self._forward_ends),
+            *(
+                one.parameter.register_post_accumulate_grad_hook(self._ready_hook(place))
+                for place, one in enumerate(self._reduced)
+            ),
+        ]
+        self._say_what_is_coming()
+
+    def finish(self) -> None:
+        """Give what has been recorded; does nothing a second time.
+
+        Raises
+        ------
+        NetfoldError
+            There is nothing to give, or ranks do not fit each other.
+        """
+        if self.is_done:
+            if self.problem is not None:
+                raise self.problem
+            return
+        self._stop()
+        buckets, note = buckets_of(self._ddp)
+        order = [place for own in buckets for place in own]
+        positions = {place: position for position, place in enumerate(order)}
+        part = {
+            "model": type(self._ddp.module).__name__,
+            "world_size": self._world,
+            "tensors": [self._rows[place].model_dump() for place in order],
+            "buckets": [[positions[place] for place in own] for own in buckets],
+            "steps": [self._in_order(one, buckets, order) for one in self._steps],
+            "made_by": {**self._facts, "skipped_steps": self._settings.skip},
+            "notes": [note] if note else [],
+            "wanted_steps": self._settings.steps,
+        }
+        try:
+            self._parts.finish(self._rank, part)
+        except NetfoldError as error:
+            self.problem = error
+            raise
+
+    def fail(self, why: str) -> None:
+        """Stop, with nothing to give."""
+        if not self.is_done:
+            self._stop()
+            self.problem = DataError(f"nothing was recorded: {why}")
+            self._parts.fail(self._rank, why)
+
+    def _stop(self) -> None:
+        self.is_done = True
+        for handle in self._handles:
+            handle.remove()
+        self._copies.clear()
+
+    def _say_what_is_coming(self) -> None:
+        if self._rank == 0:
+            size_bytes = most_bytes(self._rows)
+            print(
+                f"netfold capture: {self._settings.steps} steps of {self._world} ranks, after "
+                f"{self._settings.skip} that are skipped, up to {size_bytes:,} bytes for each rank and step",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    # Hooks, in the order in which a step calls them.
+
+    def _forward_begins(self, module: Any, inputs: Any) -> None:
+        import torch
+
+        if not torch.is_grad_enabled():  # an evaluation
+            return
+        self._wait_for_device()
+        now_ns = time.perf_counter_ns()
+        if self._times is None:
+            self._times = _Times(now_ns)
+            if self._synced_at_ns is not None:
+                self._times.before_ns = now_ns - self._synced_at_ns
+        self._times.micro_batches += 1
+        self._is_synced = bool(self._ddp.require_backward_grad_sync)
+
+    def _forward_ends(self, module: Any, inputs: Any, output: Any) -> None:
+        import torch
+
+        times = self._times
+        if times is None or not torch.is_grad_enabled() or not self._is_synced:
+            return
+        self._wait_for_device()
+        times.forward_end_ns = times.now()
+        times.backward_start_ns = None
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._output_hook)
+
+    def _output_hook(self, gradient: Any) -> None:
+        self._backward_begins()
+
+    def _backward_begins(self) -> None:
+        """At the first gradient of the backward pass, of an output or a parameter."""
+        times = self._times
+        if times is None or self._is_backward or not self._is_synced or self.is_done:
+            return
+        import torch
+
+        self._wait_for_device()
+        self._is_backward = True
+        times.backward_start_ns = times.now()
+        torch.autograd.Variable._execution_engine.queue_callback(self._gradients_end)
+        if self._ddp.find_unused_parameters and self._is_wanted():
+            began_ns = time.perf_counter_ns()
+            for place, one in enumerate(
+                self._reduced
+            ):  # of those without a gradient in this pass, DDP sums these
+                if one.parameter.grad is not None:
+                    self._copies[place] = self._copy(place, one.parameter.grad)
+            times.hidden_ns += time.perf_counter_ns() - began_ns
+
+    def _ready_hook(self, place: int) -> Callable[[Any], None]:
+        def ready(parameter: Any) -> None:
+            times = self._times
+            if times is None or not self._is_synced or self.is_done:
+                return
+            self._backward_begins()
+            self._wait_for_device()
+            times.ready_ns[place] = times.now()
+            if self._is_wanted():
+                began_ns = time.perf_counter_ns()
+                self._copies[place] = self._copy(place, parameter.grad)
+                times.hidden_ns += time.perf_counter_ns() - began_ns
+
+        return ready
+
+    def _gradients_end(self) -> None:
+        """All gradients of this rank are ready; DDP's own callback, which waits for the sums, comes next."""
+        import torch
+
+        engine = torch.autograd.Variable._execution_engine
+        engine.queue_callback(self._step_ends)
+
+    def _step_ends(self) -> None:
+        times, self._times = self._times, None
+        self._is_backward = False
+        if times is None or self.is_done:
+            return
+        self._wait_for_device()
+        times.synced_ns = times.now()
+        began_ns = time.perf_counter_ns()
+        self._seen += 1
+        if self._seen > self._settings.skip:
+            try:
+                self._write(self._seen - 1, times)
+            except (OSError, NetfoldError) as error:  # the training goes on
+                self.fail(f"step {self._seen - 1} cannot be written: {error}")
+        self._copies.clear()
+        if not self.is_done and len(self._steps) == self._settings.steps:
+            try:
+                self.finish()
+            except NetfoldError as error:
+                print(f"netfold capture: {error}", file=sys.stderr, flush=True)
+        self._synced_at_ns = time.perf_counter_ns()
+        if self._steps and not self.is_done:
+            self._steps[-1]["recording_ns"] = times.hidden_ns + self._synced_at_ns - began_ns
+
+    def _is_wanted(self) -> bool:
+        return self._seen >= self._settings.skip
+
+    def _wait_for_device(self) -> None:
+        """Wait until the device has done what it was given; on a processor there is nothing to wait for."""
+        device = self._reduced[0].parameter.device
+        if device.type == "cuda":
+            import torch
+
+            torch.cuda.current_stream(device).synchronize()
+
+    def _copy(self, place: int, gradient: Any) -> Any:
+        """A gradient on the CPU as trace.json says it is kept: dense, or as rows."""
+        row = self._rows[place]
+        found = gradient.detach().reshape(row.shape) if not gradient.dim() else gradient.detach()
+        if row.layout == "rows":
+            found = found.coalesce() if found.is_sparse else found.to_sparse(1)
+        elif found.is_sparse:
+            found = found.to_dense()
+        return found.to("cpu", self._reduced[place].parameter.dtype, copy=True)
+
+    def _write(self, step: int, times: _Times) -> None:
+        """Write the gradients of a step, and keep its times."""
+        import torch
+
+        gradients = {self._rows[place].name: copy for place, copy in sorted(self._copies.items())}
+        parts = [one.values() if one.is_sparse else one for one in gradients.values()]
+        facts = {key: value for key, value in asdict(times).items() if key not in ("started_ns", "hidden_ns")}
+        one = {**facts, "step": step, "recording_ns": times.hidden_ns, "kept": sorted(self._copies)}
+        if all(bool(torch.isfinite(part).all()) for part in parts):
+            name = file_name(step, self._rank)
+            size_bytes, sha256 = write_values(self._parts.path / name, gradients)
+            one |= {"file": name, "bytes": size_bytes, "sha256": sha256}
+        self._steps.append(one)
+
+    def _in_order(self, one: Mapping[str, Any], buckets: list[list[int]], order: list[int]) -> dict[str, Any]:
+        """A step with its times in the order of trace.json; without a file, its gradients were not finite."""
+        if "file" not in one:
+            return {"step": one["step"], "times": None}
+        start_ns = one["backward_start_ns"]
+        end_ns = max([start_ns, *one["ready_ns"].values()])
+        kept = set(one["kept"])
+        ready = {place: one["ready_ns"].get(place, start_ns) for place in order}  # unused ones do not wait
+        times = {key: one[key] for key in ("file", "bytes", "sha256", "before_ns", "forward_end_ns")}
+        times |= {
+            "backward_start_ns": start_ns,
+            "backward_end_ns": end_ns,
+            "synced_ns": max(end_ns, one["synced_ns"]),
+            "ready_ns": [ready[place] if place in kept else None for place in order],
+            "bucket_ready_ns": [max(ready[place] for place in own) for own in buckets],
+            "recording_ns": one["recording_ns"],
+            "micro_batches": one["micro_batches"],
+        }
+        return {"step": one["step"], "times": times}
+
+
+# `netfold.capture`: records a training loop from inside a script.
+
+
+@contextmanager
+def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = SKIP) -> Iterator[None]:
+    """Record the gradients and times of a training loop, on every rank around the same loop.
+
+        with netfold.capture(model, "folder", steps=10):
+            for batch in loader: ...
+
+    The folder is written when all ranks have recorded their steps, and not at all if one of them fails. All
+    ranks must see the same file system.
+
+    Parameters
+    ----------
+    model
+        A `DistributedDataParallel`.
+    folder
+        What is written; there must be nothing of this name.
+    steps
+        Optimizer steps that are recorded; where the loop ends earlier, those up to there.
+    skip
+        Steps that are not recorded before these, at least 1: DDP makes new buckets after its first step.
+
+    Raises
+    ------
+    DataError
+        The model is no DDP model or has gradients that are not float32, float16 or bfloat16; a number is
+        beyond its limits; there is such a folder; the disk has no room; or nothing was recorded.
+    RunError
+        What ranks have recorded does not fit together.
+    """
+    from torch.nn.parallel import DistributedDataParallel
+
+    if not isinstance(model, DistributedDataParallel):
+        raise DataError(
+            f"a {type(model).__name__} cannot be recorded, the model must be a DistributedDataParallel",
+            "model = torch.nn.parallel.DistributedDataParallel(model); FSDP's gradients cannot be recorded",
+        )
+    recorder = begin(model, checked(folder, steps, skip))
+    try:
+        yield
+    except BaseException as error:
+        recorder.fail(f"the training ended with {type(error).__name__}: {error}")
+        raise
+    recorder.finish()
+
+
+def begin(model: Any, settings: Settings) -> Recorder:
+    """Begin to record on this rank; all ranks must call it.
+
+    Raises
+    ------
+    DataError
+        As `capture`.
+    """
+    parts = Parts(Path(settings.folder), _run_of_all(model, settings.run), is_watched=bool(settings.run))
+    return Recorder(model, settings, parts, _facts(model))
+
+
+def _run_of_all(model: Any, given: str) -> str:
+    """A name of this recording that all ranks agree on: that of rank 0."""
+    import torch.distributed as dist
+
+    names = [given or uuid.uuid4().hex[:12]]
+    group = model.process_group
+    dist.broadcast_object_list(names, src=dist.get_global_rank(group, 0), group=group)
+    return str(names[0])
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    """How a recording is made."""
+    import torch
+    import torch.distributed as dist
+
+    return {
+        "recorded_from": "DistributedDataParallel",
+        "netfold": package_version("netfold"),
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "backend": dist.get_backend(model.process_group),
+        "device": next(model.parameters()).device.type,
+        "threads": torch.get_num_threads(),
+        "command": sys.argv,
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,425 @@
+"""Building blocks of scenario keys: sections, value types, and the locations that errors point to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
+from textwrap import fill
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    PydanticSchemaGenerationError,
+    TypeAdapter,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from netfold.errors import ScenarioError, shown
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.switch.profiles import Profile
+from netfold.switch.program import FORMATS
+from netfold.switch.programs import formats
+from netfold.topologies.graph import LINK_RANGES
+from netfold.topologies.placement import POLICIES
+from netfold.units import (
+    FRACTION_PATTERN,
+    RATE,
+    SIZE,
+    TIME,
+    Quantity,
+    UnitError,
+    format_fraction,
+    parse_fraction,
+)
+
+# Field types of a scenario file: text with a unit in the file, plain numbers in Python.
+
+
+COUNT_MAX = 2**53  # of whole numbers: a larger one, written as 1e16, may be another than is meant
+NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
+NAME_MAX = 200  # characters, which are bytes: file systems take names of 255, and results add to them
+NAME_RULE = "lower-case letters, digits, '-' and '_', starting with a letter or digit"
+
+
+def _json(quantity: Quantity) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]})
+
+
+def _up_to(quantity: Quantity, highest: int) -> Callable[[int], int]:
+    """Refuses values above the limit, in the units of the quantity."""
+
+    def check(value: int) -> int:
+        if value > highest:
+            raise ValueError(
+                f"must be at most {quantity.format(highest)}, found {shown(quantity.format(value))}"
+            )
+        return value
+
+    return check
+
+
+Rate = Annotated[
+    int,
+    BeforeValidator(RATE.parse),
+    Field(gt=0),
+    AfterValidator(_up_to(RATE, LINK_RANGES["rate_bps"][1])),
+    PlainSerializer(RATE.format, return_type=str),
+    _json(RATE),
+]
+_check_time = _up_to(TIME, LINK_RANGES["delay_ps"][1])
+Time = Annotated[
+    int,
+    BeforeValidator(TIME.parse),
+    Field(ge=0),
+    AfterValidator(_check_time),
+    PlainSerializer(TIME.format, return_type=str),
+    _json(TIME),
+]
+
+
+def _time_or(*words: str) -> Any:
+    """The type of a time, or one of some words."""
+
+    def read(value: object) -> object:
+        try:
+            return value if value in words else _check_time(TIME.parse(value))
+        except UnitError as error:
+            raise UnitError(error.message, f"{error.hint}, or {' or '.join(words)}") from None
+
+    return Annotated[
+        int | Literal[words],
+        PlainValidator(read),
+        PlainSerializer(lambda value: value if value in words else TIME.format(value)),
+        WithJsonSchema({"anyOf": [{"enum": list(words)}, TypeAdapter(Time).json_schema()]}),
+    ]
+
+
+AutoTime = _time_or("auto")
+ReleasedTime = _time_or("auto", "released")
+Size = Annotated[
+    int,
+    BeforeValidator(SIZE.parse),
+    Field(gt=0),
+    AfterValidator(_up_to(SIZE, LINK_RANGES["buffer_bytes"][1])),
+    PlainSerializer(SIZE.format, return_type=str),
+    _json(SIZE),
+]
+Share = Annotated[
+    float,
+    BeforeValidator(parse_fraction),
+    PlainSerializer(format_fraction, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 1},
+                {"type": "string", "pattern": FRACTION_PATTERN},
+            ],
+            "examples": ["1%", 0.01],
+        }
+    ),
+]
+
+
+def _whole(value: object) -> object:
+    """The int for a count such as 1e6, which YAML reads as a float; pydantic refuses other floats."""
+    is_whole = isinstance(value, float) and abs(value) <= COUNT_MAX and value.is_integer()
+    return int(value) if is_whole else value  # type: ignore[call-overload]
+
+
+def is_name(value: object) -> bool:
+    """Whether a value can name a scenario or a variant."""
+    if not isinstance(value, str) or len(value) > NAME_MAX:
+        return False
+    return re.fullmatch(NAME_PATTERN, value) is not None
+
+
+def count_of(least: int, most: int = COUNT_MAX) -> Any:
+    """The type of whole numbers from the least to the most."""
+    return Annotated[int, Field(ge=least, le=most), BeforeValidator(_whole)]
+
+
+def named_or_count(names: tuple[str, ...], noun: str) -> BeforeValidator:
+    """Refuse what is neither one of some names nor a whole number of at least 1, with one message."""
+
+    def check(value: object) -> object:
+        count = _whole(value)
+        if value not in names and not (type(count) is int and 1 <= count <= COUNT_MAX):
+            raise ValueError(
+                f"must be {', '.join(names)} or a number of {noun}, at least 1; found {shown(value)}"
+            )
+        return count
+
+    return BeforeValidator(check)
+
+
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX), BeforeValidator(_whole)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_MAX)]
+
+
+def _check(accepts: Callable[[Any], bool], message: str) -> BeforeValidator:
+    """Refuse a value with one message instead of one for each member of a union."""
+
+    def check(value: object) -> object:
+        if not accepts(value):
+            raise ValueError(f"{message}, found {shown(value)}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _is_placement(value: object) -> bool:
+    return (isinstance(value, str) and value in POLICIES) or (
+        isinstance(value, tuple) and len(value) > 0 and all(isinstance(host, str) for host in value)
+    )
+
+
+Placement = Annotated[
+    Literal["pack", "spread", "random", "rails"] | tuple[str, ...],
+    _check(_is_placement, f"must be {', '.join(map(repr, POLICIES))} or a list of host names"),
+]
+Pair = Annotated[
+    tuple[Count, Count],
+    _check(lambda value: isinstance(value, tuple) and len(value) == 2, "must be a list of two whole numbers"),
+]
+
+
+def refuse_unknown(value: object, names: Iterable[str]) -> object:
+    """Return the value if it is one of these names, refuse it otherwise."""
+    known = list(names)
+    if value not in known:
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, known))})
+    return value
+
+
+class OneOf:
+    """One of some names, which are looked up when a file is read or a schema is written."""
+
+    def __init__(self, names: Callable[[], Iterable[str]], describe: Callable[[], str] | None = None) -> None:
+        self._names = names
+        self._describe = describe
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: refuse_unknown(value, self._names())
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described = {"description": self._describe()} if self._describe else {}
+        return {**described, "enum": list(self._names()), "type": "string"}
+
+
+def _adapter(codec: Any) -> TypeAdapter[Codec]:
+    """What reads a codec's options; a class that has none that a scenario can set is a ValueError."""
+    if not is_dataclass(codec):
+        name = getattr(codec, "__name__", codec)
+        raise ValueError(
+            f"is registered by {name}, which is no dataclass\ndecorate the class with @dataclass(frozen=True)"
+        )
+    try:
+        return TypeAdapter(codec)
+    except PydanticSchemaGenerationError as error:
+        reason = str(error).partition(". ")[0]
+        raise ValueError(
+            f"has a field that no scenario can set: {reason}\nuse numbers, text, booleans, and lists of these"
+        ) from None
+
+
+class _RegisteredCodec:
+    """Makes the codec that a mapping describes: `kind` selects it, the other keys are its fields."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [self._describe(kind) for kind in codec_kinds()]}
+
+    @staticmethod
+    def _validate(value: object) -> Codec:
+        if not isinstance(value, dict):
+            raise PydanticKnownError("model_type", {"class_name": "codec"})
+        options = {key: option for key, option in value.items() if key != "kind"}
+        kinds = codec_kinds()
+        if "kind" not in value:
+            raise PydanticKnownError("union_tag_not_found", {"discriminator": "kind"})
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in kinds:
+            raise PydanticKnownError(
+                "union_tag_invalid",
+                {"discriminator": "kind", "tag": str(kind), "expected_tags": ", ".join(kinds)},
+            )
+        # A strict dataclass takes a mapping from JSON only. Its error becomes the cause of this field's.
+        return _adapter(kinds[kind]).validate_json(json.dumps(options))
+
+    @staticmethod
+    def _describe(kind: str) -> JsonSchemaValue:
+        schema = _adapter(codec_kinds()[kind]).json_schema(mode="serialization")
+        schema["properties"] = {"kind": {"const": kind}, **schema.get("properties", {})}
+        schema["additionalProperties"] = False
+        return schema
+
+
+CodecOptions = Annotated[Codec, _RegisteredCodec()]
+
+
+# The base class of every mapping of a scenario file.
+
+
+class Section(BaseModel):
+    """A mapping in the file: strict types, no unknown keys, immutable."""
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def described(text: str) -> str:
+    """A key's description, wrapped like a docstring."""
+    return fill(text, 106, initial_indent="   ").lstrip()
+
+
+def keys(section: type[Section]) -> dict[str, FieldInfo]:
+    """The keys of a section as a file spells them (`from` and `for` are not Python names), `kind` first."""
+    written = {field.alias or name: field for name, field in section.model_fields.items()}
+    return dict(sorted(written.items(), key=lambda item: item[0] != "kind"))
+
+
+# Packet formats in a scenario file: the name of a known format, or a custom one.
+
+
+# On the wire: Ethernet's minimum, and the engine's maximum.
+PACKET_MIN_BYTES, PACKET_MAX_BYTES = 84, 1 << 16
+Bytes = Annotated[
+    int,
+    BeforeValidator(SIZE.parse),
+    Field(ge=0),
+    PlainSerializer(SIZE.format, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SIZE.pattern, "examples": ["82B"]}),
+]
+
+
+class CustomFrame(Section):
+    """A custom packet format. All sizes are sizes on the wire: they include the frame check sequence (4 B),
+    preamble and inter-frame gap (20 B)."""
+
+    words: Annotated[Count, Field(le=PACKET_MAX_BYTES // 4)]
+    """32-bit words of a full packet."""
+    overhead: Bytes
+    """Bytes of a packet besides words: headers, frame check sequence, preamble and gap. RoCEv2 has 82B."""
+    first: Bytes = 0
+    """Extra bytes of the first packet of a message, such as 16B for the RETH of RoCEv2."""
+    last: Bytes = 0
+    """Extra bytes of the last packet of a message, such as 4B for immediate data."""
+    ack: Bytes = PACKET_MIN_BYTES
+    """Size of an acknowledgement between hosts."""
+
+    @model_validator(mode="after")
+    def _fits_ethernet_and_clock(self) -> CustomFrame:
+        least, most = 4 * self.words + self.overhead, PACKET_MAX_BYTES
+        full = least + self.first + self.last
+        for name, size_bytes in (("a full packet", full), ("an acknowledgement", self.ack)):
+            if size_bytes > PACKET_MAX_BYTES:
+                raise ValueError(f"{name} of {size_bytes}B is too long\nuse {most}B on the wire at most")
+        for name, size_bytes in (("a full packet", least), ("an acknowledgement", self.ack)):
+            if size_bytes < PACKET_MIN_BYTES:
+                raise ValueError(
+                    f"{name} of {size_bytes}B is shorter than Ethernet's minimum\n"
+                    f"use {PACKET_MIN_BYTES}B or more: 64B, and 20B of preamble and gap"
+                )
+        return self
+
+
+def _custom_or_named(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Accept a mapping as a custom format, and anything else only if it is one of these names."""
+
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            return CustomFrame.model_validate(value)
+        return value if isinstance(value, CustomFrame) else refuse_unknown(value, names())
+
+    return BeforeValidator(check)
+
+
+def _of_hosts() -> Iterable[str]:
+    return [frame.name for frame in FORMATS]
+
+
+HostFrame = Annotated[Annotated[str, OneOf(_of_hosts)] | CustomFrame, _custom_or_named(_of_hosts)]
+SwitchFrame = Annotated[Annotated[str, OneOf(formats)] | CustomFrame, _custom_or_named(formats)]
+
+
+# The location of a variant or job in its scenario, which errors point to.
+
+
+class ScenarioInfo(Protocol):
+    """The parts of a scenario that resolving needs besides its sections."""
+
+    @property
+    def file(self) -> str:
+        """Its path, as given."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of all random draws."""
+        ...
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Its custom switch profiles, by name."""
+        ...
+
+    def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
+        """The error to raise when the value at a path is unusable."""
+        ...
+
+
+@dataclass(frozen=True)
+class Location:
+    """A variant, or one of its jobs if it has several."""
+
+    scenario: ScenarioInfo
+    variant: str
+    job: str = ""
+    number: int = 0  # of a job among those of its template, from 1; 0: it is the only one
+
+    @property
+    def name(self) -> str:
+        """The job's own name; empty if the variant has one job."""
+        return f"{self.job}-{self.number}" if self.number else self.job
+
+    @property
+    def label(self) -> str:
+        """Its name in results."""
+        return f"{self.variant}/{self.name}" if self.job else self.variant
+
+    @property
+    def name_in_errors(self) -> str:
+        """What errors about other jobs call it."""
+        return f"job {self.name!r}"
+
+    def error(self, path: str, message: str, hint: str = "") -> ScenarioError:
+        """An error about the value at a path of the variant."""
+        return self.scenario.error(path, message, hint, self.variant)
+
+    def job_error(self, path: str, message: str, hint: str = "") -> ScenarioError:
+        """An error about the value at a path of the job."""
+        return self.error(f"jobs.{self.job}.{path}" if self.job else path, message, hint)

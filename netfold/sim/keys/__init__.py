@@ -1,1 +1,0 @@
-"""Building blocks of scenario keys: sections, value types, and the locations that errors point to."""

@@ -1,0 +1,227 @@
+"""Memory: how much is available, and how much a run takes."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
+from netfold.homomorphic.contract import CodecRefusedError, make_encoders
+from netfold.homomorphic.fold import answered
+from netfold.homomorphic.merge import gathered, merged_message
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
+from netfold.homomorphic.numbers.formats import stage
+from netfold.homomorphic.round import Round, Step
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
+from netfold.sim.workload.fusion import ONE_BUCKET
+
+# Memory available for a run, by the system and by its control groups.
+
+
+_MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/proc/self/cgroup")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_GIB, _MIB = 1 << 30, 1 << 20
+
+
+BASE_BYTES = 330 << 20  # of Python with a run's imports and compiled code
+UPPER_BYTES = 24  # per element, and per element of each worker: more than any codec takes
+
+
+class Footprint(NamedTuple):
+    """Bytes per element: shared by all workers, and of each worker."""
+
+    shared: float
+    each: float
+
+    def bytes(self, elements: int, workers: int) -> float:
+        """Bytes for a whole gradient."""
+        return elements * (self.shared + self.each * workers)
+
+
+def available_bytes() -> int:
+    """Bytes that this process can take now without swapping or being killed.
+
+    This is the least of the system's available memory (`MemAvailable`: free memory, and caches that it can
+    drop) and the rest of the limit of each control group of the process; the machine's whole memory if the
+    system reports neither.
+    """
+    limits = [_system_bytes(), *_group_bytes()]
+    return max(0, min(limits))
+
+
+def _system_bytes() -> int:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _group_bytes() -> list[int]:
+    """The rest of the limit of each control group, from the process's group up to the root."""
+    left = []
+    for folder, limit, used in _groups():
+        try:
+            text = (folder / limit).read_text().strip()
+            if text != "max":
+                reclaimable = _inactive_file_bytes(folder / "memory.stat")
+                left.append(int(text) - int((folder / used).read_text()) + reclaimable)
+        except (OSError, ValueError):
+            continue
+    return left
+
+
+def _groups() -> list[tuple[Path, str, str]]:
+    """Folders of the control groups, with the names of their files for the limit and the usage."""
+    try:
+        lines = [line.split(":", 2) for line in _CGROUP.read_text().splitlines()]
+    except OSError:
+        return []
+    found = []
+    for number, controllers, path in (line for line in lines if len(line) == 3):
+        if number == "0":
+            root, names = _CGROUP_ROOT, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root, names = _CGROUP_ROOT / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        own = root / path.lstrip("/")
+        found += [(one, *names) for one in (own, *own.parents) if one == root or root in one.parents]
+    return found
+
+
+def _inactive_file_bytes(statistics: Path) -> int:
+    """Bytes of file pages that the system drops first when a group is at its limit."""
+    try:
+        for line in statistics.read_text().splitlines():
+            if line.startswith(("inactive_file ", "total_inactive_file ")):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def size_text(size_bytes: float) -> str:
+    """A size as text: "5.5 GiB", "120 MiB"."""
+    return f"{size_bytes / _GIB:.1f} GiB" if size_bytes >= _GIB else f"{max(1, round(size_bytes / _MIB))} MiB"
+
+
+# Memory footprint of a codec, measured on a small sample of the same gradients and scaled.
+#
+# The sizes of a codec's messages, tables and temporaries are proportional to the number of elements. So its
+# peak on few elements, traced by Python, gives the footprint for many: `a + b · workers` bytes per element.
+# It is measured only if a run could come near the available memory (`UPPER_BYTES`).
+
+
+_SAMPLE_ELEMENTS = 1 << 19  # with fewer, the tables of a tile dominate
+_FEW, _MORE = 2, 5  # workers of the two samples
+
+
+def sample_of(spec: SyntheticSpec) -> list[Gradient]:
+    """Small gradients of some workers, of the kind that a spec describes."""
+    small = replace(
+        spec, elements=min(spec.elements, _SAMPLE_ELEMENTS), shapes=(), ready_shares=(), fusion=ONE_BUCKET
+    )
+    return [buckets[0] for buckets in synthetic_workload(small, _MORE, 0).gradients(0)]
+
+
+def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: bool = False) -> Footprint:
+    """Memory of a codec's round besides the gradients, measured with few workers.
+
+    Parameters
+    ----------
+    codec
+        As its jobs use it.
+    sample
+        Gradients of at least 5 workers, 1-D float32, of the kind that the codec will encode.
+    is_scaled_on_way
+        The network agrees on exponents, so that no worker holds its words as integers.
+    """
+    few, more = (
+        _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
+    )
+    each = max(0.0, (more - few) / (_MORE - _FEW))
+    return Footprint(max(0.0, few - _FEW * each), each)
+
+
+def _peak_bytes(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> int:
+    """Peak memory of a round, on top of its gradients."""
+    _play(codec, gradients, is_scaled_on_way)  # compilation, imports and caches on first use do not count
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        _play(codec, gradients, is_scaled_on_way)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        if not was_tracing:
+            tracemalloc.stop()
+
+
+def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -> None:
+    """Run one round and hold what a run holds: all messages to its end, merged words and sums once."""
+    workers = len(gradients)
+    try:
+        encoders = make_encoders(codec, workers, 0)
+    except CodecRefusedError:
+        return  # more workers than it has room for, and than a run will have
+    for encoder, gradient in zip(encoders, gradients, strict=True):
+        encoder.begin(Step(0, 0.01, None, [gradient], partial(_again, gradient)))
+    exchanges = [
+        stage(
+            encoder.exchange(gradient, Round(0, 0, workers, 0)),
+            lambda message: is_scaled_on_way and message.scaling is not None,
+        )
+        for encoder, gradient in zip(encoders, gradients, strict=True)
+    ]
+    server = codec.server(workers, 0)
+    kept: list[object] = []
+    answers: tuple[Merged, ...] | None = None
+    try:
+        while True:
+            sent: list[tuple[Message, ...]] = []
+            for exchange in exchanges:
+                sent += _messages(advance(exchange, answers))
+            if not sent:
+                return
+            answers = tuple(_merged(server, [one[part] for one in sent]) for part in range(len(sent[0])))
+            kept += [sent, answers]
+    except (EncodeError, DecodeError):  # the run will report it
+        return
+
+
+def _again(gradient: Gradient) -> list[Gradient]:
+    """Stands for the gradients at kept weights."""
+    return [gradient.copy()]
+
+
+def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]:
+    """What a worker sends; its decoded sum is the same as the others', or is let go."""
+    return [found] if isinstance(found, tuple) else []
+
+
+def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
+    """A merged message; of scaled words and of floats, only the memory."""
+    first = messages[0]
+    if server is not None and first.merge is Merge.GATHER:
+        return answered(server, [one.words for one in messages], Request(0, 0, 0, first.label))
+    if first.scaling is not None:
+        present = [one.scaling for one in messages if one.scaling is not None and not one.is_absent]
+        blocks = -(-first.size // first.scaling.block_elements)
+        exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
+        return Merged(np.zeros(first.size, np.int32), len(present), exponents)
+    if first.merge is Merge.GATHER:
+        return gathered([one.words for one in messages])
+    found = merged_message(messages)
+    return replace(found, is_float=None if first.floats is None else np.zeros(found.words.size, np.bool_))

@@ -1,1 +1,0 @@
-"""Memory: how much is available, and how much a run takes."""
