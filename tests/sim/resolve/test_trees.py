@@ -17,12 +17,12 @@ from netfold.kernels.keyed import mix_plain, splitmix64_plain
 from netfold.sim.collectives.in_network import tree_candidates as candidates
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
-    Tree,
     build_tree,
     numbered,
     one_switch,
     relieved,
 )
+from netfold.sim.collectives.in_network.switch_resources import Tree
 from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
 from netfold.sim.run.run import VariantResult
 from netfold.topologies.files import to_json

@@ -11,22 +11,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.sim.collectives.in_network.switch_resources import Tree
 from netfold.topologies.network import Network, nodes_of, path
-
-
-class Tree(NamedTuple):
-    """Aggregation points, in order of their distance from the root.
-
-    `parents[0]` is unused; point i sends to point `parents[i]`, worker r to point `homes[r]`.
-    """
-
-    switches: tuple[int, ...]  # node of each point
-    parents: tuple[int, ...]
-    homes: tuple[int, ...]
-
-    def children_count(self, point: int) -> int:
-        """Workers and points that send to a point."""
-        return self.homes.count(point) + self.parents[1:].count(point)
 
 
 def one_switch(root: int, workers: int) -> Tree:

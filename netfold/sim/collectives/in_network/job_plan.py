@@ -15,9 +15,8 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import AUTO, auto_timeout_ps, check_timeout
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted
-from netfold.sim.collectives.in_network.aggregation_tree import Tree
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.in_network.switch_resources import Request, Switches
+from netfold.sim.collectives.in_network.switch_resources import Request, Switches, Tree
 from netfold.sim.collectives.in_network.tree_candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.ring import SCHEDULE as RING
 from netfold.sim.engine.interface import BACKOFF_MAX, Branch, Job, Overflow, Server

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.message import WORD_BITS, Merge
-from netfold.sim.collectives.in_network.aggregation_tree import Tree
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import with_loopback
@@ -28,6 +27,21 @@ from netfold.switch.fit import (
 from netfold.switch.profiles import PIPELINE, Profile
 from netfold.switch.program import Demand, ProgramSpec
 from netfold.topologies.network import Network
+
+
+class Tree(NamedTuple):
+    """Aggregation points, in order of their distance from the root.
+
+    `parents[0]` is unused; point i sends to point `parents[i]`, worker r to point `homes[r]`.
+    """
+
+    switches: tuple[int, ...]  # node of each point
+    parents: tuple[int, ...]
+    homes: tuple[int, ...]
+
+    def children_count(self, point: int) -> int:
+        """Workers and points that send to a point."""
+        return self.homes.count(point) + self.parents[1:].count(point)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ import numpy as np
 from netfold.errors import NAMES_SHOWN, ScenarioError, names_hint
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
-    Tree,
     build_tree,
     one_switch,
     relieved,
 )
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.in_network.switch_resources import Switches
+from netfold.sim.collectives.in_network.switch_resources import Switches, Tree
 from netfold.sim.engine.interface import Job
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
