@@ -41,12 +41,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
-from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange, Promise, Server
-from netfold.homomorphic.contract import ContractError, checked, make_encoders, refusal_of
+from netfold.homomorphic.codec import (
+    Codec,
+    ContractError,
+    Decoded,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Promise,
+    Server,
+    checked,
+    make_encoders,
+    refusal_of,
+)
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message
+from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
 from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
-from netfold.homomorphic.round import Note, NoteKind, Round, Step
 from netfold.kernels.keyed import mix_plain
 
 # Synthetic gradients that have broken encodings before.

@@ -19,8 +19,8 @@ import netfold.testing
 import netfold.torch
 from netfold.commands.main import app
 from netfold.errors import NetfoldError
+from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.homomorphic.codecs.bird_rows import Digits
-from netfold.homomorphic.contract import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.sim.run.context import CodecError
 from netfold.sim.run.context import make_encoder as make_watched
 from netfold.sim.studies.codec_measures import run_study

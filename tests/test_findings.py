@@ -16,8 +16,8 @@ from docs.findings.table import PAGE, Line, digits, names, shown
 from docs.findings.tables import ALL
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING
+from netfold.homomorphic.message import Note, NoteKind, Round
+from netfold.homomorphic.sketch import REPAIRED_TILING, ROTATED_TILING
 from tests.examples import nightly
 
 pytestmark = nightly

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
-from netfold.kernels import cache, purposes
+from netfold.kernels import compiled as cache
+from netfold.kernels import purposes
 from netfold.kernels import words as bits
 from netfold.kernels import words as module
-from netfold.kernels.cache import imported_by
-from netfold.kernels.compiled import kernel
+from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, kernel
 from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
 from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
-from netfold.kernels.threads import VARIABLE, in_parallel
 from netfold.kernels.words import largest, popcount, same_bits, trailing_zeros
 from netfold.sim.engine.interface import Fate
 from tests import ROOT
@@ -36,7 +35,7 @@ from tests.examples import examples, scaled
 
 WITH_KERNELS = (
     "netfold.homomorphic.codecs.majority",
-    "netfold.sim.engine.loop.loop",
+    "netfold.sim.engine.engine.loop",
     "netfold.switch.programs.atp",
     "netfold.sim.workload.synthetic",
 )
@@ -83,7 +82,7 @@ def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.Monk
     moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
     assert "netfold.homomorphic.codecs.majority" not in moved
-    assert "netfold.sim.engine.loop.loop" in moved
+    assert "netfold.sim.engine.engine.loop" in moved
 
 
 def test_without_a_home_nothing_is_kept(

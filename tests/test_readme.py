@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from netfold.commands.main import app
 from netfold.sim.keys import NAME_PATTERN
-from netfold.sim.results.parquet import TABLES
+from netfold.sim.results.format import TABLES
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema

@@ -11,13 +11,12 @@ import numpy as np
 
 from docs.findings.patterns import index_of, support
 from docs.findings.table import Cells, Line, Table, digits
+from netfold.homomorphic import peeling as hypergraph
 from netfold.homomorphic.codec import Codec, Encoder, Exchange
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch import peeling_general as hypergraph
-from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.homomorphic.hashing import REPAIRED, Hashing
+from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
 from netfold.kernels.keyed import mix_plain
 
 WORKERS = 4
@@ -61,7 +60,7 @@ def damaged(load: float, planes: int, seed: int, trials: int = TRIALS, members: 
     sums = random.integers(-(2**28), 2**28, (WORKERS, planes * members)).astype(np.int32)
     tables = np.zeros((WORKERS, planes * graph.size), np.int32)
     for words, table in zip(sums, tables, strict=True):
-        hypergraph.add(graph, words, table)
+        hypergraph.add_general(graph, words, table)
     right, merged = sums.sum(axis=0, dtype=np.int32), tables.sum(axis=0, dtype=np.int32)
     found = np.empty_like(right)
     wrong, is_noticed = [], []

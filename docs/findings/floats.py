@@ -13,8 +13,7 @@ from docs.findings.patterns import support
 from docs.findings.table import Cells, Line, Table, digits
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
 
 WORKERS = 4
 RATIO = 10

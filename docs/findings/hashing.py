@@ -11,11 +11,11 @@ import numpy as np
 from docs.findings.evolution import left_in_columns
 from docs.findings.patterns import Pattern, index_of, support
 from docs.findings.table import Cells, Line, Table, digits, percent
+from netfold.homomorphic import peeling as hypergraph
+from netfold.homomorphic import peeling as tables
+from netfold.homomorphic.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
 from netfold.homomorphic.index import WORD_ELEMENTS, WideIndex
-from netfold.homomorphic.sketch import peeling as tables
-from netfold.homomorphic.sketch import peeling_general as hypergraph
-from netfold.homomorphic.sketch.hashing import PUBLISHED, PUBLISHED_LANES, Hashing
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, ROTATED_TILING, Tiling
+from netfold.homomorphic.sketch import REPAIRED_TILING, ROTATED_TILING, Tiling
 from netfold.kernels.keyed import mix_plain
 
 COLUMN_DENSITY = 0.31

@@ -12,7 +12,7 @@ from docs.findings.patterns import support
 from docs.findings.table import Cells, Line, Table, digits
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Round
 
 ELEMENTS = 2**20
 DENSITIES = (0.0001, 0.001, 0.01, 0.05, 0.07, 0.1, 0.3)

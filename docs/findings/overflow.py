@@ -10,8 +10,8 @@ import numpy as np
 
 from docs.findings.patterns import index_of
 from docs.findings.table import Cells, Line, Table, percent
-from netfold.homomorphic.sketch import peeling_general as hypergraph
-from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
+from netfold.homomorphic import peeling as hypergraph
+from netfold.homomorphic.hashing import REPAIRED, Hashing
 from netfold.switch import registers as arithmetic
 
 WORKERS = 8
@@ -47,7 +47,7 @@ def summed(adder: str, sigma: float, members: int = MEMBERS, seed: int = 0) -> S
         words = np.rint(SCALE * sigma * random.standard_normal(members)).astype(np.int64)
         words = np.clip(words, -(2**31), 2**31 - 1).astype(np.int32)
         own = np.zeros_like(table)
-        hypergraph.add(graph, words, own)  # hosts wrap
+        hypergraph.add_general(graph, words, own)  # hosts wrap
         ADDERS[adder](table, own)
         ADDERS[adder](dense, words)
         true += words

@@ -9,9 +9,9 @@ import numpy as np
 
 from docs.findings.evolution import rounds_needed, success
 from docs.findings.table import Cells, Line, Table, digits
+from netfold.homomorphic import peeling as hypergraph
+from netfold.homomorphic.hashing import REPAIRED, Hashing
 from netfold.homomorphic.index import WORD_ELEMENTS
-from netfold.homomorphic.sketch import peeling_general as hypergraph
-from netfold.homomorphic.sketch.hashing import REPAIRED, Hashing
 from netfold.kernels.keyed import mix_plain
 
 TRIALS = {1000: 2000, 10_000: 400, 100_000: 60}

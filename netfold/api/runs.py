@@ -19,7 +19,7 @@ from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
 from netfold.sim.report.style import Shown
 from netfold.sim.results import folder as reader
-from netfold.sim.results.parquet import plain_frame, schema
+from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
 from netfold.sim.run.context import Progress
 from netfold.sim.run.run import setups

@@ -15,14 +15,20 @@ from rich.table import Table
 
 from netfold.api.runs import Given, scenario_of, sets_of
 from netfold.errors import DataError, NetfoldError, RunError
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
-from netfold.homomorphic.contract import CodecRefusedError, ContractError, make_encoders
+from netfold.homomorphic.codec import (
+    Codec,
+    CodecRefusedError,
+    ContractError,
+    DecodeError,
+    EncodeError,
+    make_encoders,
+)
 from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Round
 from netfold.sim.files import require_threads
 from netfold.sim.report.style import Shown, Svg
-from netfold.sim.results.parquet import frame
+from netfold.sim.results.format import frame
 from netfold.sim.run.context import Progress
 from netfold.sim.studies import ROUNDS
 from netfold.sim.studies.codec_measures import CodecRecord, MessageRecord, SpeedRecord, Study

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, State, advance, part_of, prefixed
-from netfold.homomorphic.message import Gradient, Merged, Work
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import Gradient, Merged, Round, Step, Work
 
 STATE_BYTES = 4  # per element
 

@@ -11,12 +11,10 @@ from itertools import count
 
 import numpy as np
 
-from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance
-from netfold.homomorphic.contract import checked
+from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance, checked
+from netfold.homomorphic.formats import stage
 from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
-from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Words
-from netfold.homomorphic.numbers.formats import stage
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Round, Words
 from netfold.kernels.keyed import mix_plain
 
 Order = Sequence["int | Order"]

@@ -12,14 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import DecodeError, State
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.numbers.exponents import Compact, all_of
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat, word_starts
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.exponents import Compact, all_of
+from netfold.homomorphic.formats import Agreed, NumberFormat, word_starts
+from netfold.homomorphic.message import (
+    WORD_MAX,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Note,
+    NoteKind,
+    Round,
+    Work,
+)
 from netfold.kernels import purposes
-from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
-from netfold.kernels.threads import in_parallel
 from netfold.kernels.words import popcount, trailing_zeros
 
 # Compiled kernels over indexes: writing them, counting them, and words at their set bits.

@@ -11,14 +11,117 @@ milliseconds. Both wait for the first use of a kernel, so a command that only re
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import shutil
 import sys
+import threading
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache, partial
+from pathlib import Path
 from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from netfold.kernels.cache import folder_of
+# Where compiled code is kept on disk.
+#
+# Numba checks only the file of a function, not the functions that it calls, so after an edit or an upgrade
+# it could run stale code. Therefore the code of a module is kept in a folder that is named by a hash of its
+# source and of all sources of netfold that it imports, directly or not. An edit compiles again what depends
+# on it, and nothing else.
+
+
+_ROOT = Path(__file__).parents[1]  # of the package netfold
+_KEPT = 4  # folders of earlier sources of a module to keep
+_IMPORT = re.compile(
+    r"^\s*from\s+(netfold[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|^\s*import\s+(netfold[\w.]*)", re.M
+)
+_NAME = re.compile(r"\w+")
+
+
+def folder_of(module: str) -> Path | None:
+    """The folder for the code of a loaded module, made if need be; None if it cannot be written."""
+    try:
+        base = Path(os.environ.get("NUMBA_CACHE_DIR") or _user_cache() / "kernels")
+        folder = base / f"{module}-{_hash(module)}"
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _remove_stale(base, module)
+        if os.access(folder, os.W_OK):  # Numba writes a file to try
+            return folder
+        _say_unkept(f"{base} cannot be written")
+    except (OSError, RuntimeError) as error:  # a RuntimeError: there is no home
+        _say_unkept(str(error))
+    return None
+
+
+@cache
+def _say_unkept(why: str) -> None:
+    print(
+        f"compiled kernels cannot be kept: {why}; each process compiles its own, which takes a minute. "
+        "Set NETFOLD_CACHE to a folder that can be written",
+        file=sys.stderr,
+    )
+
+
+def _remove_stale(base: Path, module: str) -> None:
+    own = sorted(base.glob(f"{module}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for stale in own[_KEPT + 1 :]:
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def _user_cache() -> Path:
+    if "NETFOLD_CACHE" in os.environ:
+        return Path(os.environ["NETFOLD_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netfold"
+
+
+@cache
+def _hash(module: str) -> str:
+    digest = hashlib.sha256(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())  # bounds checks are other code
+    for name in sorted(imported_by(module)):
+        digest.update(f"{name}\0{_source(name)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def imported_by(module: str) -> set[str]:
+    """A module and all modules of netfold that its source imports, directly or not.
+
+    Of a package that is imported its own source counts, and that of the modules which that one imports.
+    """
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and _source(name):
+            found.add(name)
+            waiting += _imports(_source(name))
+    return found
+
+
+def _imports(source: str) -> list[str]:
+    """Modules of netfold that a source may import: each name that it imports may be one."""
+    found = []
+    for base, names, plain in _IMPORT.findall(source):
+        found.append(base or plain)
+        found += [f"{base}.{name}" for name in _NAME.findall(names) if base]
+    return found
+
+
+@cache
+def _source(name: str) -> str:
+    """The source of a module; empty if there is no such module, or if it is not a file."""
+    package, *rest = name.split(".")
+    own = _ROOT.joinpath(*rest)
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    places = [own.with_suffix(".py"), own / "__init__.py"] if package == "netfold" and rest else []
+    for path in [*places, *([Path(loaded)] if loaded else [])]:
+        if path.is_file():
+            return path.read_text("utf-8")
+    return ""
+
 
 _OPTIONS: dict[str, Any] = {"nopython": True, "nogil": True, "_nrt": False}
 
@@ -135,3 +238,73 @@ def _numba() -> Any:
     import numba
 
     return numba
+
+
+# A thread pool for work on ranges of tiles or blocks.
+#
+# Kernels release Python's lock (`compiled`), so one runs on each core. Each part of the work must write
+# separate words. Then results are the same for any number of threads.
+
+
+VARIABLE = "NETFOLD_THREADS"
+
+_is_part = threading.local()  # has `here` while the thread works on a part
+
+
+def threads_count() -> int:
+    """Number of threads: NETFOLD_THREADS, or one per core.
+
+    Raises
+    ------
+    ValueError
+        The variable is not a whole number of at least 1.
+    """
+    cores = os.cpu_count() or 1
+    text = os.environ.get(VARIABLE, str(cores))
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ValueError(
+            f"{VARIABLE} is {text!r}: must be a whole number of at least 1; "
+            f"leave it out for one thread on each of {cores} cores"
+        )
+    return int(text)
+
+
+def in_parallel(work: Callable[[int, int], None], count: int) -> None:
+    """Call `work(first, last)` on ranges that cover `range(count)`, one for each thread.
+
+    The sizes of ranges differ by at most one, and none is empty. The caller's thread takes the first. Within
+    a part, `in_parallel` calls `work(0, count)` directly.
+
+    Raises
+    ------
+    Exception
+        The exception of the first range that failed, after all ranges have ended.
+    """
+    parts = min(1 if hasattr(_is_part, "here") else threads_count(), count)
+    if parts <= 1:
+        if count > 0:
+            work(0, count)
+        return
+    ends = [count * part // parts for part in range(parts + 1)]
+    pool = _pool_of(threads_count() - 1, os.getpid())
+    futures = [pool.submit(_on_part, work, *ends[part : part + 2]) for part in range(1, parts)]
+    try:
+        _on_part(work, *ends[:2])
+    finally:
+        wait(futures)
+    for future in futures:
+        future.result()
+
+
+def _on_part(work: Callable[[int, int], None], first: int, last: int) -> None:
+    _is_part.here = True
+    try:
+        work(first, last)
+    finally:
+        del _is_part.here
+
+
+@cache
+def _pool_of(threads: int, process: int) -> ThreadPoolExecutor:
+    """The pool of a process; threads do not survive a fork, so a child process has another pool."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="netfold")

@@ -12,13 +12,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec, Decoded, DecodeError, EncodeError, Request, Server, advance
-from netfold.homomorphic.contract import CodecRefusedError, make_encoders
+from netfold.homomorphic.codec import (
+    Codec,
+    CodecRefusedError,
+    Decoded,
+    DecodeError,
+    EncodeError,
+    Request,
+    Server,
+    advance,
+    make_encoders,
+)
 from netfold.homomorphic.fold import answered
+from netfold.homomorphic.formats import stage
 from netfold.homomorphic.merge import gathered, merged_message
-from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message
-from netfold.homomorphic.numbers.formats import stage
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 

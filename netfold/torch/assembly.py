@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from netfold.errors import DataError, RunError
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.workload.fusion import Bucket, BySize, fused
 from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors
 from netfold.torch.rounds import Handed, Part

@@ -20,8 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.workload.fusion import DDP_BYTES
 from netfold.torch.assembly import Assembly, named
 from netfold.torch.rounds import Fifo, GradBucket, Handed, Part, Report, Rounds, check_tensor, require_same

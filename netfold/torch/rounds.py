@@ -23,14 +23,26 @@ from rich.table import Table
 from netfold.errors import InvariantError, RunError
 from netfold.homomorphic.codec import Codec, Decoded, Exchange, Request, Server, advance
 from netfold.homomorphic.fold import answered, described
+from netfold.homomorphic.formats import stage
 from netfold.homomorphic.merge import gathered, merge_all, merged_message, unchanged_by
-from netfold.homomorphic.message import COUNTER_BITS, SUMS, WORD_BITS, Gradient, Merge, Merged, Message, Words
-from netfold.homomorphic.numbers.formats import stage
-from netfold.homomorphic.round import Note, Round, Step, Tensor
+from netfold.homomorphic.message import (
+    COUNTER_BITS,
+    SUMS,
+    WORD_BITS,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Note,
+    Round,
+    Step,
+    Tensor,
+    Words,
+)
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.report.style import Shown
-from netfold.sim.results.parquet import frame
+from netfold.sim.results.format import frame
 from netfold.sim.run.context import CodecError, blaming, make_encoder
 from netfold.torch.wire import Wire
 

@@ -12,7 +12,7 @@ import torch
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.count_sketch import count, estimate, make_rows
 from netfold.homomorphic.codecs.sign_bits import pack_owed, words_of
-from netfold.homomorphic.round import Round, Tensor
+from netfold.homomorphic.message import Round, Tensor
 from netfold.kernels.words import largest
 from tests.bench.rates import Bar, Load
 

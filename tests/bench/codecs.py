@@ -22,10 +22,10 @@ from netfold.homomorphic import index as bits
 from netfold.homomorphic import index as bloom
 from netfold.homomorphic import index as members
 from netfold.homomorphic import merge
-from netfold.homomorphic.numbers.exponents import Compact, all_of, announced_exponents
-from netfold.homomorphic.numbers.formats import AgreedExponents
-from netfold.homomorphic.sketch import peeling as tables
-from netfold.homomorphic.sketch.sketch import REPAIRED_TILING, Seen, layout_of
+from netfold.homomorphic import peeling as tables
+from netfold.homomorphic.exponents import Compact, all_of, announced_exponents
+from netfold.homomorphic.formats import AgreedExponents
+from netfold.homomorphic.sketch import REPAIRED_TILING, Seen, layout_of
 from tests.bench import beside
 from tests.bench.rates import BLOCK_ELEMENTS, Load, held, rate
 

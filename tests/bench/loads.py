@@ -27,8 +27,7 @@ import numpy as np
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.ring import ring_schedule
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Frame, Job, Segment
-from netfold.sim.engine.schedules.operation import Operation
+from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, path, planned_key

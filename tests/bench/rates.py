@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from unittest import mock
 
-from netfold.kernels.threads import VARIABLE
+from netfold.kernels.compiled import VARIABLE
 
 BLOCK_ELEMENTS = 4096
 REPEATS = 9

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, advance
+from netfold.homomorphic.exponents import all_of
 from netfold.homomorphic.fold import Folded, check_lock_step, fold
+from netfold.homomorphic.formats import Agreed, NumberFormat
 from netfold.homomorphic.index import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message
-from netfold.homomorphic.numbers.exponents import all_of
-from netfold.homomorphic.numbers.formats import Agreed, NumberFormat
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round
 from netfold.testing import PATTERNS, VALUES, Steps, support, values
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, Decoded, Encoder
-from netfold.homomorphic.contract import ContractError, checked
+from netfold.homomorphic.codec import Codec, ContractError, Decoded, Encoder, checked
 from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
 
 GRADIENT = np.zeros(6, np.float32)

@@ -13,8 +13,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.feedback import FeedbackEncoder, with_feedback
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import Gradient, Merge, Message, Round, Step, Work
 from tests.examples import examples
 
 

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.merge import combine, merge_all, merged_message, unchanged_by
-from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Scaling
-from netfold.homomorphic.numbers.exponents import block_exponents
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Round, Scaling
 from tests.homomorphic.gradients import folded
 from tests.reference.codecs.digits import right_merge
 

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from netfold.homomorphic import index as bits
 from netfold.homomorphic import index as members
 from netfold.homomorphic.codec import DecodeError
+from netfold.homomorphic.exact_sums import AgreedRanges
+from netfold.homomorphic.exponents import all_of
+from netfold.homomorphic.formats import Agreed, AgreedExponents, number_format
 from netfold.homomorphic.index import (
     Filter,
     IndexKind,
@@ -39,13 +42,9 @@ from netfold.homomorphic.index import (
     write_index,
 )
 from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.numbers.exact import AgreedRanges
-from netfold.homomorphic.numbers.exponents import all_of
-from netfold.homomorphic.numbers.formats import Agreed, AgreedExponents, number_format
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
+from netfold.kernels.compiled import VARIABLE
 from netfold.kernels.keyed import mix_plain
-from netfold.kernels.threads import VARIABLE
 from netfold.testing import support, values
 from tests.examples import examples
 from tests.homomorphic.gradients import agreed, bound_of, exchange, index_of, is_named, sparse

@@ -12,8 +12,7 @@ import pytest
 from netfold.homomorphic.bounds import Doubles, ErrorBound, FloatAddBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, State, Variance
 from netfold.homomorphic.feedback import FeedbackEncoder
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Words, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
 from netfold.testing import check_codec
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Decoded, Encoder, Request, Server
-from netfold.homomorphic.contract import fault_of
+from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, fault_of
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
 from netfold.homomorphic.merge import (
     HostHop,
@@ -29,8 +28,7 @@ from netfold.homomorphic.merge import (
     replay,
     split_host,
 )
-from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, Scaling, Words, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import LANE_BITS, Hop, Merge, Merged, Message, Round, Scaling, Words, Work
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_codec
 from tests.examples import examples

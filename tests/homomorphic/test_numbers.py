@@ -12,10 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from netfold.homomorphic.bounds import FloatAddBound
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.merge import merge_all
-from netfold.homomorphic.message import Gradient, Merged
-from netfold.homomorphic.numbers.exact import EMPTY_LOW, EMPTY_TOP, AgreedRanges, Exact
-from netfold.homomorphic.numbers.exponents import (
+from netfold.homomorphic.exact_sums import EMPTY_LOW, EMPTY_TOP, AgreedRanges, Exact
+from netfold.homomorphic.exponents import (
     all_of,
     announced_exponents,
     block_exponents,
@@ -24,8 +22,8 @@ from netfold.homomorphic.numbers.exponents import (
     quantize_block,
     smallest_exponent,
 )
-from netfold.homomorphic.numbers.exponents import scale_of as scale_of_exponent
-from netfold.homomorphic.numbers.formats import (
+from netfold.homomorphic.exponents import scale_of as scale_of_exponent
+from netfold.homomorphic.formats import (
     SPARE_BITS,
     Agreed,
     AgreedExponents,
@@ -33,7 +31,8 @@ from netfold.homomorphic.numbers.formats import (
     number_format,
     word_starts,
 )
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.merge import merge_all
+from netfold.homomorphic.message import Gradient, Merged, Round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, agreed, bound_of, samples, starts_of
 from tests.reference.codecs import digits as reference

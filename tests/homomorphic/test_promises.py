@@ -33,10 +33,9 @@ from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message
+from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round
 from netfold.homomorphic.promises import Drift, count_inexact, exact_sums, largest_bias
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.released import float_error_bound
+from netfold.homomorphic.released import float_error_bound
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples, nightly

@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codecs.count_sketch import LANES, count, estimate, make_rows
-from netfold.homomorphic.numbers.exponents import largest_so_far
-from netfold.homomorphic.numbers.formats import AgreedNothing, number_format
-from netfold.homomorphic.round import Round
-from netfold.homomorphic.sketch.hashing import (
+from netfold.homomorphic.exponents import largest_so_far
+from netfold.homomorphic.formats import AgreedNothing, number_format
+from netfold.homomorphic.hashing import (
     POSITIONS_SPARE,
     PUBLISHED,
     REPAIRED,
@@ -26,19 +25,23 @@ from netfold.homomorphic.sketch.hashing import (
     murmur3,
     place,
 )
-from netfold.homomorphic.sketch.peeling import (
+from netfold.homomorphic.message import Round
+from netfold.homomorphic.peeling import (
     MEMBERS_MAX,
+    Hypergraph,
     Tables,
     TileWords,
     add,
+    hypergraph,
     peel,
+    peeling_order,
+    replay,
     rows_needed,
     scratch_for,
 )
-from netfold.homomorphic.sketch.peeling_general import Hypergraph, hypergraph, peeling_order, replay
-from netfold.homomorphic.sketch.peeling_general import add as add_values
-from netfold.homomorphic.sketch.peeling_general import estimate as estimate_values
-from netfold.homomorphic.sketch.sketch import History, Seen, with_margin
+from netfold.homomorphic.peeling import add_general as add_values
+from netfold.homomorphic.peeling import estimate as estimate_values
+from netfold.homomorphic.sketch import History, Seen, with_margin
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import splitmix64_plain
 from tests.examples import examples, nightly

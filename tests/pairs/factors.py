@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_origin
 
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS
-from netfold.homomorphic.round import StepFact
+from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, StepFact
 from netfold.sim.collectives.collective import CollectiveSpec
 from netfold.sim.collectives.hierarchical_switched import CARRIED
 from netfold.sim.collectives.registry import COLLECTIVES

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Encoder, Exchange
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Round
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.studies.matrix import rows_of
 from netfold.topologies import kind as topologies

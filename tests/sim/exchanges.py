@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Server
+from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
-from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.sim.collectives.all_gather import AllGather
 from netfold.sim.collectives.between_hosts import ChunkedPlan
 from netfold.sim.collectives.collective import Collective, RunContext

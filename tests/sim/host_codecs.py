@@ -18,8 +18,7 @@ import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Words, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
 
 Uints = NDArray[np.uint32]
 

@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.message import Round, Step, StepFact
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
 

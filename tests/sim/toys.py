@@ -16,11 +16,10 @@ import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
-from netfold.homomorphic.message import Gradient, Merge, Message, Words
-from netfold.homomorphic.round import Round
-from netfold.sim.engine.carrying import EngineSchedules
-from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.engine.tables.world import Table
+from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words
+from netfold.sim.engine.engine import EngineSchedules
+from netfold.sim.engine.interface import Operation
+from netfold.sim.engine.tables import Table
 from netfold.sim.network.fabric import Fabric
 
 

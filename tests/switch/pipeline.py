@@ -1,6 +1,6 @@
 """Packets through the programs as the engines take them: the state machine, then the words.
 
-`sim/engine/switches/aggregate.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`)
+`sim/engine/switches.py` (`take_words`, `take_lifted`), `slot_timer.py` and `atp.py` (`aggregate`)
 do so with packets that have come over links. Here a packet is a value, and what leaves the switch is
 returned. The plain-Python state machines have the same face, and run side by side with the compiled ones.
 What workers send is sensible or not: next packets, resends, copies, late ones, packets that never come.

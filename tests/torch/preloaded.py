@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: F401
 
 import netfold.torch  # noqa: F401
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Round
 from netfold.sim.workload import training as workload  # noqa: F401
 from netfold.sim.workload import training_workload  # noqa: F401
 from netfold.torch.wire import make_codec

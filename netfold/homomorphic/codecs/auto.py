@@ -45,11 +45,10 @@ from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.lossless import WRAP_REASON, Lossless, LosslessEncoder
 from netfold.homomorphic.codecs.packed import Packed
+from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_promise
 from netfold.homomorphic.index import DENSE_SHARE, WORD_ELEMENTS, WideIndex, members_of, own_index, widened
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message
-from netfold.homomorphic.numbers.formats import NumberFormat, Values, number_format, number_promise
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.sketch import (
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round
+from netfold.homomorphic.sketch import (
     REPAIRED_TILING,
     History,
     Layout,

@@ -22,8 +22,18 @@ from netfold.homomorphic.codec import (
     Request,
     Server,
 )
-from netfold.homomorphic.message import COUNTER_BITS, WORD_BITS, Gradient, Merge, Merged, Message, Words, Work
-from netfold.homomorphic.round import Round, Tensor
+from netfold.homomorphic.message import (
+    COUNTER_BITS,
+    WORD_BITS,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Round,
+    Tensor,
+    Words,
+    Work,
+)
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import exp, exps, log, logs
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64

@@ -47,8 +47,7 @@ from netfold.homomorphic.codecs.bird_rows import (
     uniforms,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 

@@ -33,6 +33,15 @@ from netfold.homomorphic.codec import (
     Promise,
     register,
 )
+from netfold.homomorphic.exponents import all_of
+from netfold.homomorphic.formats import (
+    Agreed,
+    NumberFormat,
+    Values,
+    number_format,
+    number_merges,
+    number_promise,
+)
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     WideIndex,
@@ -48,17 +57,7 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.numbers.exponents import all_of
-from netfold.homomorphic.numbers.formats import (
-    Agreed,
-    NumberFormat,
-    Values,
-    number_format,
-    number_merges,
-    number_promise,
-)
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 
 BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS

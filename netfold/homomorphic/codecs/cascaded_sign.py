@@ -31,8 +31,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
-from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Words, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Round, Words, Work
 
 _HEADER_WORDS = 2  # of a part: its number of elements, and the bits of its scale
 

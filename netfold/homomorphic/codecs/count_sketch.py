@@ -39,9 +39,7 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
-from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Merged, Message, Scaling, Work
-from netfold.homomorphic.numbers.exponents import (
+from netfold.homomorphic.exponents import (
     block_exponents,
     block_starts,
     dequantize,
@@ -49,12 +47,24 @@ from netfold.homomorphic.numbers.exponents import (
     quantize,
     scales_of,
 )
-from netfold.homomorphic.round import Note, NoteKind, Round, Step
-from netfold.homomorphic.sketch.hashing import scaled
+from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
+from netfold.homomorphic.hashing import scaled
+from netfold.homomorphic.message import (
+    WORD_BITS,
+    Gradient,
+    Merge,
+    Merged,
+    Message,
+    Note,
+    NoteKind,
+    Round,
+    Scaling,
+    Step,
+    Work,
+)
 from netfold.kernels import purposes
-from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
-from netfold.kernels.threads import in_parallel
 from netfold.kernels.words import largest
 
 # Count-Sketch: every element adds its signed value to one counter in each of several rows.

@@ -9,8 +9,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from netfold.homomorphic import exponents
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange, Origin, Promise, register
+from netfold.homomorphic.exponents import (
+    all_of,
+    block_starts,
+    check_factor,
+    factor_error_bound,
+    factor_sums,
+    factor_words,
+)
+from netfold.homomorphic.formats import Values, number_format, number_merges
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     WorkerBucket,
@@ -21,18 +31,7 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling, Work
-from netfold.homomorphic.numbers import exponents
-from netfold.homomorphic.numbers.exponents import (
-    all_of,
-    block_starts,
-    check_factor,
-    factor_error_bound,
-    factor_sums,
-    factor_words,
-)
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Scaling, Work
 
 # Encoders of dense values: what they agree on first, their messages, and their decoded sums.
 #

@@ -25,8 +25,7 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Words, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
 
 HALF_MAX = 65504.0
 _U = 2.0**-11  # unit roundoff of halves

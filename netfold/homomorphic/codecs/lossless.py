@@ -36,6 +36,7 @@ from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
+from netfold.homomorphic import released
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import (
     Codec,
@@ -50,6 +51,7 @@ from netfold.homomorphic.codec import (
     prefixed,
     register,
 )
+from netfold.homomorphic.formats import NumberFormat, Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     IndexKind,
@@ -57,25 +59,9 @@ from netfold.homomorphic.index import (
     check_block_elements,
     index_merges,
 )
-from netfold.homomorphic.message import Gradient, Merge
-from netfold.homomorphic.numbers.formats import (
-    NumberFormat,
-    Values,
-    number_format,
-    number_merges,
-    number_promise,
-)
-from netfold.homomorphic.round import Round
-from netfold.homomorphic.sketch import released
-from netfold.homomorphic.sketch.released import IndexBits
-from netfold.homomorphic.sketch.sketch import (
-    LOAD_MAX,
-    REPAIRED_TILING,
-    ROTATED_TILING,
-    USUAL_LOAD,
-    History,
-    Tiled,
-)
+from netfold.homomorphic.message import Gradient, Merge, Round
+from netfold.homomorphic.released import IndexBits
+from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
 
 WRAP_REASON = "saturation is not invertible, so peeling can fail where a counter overflows"
 RATIO = 10.0  # elements per counter of the release's benchmark

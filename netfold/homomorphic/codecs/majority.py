@@ -26,8 +26,7 @@ from netfold.homomorphic.codec import (
     Origin,
     register,
 )
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Work
 from netfold.kernels.compiled import kernel
 
 LANE_BITS = 4

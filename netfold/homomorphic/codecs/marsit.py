@@ -38,8 +38,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Step, StepFact, Work
 
 STATE_BYTES = 4  # per element: what a worker holds back
 _MANTISSA_BITS = 24  # of float32

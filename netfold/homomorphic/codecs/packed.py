@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State, register
+from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     IndexKind,
@@ -37,9 +38,7 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Round
 
 
 @register

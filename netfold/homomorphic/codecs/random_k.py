@@ -28,6 +28,7 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
+from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
     Members,
@@ -39,9 +40,7 @@ from netfold.homomorphic.index import (
     report_infinite,
     word_layout,
 )
-from netfold.homomorphic.message import Gradient, Merge, Merged, Work
-from netfold.homomorphic.numbers.formats import Values, number_format, number_merges, number_promise
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Work
 from netfold.kernels import purposes
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64

@@ -37,10 +37,9 @@ from netfold.homomorphic.codec import (
     register,
 )
 from netfold.homomorphic.codecs.topk import check_share
+from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Words, Work
-from netfold.homomorphic.numbers.exponents import not_finite
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Round, Step, StepFact, Words, Work
 from netfold.kernels.compiled import kernel
 from netfold.kernels.words import largest
 

@@ -39,8 +39,7 @@ from netfold.homomorphic.codecs.sasg import (
     encode_work,
 )
 from netfold.homomorphic.index import check_contains
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Step, Work
 
 Integers = NDArray[np.int32]
 _SUM_BYTES = 4  # per element

@@ -28,10 +28,9 @@ from netfold.homomorphic.codec import (
     Origin,
     register,
 )
+from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
-from netfold.homomorphic.message import Gradient, Merge, Message, Words, Work
-from netfold.homomorphic.numbers.exponents import not_finite
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words, Work
 from netfold.kernels.words import largest
 
 ENTRY_BYTES = 8  # an index and a value

@@ -63,7 +63,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.observe.samples import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
+from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
 from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord
 from netfold.sim.results.summary import Counted, counted_rounds
 from netfold.units import PS_PER_US

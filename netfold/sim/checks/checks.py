@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
 from netfold.homomorphic.codec import Codec, Decoded, Promise
-from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge
+from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Note, NoteKind
 from netfold.homomorphic.promises import Drift, largest_bias
-from netfold.homomorphic.round import Note, NoteKind
 from netfold.kernels.words import same_bits
 from netfold.sim.checks.finding import (
     Counters,

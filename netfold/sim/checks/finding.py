@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import PART_ELEMENTS
-from netfold.homomorphic.message import Holders, Merged, Message
+from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
 from netfold.homomorphic.promises import Drift
-from netfold.homomorphic.round import Note, NoteKind
 from netfold.kernels.words import identity
 from netfold.sim.checks.error_metrics import Beyond, Loss
 from netfold.sim.engine.interface import Fate, Rule

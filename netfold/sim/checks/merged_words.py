@@ -21,9 +21,9 @@ from netfold.homomorphic.message import (
     Merge,
     Merged,
     Message,
+    Tensor,
     Words,
 )
-from netfold.homomorphic.round import Tensor
 from netfold.kernels.words import count_differing, identity
 from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.finding import (

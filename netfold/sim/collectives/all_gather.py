@@ -13,13 +13,14 @@ from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm
-from netfold.sim.collectives.closed_form import Steps, estimate_by
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     JobContext,
     OperationPlace,
     Resolved,
     RunContext,
+    Steps,
+    estimate_by,
 )
 from netfold.sim.collectives.host_messages import (
     ChannelCollective,
@@ -28,7 +29,7 @@ from netfold.sim.collectives.host_messages import (
     chunks_of,
     merge_ps,
 )
-from netfold.sim.workload.device_model import Device, charge_ps
+from netfold.sim.workload.hardware import Device, charge_ps
 
 if TYPE_CHECKING:
     import simpy

@@ -18,10 +18,16 @@ from pydantic import AfterValidator
 
 from netfold.errors import shown
 from netfold.homomorphic.codec import Carrier
-from netfold.sim.collectives.closed_form import ScheduleSize, Steps
-from netfold.sim.collectives.collective import CollectiveSection, JobContext, Resolved, check_workers, fitted
-from netfold.sim.engine.interface import BACKOFF_MAX, Frame
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.collectives.collective import (
+    CollectiveSection,
+    JobContext,
+    Resolved,
+    ScheduleSize,
+    Steps,
+    check_workers,
+    fitted,
+)
+from netfold.sim.engine.interface import BACKOFF_MAX, NONE, Frame, Schedule
 from netfold.sim.keys import AutoTime, Count, HostFrame, Location, Size
 from netfold.sim.plan.idle_network import (
     Busiest,
@@ -37,7 +43,7 @@ from netfold.sim.plan.idle_network import (
     words_per_s,
 )
 from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members
-from netfold.sim.workload.device_model import Device, memory_bps
+from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.topologies.network import Network, flow_key_plain, path, shares
 from netfold.units import PS_PER_S, SIZE, TIME
 

@@ -9,10 +9,18 @@ import numpy as np
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import ClosedForm, HostSection, Ints, Transfers
-from netfold.sim.collectives.closed_form import Cut, ScheduleSize, Steps, equal_cells, estimate_by
-from netfold.sim.collectives.collective import CollectiveSpec, Composable, OperationPlace
+from netfold.sim.collectives.collective import (
+    CollectiveSpec,
+    Composable,
+    Cut,
+    OperationPlace,
+    ScheduleSize,
+    Steps,
+    equal_cells,
+    estimate_by,
+)
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 
 # The schedule of recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.4).
 #

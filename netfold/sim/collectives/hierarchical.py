@@ -11,15 +11,18 @@ from pydantic import Field, create_model, field_validator, model_validator
 from netfold.errors import shown
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, ClosedForm, HostPlan
-from netfold.sim.collectives.closed_form import Estimate, ScheduleSize, Steps, estimate_of
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSection,
     CollectiveSpec,
     Composable,
+    Estimate,
     JobContext,
     Resolved,
     RunContext,
+    ScheduleSize,
+    Steps,
+    estimate_of,
 )
 from netfold.sim.collectives.hierarchical_schedule import (
     Closed,
@@ -38,7 +41,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     estimate_switched,
     resolve_switched,
 )
-from netfold.sim.engine import schedule as engine_schedule
+from netfold.sim.engine import interface as engine_schedule
 from netfold.sim.keys import Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE

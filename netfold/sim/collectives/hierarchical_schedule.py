@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.collectives.between_hosts import ChunkedPlan, Ints, Transfers
-from netfold.sim.collectives.closed_form import Cells, Cut, Steps
-from netfold.sim.collectives.collective import JobContext, OperationPlace, RunContext
+from netfold.sim.collectives.collective import Cells, Cut, JobContext, OperationPlace, RunContext, Steps
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 from netfold.topologies.network import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each

@@ -27,26 +27,30 @@ from netfold.sim.collectives.between_hosts import (
     Transfers,
     pace_of,
 )
-from netfold.sim.collectives.closed_form import Cut, Estimate, ScheduleSize, Steps, equal_cells, estimate_of
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
+    Cut,
+    Estimate,
     JobContext,
     MergeOrders,
     OperationPlace,
     Resolved,
     RunContext,
+    ScheduleSize,
+    Steps,
     Wait,
+    equal_cells,
+    estimate_of,
     fitted,
 )
 from netfold.sim.collectives.hierarchical_schedule import Closed, Groups, in_blocks, inners_of, key_of
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.interface import Overflow
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Overflow, Schedule
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of
-from netfold.sim.workload.device_model import memory_bps
+from netfold.sim.workload.hardware import memory_bps
 from netfold.topologies.network import Network, flow_key_plain
 
 if TYPE_CHECKING:

@@ -20,10 +20,8 @@ from netfold.kernels.keyed import mix_plain
 from netfold.kernels.words import same_bits
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
-from netfold.sim.engine.interface import Flow, Overflow
-from netfold.sim.engine.schedule import Schedule
-from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.workload.device_model import Device, charge_ps
+from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule
+from netfold.sim.workload.hardware import Device, charge_ps
 from netfold.topologies.network import flow_key_plain
 
 if TYPE_CHECKING:

@@ -17,13 +17,15 @@ from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm, HostSection
-from netfold.sim.collectives.closed_form import Estimate, Steps, estimate_of
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
+    Estimate,
     JobContext,
     OperationPlace,
     Resolved,
     RunContext,
+    Steps,
+    estimate_of,
 )
 from netfold.sim.collectives.host_messages import (
     ChannelCollective,
@@ -35,7 +37,7 @@ from netfold.sim.collectives.host_messages import (
 )
 from netfold.sim.keys import Count
 from netfold.sim.plan.plan import Placed
-from netfold.sim.workload.device_model import charge_ps
+from netfold.sim.workload.hardware import charge_ps
 from netfold.topologies.network import Network
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather import ALL_GATHER
-from netfold.sim.collectives.closed_form import Estimate
 from netfold.sim.collectives.collective import (
     COLLECTIVES,
     CollectiveSection,
     CollectiveSpec,
+    Estimate,
     JobContext,
     Keys,
     Resolved,

@@ -17,17 +17,21 @@ from netfold.sim.collectives.between_hosts import (
     HostSection,
     Transfers,
 )
-from netfold.sim.collectives.closed_form import Cut, ScheduleSize, Steps, equal_cells, estimate_by
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     Composable,
+    Cut,
     JobContext,
     OperationPlace,
     Resolved,
     RunContext,
+    ScheduleSize,
+    Steps,
+    equal_cells,
+    estimate_by,
 )
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.keys import count_of
 
 # The plan of a job's rings.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import ClosedForm, HostPlan, HostSection
-from netfold.sim.collectives.closed_form import Cut as Part
-from netfold.sim.collectives.closed_form import ScheduleSize, Steps, estimate_by
 from netfold.sim.collectives.collective import (
     CollectiveSpec,
     Composable,
@@ -25,9 +23,13 @@ from netfold.sim.collectives.collective import (
     OperationPlace,
     Resolved,
     RunContext,
+    ScheduleSize,
+    Steps,
+    estimate_by,
 )
+from netfold.sim.collectives.collective import Cut as Part
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.keys import Count
 
 # Workers in rows, and the segments of a message that they own.

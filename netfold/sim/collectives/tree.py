@@ -12,25 +12,23 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm, Ints, Transfers
-from netfold.sim.collectives.closed_form import (
+from netfold.sim.collectives.collective import (
+    CollectiveSpec,
+    Composable,
     Cut,
     Estimate,
+    JobContext,
+    OperationPlace,
+    Resolved,
+    RunContext,
     ScheduleSize,
     Steps,
     equal_cells,
     estimate_of,
     longest_ways_ps,
 )
-from netfold.sim.collectives.collective import (
-    CollectiveSpec,
-    Composable,
-    JobContext,
-    OperationPlace,
-    Resolved,
-    RunContext,
-)
 from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 from netfold.topologies.network import Network
 
 # The plan of a job's trees.

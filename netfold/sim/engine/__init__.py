@@ -1,1 +1,1 @@
-"""The compiled packet engine; README.md holds its rules."""
+"""The packet engine: loop, links, senders, switches, schedules, and the tables that they share."""

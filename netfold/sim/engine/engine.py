@@ -5,29 +5,183 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from netfold.sim.engine.carrying import EngineSchedules, check_size
+import numpy as np
+from numpy.typing import NDArray
+
+from netfold.sim.engine import jobs, setup, tables
+from netfold.sim.engine.addresses import address_of
+from netfold.sim.engine.atp import open_atp_stream
+from netfold.sim.engine.flow import open_flow
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
     BacklogError,
     Completion,
     Flow,
+    Frame,
     Job,
+    Operation,
     Rule,
     Scaled,
     Segment,
 )
-from netfold.sim.engine.loop.loop import run_until
-from netfold.sim.engine.setup import allocate, control, jobs
-from netfold.sim.engine.setup.keep_alive import KeepAlive
-from netfold.sim.engine.setup.lock_step import LockStep, StreamLayout
-from netfold.sim.engine.setup.segments import write_segments
-from netfold.sim.engine.tables import world as state
-from netfold.sim.engine.tables.addresses import address_of
-from netfold.sim.engine.tables.rows import DONE_FLOW, DONE_STREAM, DONE_WORKER
-from netfold.sim.engine.transports.atp_worker import open_atp_stream
-from netfold.sim.engine.transports.flow import open_flow
-from netfold.sim.engine.transports.stream import open_stream
+from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_segments
+from netfold.sim.engine.links import PACKET_BYTES_MAX
+from netfold.sim.engine.loop import go_on_now, run_until, tell_schedule
+from netfold.sim.engine.observe import EngineViews
+from netfold.sim.engine.setup import KeepAlive
+from netfold.sim.engine.stream import open_stream
+from netfold.sim.engine.tables import DONE_FLOW, DONE_STREAM, DONE_WORKER
 from netfold.topologies.network import Network
+
+# The part of an engine that carries out schedules, and enlarges the tables where they are short.
+
+
+class EngineSchedules(EngineViews):
+    """Opens schedules, lets workers begin, and answers what the engine asks."""
+
+    def __init__(self) -> None:
+        self._schedules: dict[int, OpenSchedule] = {}  # by number
+        self._schedules_count = 0
+        self._copies = 1  # packets that a fault may make of one
+        self._reserve = 8  # packets that one event may take
+        self._payload_reserve = 1
+
+    def open_schedule(self, operation: Operation) -> int:
+        """Prepare to carry out a schedule; returns its number, which its completions carry as their job.
+
+        `run` returns one of kind "worker" for each worker, when all transfers to it are processed, and one of
+        kind "merge" for each merge that it asks for, with the number of the transfer: `end_merge` answers.
+
+        Raises
+        ------
+        ValueError
+            Arrays of another shape or type than `Operation` says, `ack_every` outside of the window, hosts
+            that are none or not different.
+        """
+        for host in operation.hosts:
+            self._check_host("host", host)
+        check_size(operation.frame)
+        jobs.check_operation(operation)
+        self._add_flows(jobs.flow_window(operation))
+        self.world = setup.add_job_counter(self.world, operation.job)
+        number = self._schedules_count
+        self.world, self._schedules[number] = jobs.open_schedule(self.world, number, operation)
+        self._schedules_count += 1
+        self._make_room(self._copies * (2 * operation.window + 8))
+        return number
+
+    def begin(
+        self,
+        number: int,
+        worker: int,
+        words: NDArray[Any] | None = None,
+        sizes: NDArray[np.int64] | None = None,
+        is_absent: bool = False,
+    ) -> None:
+        """Let a worker begin now, with its words; HOST: with (chunks,) how many words it has of each chunk.
+
+        Raises
+        ------
+        ValueError
+            Words or sizes of another type or number than the operation's.
+        RuntimeError
+            It has begun already.
+        """
+        opened = self._schedules[number]
+        if opened.parties[worker].has_begun:
+            raise RuntimeError(f"worker {worker} of schedule {number} has begun already")
+        if is_absent:
+            jobs.write_absent(opened, worker)
+        else:
+            jobs.write_worker(opened, worker, words, sizes)
+        self._tell(tables.BEGIN, opened.row, worker)
+
+    def end_merge(
+        self, number: int, transfer: int, end_ps: int, sizes: NDArray[np.int64] | None = None
+    ) -> None:
+        """Answer a completion of kind "merge": when it ends; HOST: how many words each cell then has."""
+        opened = self._schedules[number]
+        if sizes is not None:
+            planned = opened.derived.planned[transfer]
+            first = int(planned["first"])
+            opened.cells["words"][int(planned["source"]), first : first + int(planned["count"])] = sizes
+        self._tell(tables.ANSWER, opened.row, transfer, end_ps)
+
+    def merge_time_ps(self, number: int, transfer: int) -> int:
+        """Time of a transfer's merge on an ordinary host, of what its cells now hold."""
+        opened = self._schedules[number]
+        times_ps, planned = opened.operation.merge_ps, opened.derived.planned[transfer]
+        if times_ps is None:
+            return 0
+        first = int(planned["first"])
+        cells = opened.cells[int(planned["source"]), first : first + int(planned["count"])]
+        return int(times_ps[transfer, int(cells["is_lifted"].any())])
+
+    def contributors(self, number: int, worker: int) -> NDArray[np.int32]:
+        """(chunks,) how many workers contributed to each chunk, as a worker that has finished was told."""
+        found: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
+        return found
+
+    def close_schedule(self, number: int) -> None:
+        """Forget a schedule, all of whose workers have finished.
+
+        Raises
+        ------
+        RuntimeError
+            Some have not.
+        """
+        row = self.world.schedules[self._schedules[number].row]
+        if row.unfinished:
+            raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
+        row.is_open = 0
+        del self._schedules[number]
+
+    def _tell(self, what: int, row: int, first: int, second: int = 0) -> None:
+        """Tell a schedule something, and let it go on as far as it can now."""
+        self._make_room(self._reserve)
+        tell_schedule(self.world, what, row, first, second)
+        while go_on_now(self.world, self._reserve, self._payload_reserve) == tables.GROW:
+            self._grow()
+
+    def _check_host(self, name: str, node: int) -> None:
+        is_host = self.network.is_host
+        if not (0 <= node < is_host.size and is_host[node]):
+            raise ValueError(f"{name} is node {node}: must be a host, of {np.flatnonzero(is_host).tolist()}")
+
+    def _grow(self) -> None:
+        """Enlarge what the compiled loop was short of."""
+        clock = self.world.clock[0]
+        if clock.short_of < 0:
+            self._add_flows(0, self.world.flows.size)
+        elif clock.short_of > 0:
+            row = int(clock.short_of) - 1
+            opened = self._schedules[int(self.world.schedules[row].number)]
+            jobs.add_buffers(self.world, opened, int(opened.operation.schedule.count.max()))
+        clock.short_of = 0
+        self._make_room(self._reserve)
+
+    def _add_flows(self, window: int, count: int = 0) -> None:
+        """Have a free row for a flow with this window; add `count` rows at least if there is none."""
+        size = self.world.flows.size
+        if self.world.clock[0].flow_free >= 0:
+            count = 0
+        elif not count:
+            count = max(8, size)
+        if count or window > self.world.flights.shape[1]:
+            self.world = setup.add_flows(self.world, size + count, window)
+
+    def _make_room(self, reserve: int) -> None:
+        """Enlarge the tables until each has room for one event."""
+        self._reserve = max(reserve, self._reserve)
+        self.world = setup.with_room(self.world, self._reserve, self._payload_reserve)
+
+
+def check_size(frame: Frame, lanes: int = 1) -> None:
+    """Raise ValueError if a packet is too long: its time at 1 bps must fit the clock."""
+    size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
+    if size_bytes > PACKET_BYTES_MAX:
+        raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")
+
 
 EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
 
@@ -48,7 +202,7 @@ class Engine(EngineSchedules):
     def __init__(self, network: Network, seed: int, rules: Sequence[Rule] = ()) -> None:
         super().__init__()
         self.network = network
-        self.world = allocate.new_world(network, rules, seed)
+        self.world = setup.new_world(network, rules, seed)
         # A fault may duplicate every packet that an event sends, or give it a payload row.
         self._copies = 2 if any(rule.fate.copies for rule in rules) else 1
         self.on_pause: Callable[[], None] = lambda: None  # called between batches of events in `run`
@@ -121,7 +275,7 @@ class Engine(EngineSchedules):
         units = write_segments(self.world, self._jobs[job].program, row, segments, scaled is not None)
         shape = StreamLayout.of(segments, scaled is not None)
         self._lock_step.open(job, worker, int(stream.serial) + 1, shape, len(self._jobs[job].hosts))
-        if self.world.hosts[int(stream.host)].away_until_ps == state.NEVER:
+        if self.world.hosts[int(stream.host)].away_until_ps == tables.NEVER:
             return  # it has crashed
         stream.segments_count, stream.blocks_count, stream.lead = len(segments), 0, 0
         stream.window = self.world.jobs[job].window
@@ -156,20 +310,20 @@ class Engine(EngineSchedules):
             raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
         check_size(flow.frame)
         self._add_flows(flow.window)
-        self.world = allocate.add_job_counter(self.world, flow.job)
+        self.world = setup.add_job_counter(self.world, flow.job)
         clock = self.world.clock[0]
         row, number = int(clock.flow_free), int(clock.flows_count)
         clock.flow_free = self.world.flows[row].next_free
         clock.flows_count += 1
-        allocate.write_flow(self.world, row, number, flow)
+        setup.write_flow(self.world, row, number, flow)
         if flow.words is not None and flow.received is not None:
-            allocate.check_words(flow.words, None, flow.words_count)
-            allocate.check_words(flow.received, None, flow.words_count)
+            setup.check_words(flow.words, None, flow.words_count)
+            setup.check_words(flow.received, None, flow.words_count)
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._keep_alive.flow(row, flow)
         self._make_room(self._copies * (2 * flow.window + 8))
-        if self.world.hosts[flow.source].away_until_ps == state.NEVER:
+        if self.world.hosts[flow.source].away_until_ps == tables.NEVER:
             self.world.flows[row].is_open = 1  # it stays open: its source has crashed
         else:
             open_flow(self.world, row)
@@ -185,12 +339,12 @@ class Engine(EngineSchedules):
         RuntimeError
             The engine has failed.
         """
-        stopped = state.GROW
-        while stopped in (state.GROW, state.PAUSED):
+        stopped = tables.GROW
+        while stopped in (tables.GROW, tables.PAUSED):
             stopped = run_until(self.world, until_ps, EVENTS_MAX, self._reserve, self._payload_reserve)
-            if stopped == state.GROW:
+            if stopped == tables.GROW:
                 self._grow()
-            elif stopped == state.PAUSED:
+            elif stopped == tables.PAUSED:
                 self.on_pause()
         clock = self.world.clock[0]
         if clock.unfinished:
@@ -226,32 +380,32 @@ class Engine(EngineSchedules):
             raise ValueError(
                 f"link {self.network.link_names[link]} is inside a host: its rate does not change"
             )
-        control.set_rate(self.world, link, rate_bps)
+        setup.change_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
         """Take a link down: packets on its wire are lost, other packets wait until it is restored."""
-        control.cut(self.world, link)
+        setup.cut(self.world, link)
 
     def flush(self, link: int) -> None:
         """Lose the packets that wait on a link that is down."""
-        control.flush(self.world, link)
+        setup.flush(self.world, link)
 
     def restore(self, link: int) -> None:
         """Bring a link up again; waiting packets go first."""
         self._make_room(self._reserve)
-        control.restore(self.world, link)
+        setup.restore(self.world, link)
 
     def clear(self, switch: int) -> None:
         """Reset all registers of a switch."""
-        control.clear(self.world, switch)
+        setup.clear(self.world, switch)
 
     def release_job(self, job: int) -> None:
         """Reset the slots of a job that has ended, for the next job that gets them."""
-        control.release(self.world, job)
+        setup.release(self.world, job)
 
     def crash(self, host: int) -> None:
         """Stop a host permanently."""
-        self.world.hosts[host].away_until_ps = state.NEVER
+        self.world.hosts[host].away_until_ps = tables.NEVER
 
     def pause(self, host: int, until_ps: int) -> None:
         """Pause a host: its packets and timers wait until a time."""

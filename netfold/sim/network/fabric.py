@@ -18,11 +18,19 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import TIME_MAX_PS, Completion, Fate, Flow, Job, Scaled, Segment
-from netfold.sim.engine.observe.samples import LINKS_MAX, OUTSTANDING, STATES, Samples, Seen, look
-from netfold.sim.engine.schedule import Schedule
-from netfold.sim.engine.schedules.operation import Operation
-from netfold.sim.engine.tables.world import FLOW_ACK, FLOW_DATA, World
+from netfold.sim.engine.interface import (
+    TIME_MAX_PS,
+    Completion,
+    Fate,
+    Flow,
+    Job,
+    Operation,
+    Scaled,
+    Schedule,
+    Segment,
+)
+from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, Samples, Seen, look
+from netfold.sim.engine.tables import FLOW_ACK, FLOW_DATA, World
 from netfold.sim.network.stall import (
     Diagnosis,
     JobOnSwitch,

@@ -13,7 +13,7 @@ import numpy as np
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import Frame, Job, Overflow, Split
 from netfold.sim.plan.plan import CollectivePlan, JobPlan, Reference
-from netfold.sim.workload.device_model import memory_bps
+from netfold.sim.workload.hardware import memory_bps
 from netfold.switch.profiles import Profile
 from netfold.topologies.network import Network, equal_shares, nodes_of, path
 from netfold.topologies.routing import Policy

@@ -42,7 +42,7 @@ from netfold.sim.report.answer import (
 from netfold.sim.report.style import Shown, Svg
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import Run, load
-from netfold.sim.results.parquet import plain_frame
+from netfold.sim.results.format import plain_frame
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
 # A table that is broken into several in a narrow terminal, so that no column is left out.

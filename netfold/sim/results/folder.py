@@ -36,8 +36,7 @@ from netfold.sim.files import (
 )
 from netfold.sim.processor import instructions
 from netfold.sim.results import format
-from netfold.sim.results.format import FORMAT
-from netfold.sim.results.parquet import TABLES, nullable, schema, to_parquet
+from netfold.sim.results.format import FORMAT, TABLES, nullable, schema, to_parquet
 from netfold.sim.results.records import PHASES, Records
 
 # Read a run's folder back; anything else is refused with a reason.

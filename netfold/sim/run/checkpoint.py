@@ -19,7 +19,7 @@ import simpy
 from netfold.errors import InvariantError
 from netfold.homomorphic.codec import Carrier, Codec, Encoder, Server
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.tables.world import World, records
+from netfold.sim.engine.tables import World, records
 from netfold.sim.network.fabric import packets_of_streams
 from netfold.sim.run.checkpoint_store import (
     OWN,
@@ -51,10 +51,10 @@ _BUILT_ANEW = (
     "netfold.sim.workload.",
     "netfold.sim.plan.plan.",
     "netfold.sim.scenario.resolve.",
-    "netfold.sim.engine.interface",
-    "netfold.sim.engine.schedule",
-    "netfold.sim.engine.setup.keep_alive",
-    "netfold.sim.engine.tables.world",  # the tables have a file of their own
+    "netfold.sim.engine.engine.interface",
+    "netfold.sim.engine.engine.interface",
+    "netfold.sim.engine.engine.setup",
+    "netfold.sim.engine.engine.tables",  # the tables have a file of their own
     "netfold.sim.collectives.building.",
     "netfold.sim.run.run.context",
     "netfold.topologies.",

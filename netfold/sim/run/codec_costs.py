@@ -21,9 +21,9 @@ from netfold.sim.run.context import AFTER_BACKWARD, ProgressReporter
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.scenario.limits import Plan
-from netfold.sim.workload.device_model import STEADY
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
 from netfold.sim.workload.fusion_weighing import Cost, Costs, Sample, Stages, Weighing
+from netfold.sim.workload.hardware import STEADY
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads
 

@@ -17,20 +17,27 @@ from typing import Any, cast
 import simpy
 
 from netfold.errors import InvariantError
-from netfold.homomorphic import contract as gate
-from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Exchange
-from netfold.homomorphic.contract import ContractError, checked, named
+from netfold.homomorphic import codec as gate
+from netfold.homomorphic.codec import (
+    Codec,
+    ContractError,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Exchange,
+    checked,
+    named,
+)
 from netfold.homomorphic.fold import LockStepError
-from netfold.homomorphic.message import Gradient, Merged
-from netfold.homomorphic.round import Round, Step, StepFact
+from netfold.homomorphic.message import Gradient, Merged, Round, Step, StepFact
 from netfold.sim.collectives.collective import Collective
 from netfold.sim.network.fabric import EndOfInstant, HostTimes, Stage
 from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.plan.plan import JobPlan, Overlap
 from netfold.sim.workload import Workload
-from netfold.sim.workload.device_model import STEADY, Device, Passes, Variation
 from netfold.sim.workload.fusion import pieces_of
 from netfold.sim.workload.fusion_weighing import Cost, Costs, predict
+from netfold.sim.workload.hardware import STEADY, Device, Passes, Variation
 from netfold.sim.workload.layers import is_vector, layers_of
 from netfold.units import PS_PER_US
 

@@ -16,8 +16,7 @@ import numpy as np
 import simpy
 
 from netfold.homomorphic.codec import Decoded
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import StepFact
+from netfold.homomorphic.message import Gradient, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.finding import Findings, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay
@@ -28,7 +27,7 @@ from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
 from netfold.sim.run.context import AFTER_BACKWARD, Activities, CodecError, JobParts, blaming
 from netfold.sim.run.step import Computing, Rounds, Turns, stretches
 from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.device_model import scaled_ps
+from netfold.sim.workload.hardware import scaled_ps
 
 
 class TrainingJob:

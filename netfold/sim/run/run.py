@@ -22,7 +22,7 @@ from netfold.sim.capture.recording_files import NAME as LAYOUT
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
-from netfold.sim.engine.loop.loop import run_until
+from netfold.sim.engine.loop import run_until
 from netfold.sim.files import UnreadableError, one_run, open_regular, require_writable
 from netfold.sim.keys import Section
 from netfold.sim.network.fabric import Sampler

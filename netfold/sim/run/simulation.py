@@ -37,7 +37,7 @@ from netfold.sim.results.summary import Stay, VariantFacts
 from netfold.sim.run.context import JobParts, ProgressReporter, fusion_facts
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.workload import FileSpec, TrainingSpec, Workload
-from netfold.sim.workload.device_model import Device
+from netfold.sim.workload.hardware import Device
 from netfold.sim.workload.workload_keys import Workloads
 
 # Applies a fault plan to a running network, and counts the faults that it injected.

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.fold import described
-from netfold.homomorphic.message import Gradient, Merged, Message
-from netfold.homomorphic.numbers.formats import stage
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.formats import stage
+from netfold.homomorphic.message import Gradient, Merged, Message, Round
 from netfold.kernels.words import identity
 from netfold.sim.checks.checks import Journal, RoundLog
 from netfold.sim.checks.finding import Findings, Operation
@@ -33,7 +32,7 @@ from netfold.sim.run.context import (
     make_encoder,
 )
 from netfold.sim.workload import Bucket
-from netfold.sim.workload.device_model import Passes, charge_ps, scaled_ps
+from netfold.sim.workload.hardware import Passes, charge_ps, scaled_ps
 
 # Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.
 

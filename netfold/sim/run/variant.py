@@ -20,7 +20,7 @@ from netfold.sim.checks.checks import Journal, check_job, check_network
 from netfold.sim.checks.finding import Ending, leak_causes
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
-from netfold.sim.engine.observe.samples import Samples
+from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StuckError
 from netfold.sim.plan.idle_network import work_warnings

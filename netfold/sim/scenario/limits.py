@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Codec
-from netfold.homomorphic.round import StepFact, Tensor
+from netfold.homomorphic.message import StepFact, Tensor
 from netfold.sim.engine.interface import BACKLOG_MAX_PS, NEVER_PS, TIME_MAX_PS
 from netfold.sim.keys import Location
 from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
@@ -20,8 +20,8 @@ from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlowe
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve_faults import ErrorAt
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.device_model import StepCost
 from netfold.sim.workload.fusion import Cutter, bucket_count, fused
+from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES, is_vector, layers_of
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import Network

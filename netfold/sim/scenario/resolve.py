@@ -48,9 +48,9 @@ from netfold.sim.scenario.placer import Queue, Wanted
 from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
-from netfold.sim.workload.device_model import Device, DeviceError, Place, Variation
 from netfold.sim.workload.devices import DeviceSection
 from netfold.sim.workload.fusion import FusionError
+from netfold.sim.workload.hardware import Device, DeviceError, Place, Variation
 from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
 from netfold.sim.workload.models.model import Model, TaskSettings
 from netfold.sim.workload.recording import ChakraTrace, Trace

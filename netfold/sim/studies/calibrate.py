@@ -26,8 +26,16 @@ from netfold.sim.files import write_file
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
 from netfold.sim.studies.codec_measures import run_study
 from netfold.sim.studies.codec_study_gradients import read_codecs, synthetic_source
-from netfold.sim.workload.device_model import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, Kernel
-from netfold.sim.workload.hardware import FORMAT, Curve, RooflineDevice, read_device
+from netfold.sim.workload.hardware import (
+    CONVOLUTION,
+    CONVOLUTION_BACKWARD,
+    FORMAT,
+    MATMUL,
+    Curve,
+    Kernel,
+    RooflineDevice,
+    read_device,
+)
 from netfold.sim.workload.model_probe import probe
 from netfold.units import PS_PER_US
 

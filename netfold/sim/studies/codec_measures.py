@@ -14,13 +14,21 @@ from numpy.typing import NDArray
 
 from netfold.errors import RunError
 from netfold.homomorphic.bounds import sums_of_parts, whole_bound
-from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange, Server, advance
-from netfold.homomorphic.contract import ContractError, make_encoders
+from netfold.homomorphic.codec import (
+    ContractError,
+    Decoded,
+    DecodeError,
+    EncodeError,
+    Encoder,
+    Exchange,
+    Server,
+    advance,
+    make_encoders,
+)
 from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.message import Gradient, Merged, Work
-from netfold.homomorphic.numbers.formats import stage
+from netfold.homomorphic.formats import stage
+from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round, Work
 from netfold.homomorphic.promises import ExactSums, exact_sums
-from netfold.homomorphic.round import Note, NoteKind, Round
 from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.checks import REDO_LABEL
 from netfold.sim.checks.error_metrics import Likeness

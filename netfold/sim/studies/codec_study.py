@@ -27,14 +27,14 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import DataError, NetfoldError
-from netfold.homomorphic.contract import refusal_of
+from netfold.homomorphic.codec import refusal_of
 from netfold.sim import files
 from netfold.sim.files import require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
 from netfold.sim.report.compare import FittingTable
 from netfold.sim.results.folder import circumstances, folder_name, to_json
-from netfold.sim.results.parquet import to_parquet
+from netfold.sim.results.format import to_parquet
 from netfold.sim.studies.codec_measures import (
     CodecRecord,
     MessageRecord,

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import NAME as TRACE
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.keys import CodecOptions, Section, keys

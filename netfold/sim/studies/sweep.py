@@ -29,7 +29,7 @@ from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
 from netfold.sim.results import summary as verdicts
 from netfold.sim.results.folder import circumstances, to_json
-from netfold.sim.results.parquet import parquet_bytes
+from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.run import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.yaml_tree import ScenarioText

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.device_model import StepCost
+from netfold.homomorphic.message import StepFact, Tensor
 from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, Fusion
 from netfold.sim.workload.gradient_files import FileSpec
+from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.models.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from netfold.errors import DataError, shown
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.workload.layers import ELEMENTS_MAX, LAYERS_MAX, placed
 from netfold.sim.workload.recording import AsRecorded, ChakraTrace, PassTimes, RecordedTimes

@@ -21,27 +21,25 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from netfold.errors import names_hint, shown
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import OneOf, Rate, Section, Share, Time
-from netfold.sim.workload.device_model import (
+from netfold.sim.workload.hardware import (
+    HARDWARE,
+    LINKS,
     STEADY,
     Device,
     DeviceError,
     Jitter,
+    Link,
     Passes,
     Place,
+    Precision,
+    RooflineDevice,
     StepCost,
     Timed,
     TimedPasses,
     Variation,
-)
-from netfold.sim.workload.hardware import (
-    HARDWARE,
-    LINKS,
-    Link,
-    Precision,
-    RooflineDevice,
     peak_device,
     read_device,
     roofline_device,

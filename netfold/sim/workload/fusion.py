@@ -16,8 +16,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from netfold.errors import NetfoldError, did_you_mean, shown
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.keys import Section, Size
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
 

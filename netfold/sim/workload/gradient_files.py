@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import DataError
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import StepFact, Tensor
+from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
 from netfold.sim.workload.layers import Layer, elements_of, layers_of, placed, tensor_of

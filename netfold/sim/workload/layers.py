@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 
 FLOAT_BYTES = 4
 ELEMENTS_MAX = 2**53  # of all tensors: the largest whole number that YAML gives exactly

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from netfold.sim.workload.device_model import (
+from netfold.sim.workload.hardware import (
     CONVOLUTION,
     CONVOLUTION_BACKWARD,
     MATMUL,

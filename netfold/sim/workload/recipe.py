@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from netfold.homomorphic.round import StepFact
-from netfold.sim.workload.device_model import StepCost
+from netfold.homomorphic.message import StepFact
+from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.optimizers import Optimizer, Sgd
 from netfold.sim.workload.schedules import Constant, Schedule

@@ -11,12 +11,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import StepFact, Tensor
+from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.kernels.compiled import inlined, intrinsic, kernel
 from netfold.kernels.functions import LN2, exps
-from netfold.sim.workload.device_model import Passes
 from netfold.sim.workload.fusion import ONE_BUCKET, Fusion
+from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import Layer, layers_of
 from netfold.sim.workload.recording import RecordedTimes
 from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, keyed

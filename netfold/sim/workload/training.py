@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from netfold.homomorphic.codec import State
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import StepFact
-from netfold.homomorphic.round import Tensor as Described
-from netfold.sim.workload.device_model import Passes as PassTimes
-from netfold.sim.workload.device_model import StepCost
+from netfold.homomorphic.message import Gradient, StepFact
+from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
+from netfold.sim.workload.hardware import Passes as PassTimes
+from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import layers_of, placed
 from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
 from netfold.sim.workload.models.model import Task

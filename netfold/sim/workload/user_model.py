@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import field_validator
 
 from netfold.errors import UserModelError
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.workload.models.model import Data, Model, TaskSettings
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from netfold.errors import NetfoldError, UserModelError, names_hint
-from netfold.homomorphic.round import Tensor as Described
+from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.model_probe import probe
 from netfold.sim.workload.models.model import TaskSettings

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from netfold.errors import DataError
 from netfold.homomorphic.codec import Codec, State
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import StepFact, Tensor
-from netfold.sim.workload.device_model import StepCost
+from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fused, pieces_of
+from netfold.sim.workload.hardware import StepCost
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.device_model import Passes
+    from netfold.sim.workload.hardware import Passes
 
 
 ALL_FACTS = frozenset(StepFact)

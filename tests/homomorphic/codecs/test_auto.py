@@ -12,10 +12,9 @@ from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost, round_ps
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import Gradient, Merged
-from netfold.homomorphic.numbers.formats import Values, number_format
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch.sketch import History
+from netfold.homomorphic.formats import Values, number_format
+from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round
+from netfold.homomorphic.sketch import History
 from netfold.testing import support
 
 NS, US, GBPS = 10**3, 10**6, 10**9

@@ -31,8 +31,7 @@ from netfold.homomorphic.codecs.bird_rows import (
 )
 from netfold.homomorphic.codecs.bird_shared import BirdShared
 from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged
-from netfold.homomorphic.round import Round, Tensor
+from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Tensor
 from netfold.testing import check_round
 from tests.examples import examples
 from tests.reference.systems import bird as twin

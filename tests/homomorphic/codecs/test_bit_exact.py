@@ -16,15 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.findings.patterns import Pattern, support
+from netfold.homomorphic import sketch
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Note, NoteKind, Round
-from netfold.homomorphic.sketch import sketch
+from netfold.homomorphic.message import Gradient, Note, NoteKind, Round
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples, sparse
 from tests.reference.codecs import digits

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic import sketch
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import NoteKind
-from netfold.homomorphic.sketch import sketch
-from netfold.kernels.threads import VARIABLE
+from netfold.homomorphic.message import Gradient, NoteKind
+from netfold.kernels.compiled import VARIABLE
 from tests.examples import examples
 from tests.homomorphic.gradients import Kind, Played, bound_of, drawn, encoders_of, folded, play
 from tests.reference.codecs import forecast as plain

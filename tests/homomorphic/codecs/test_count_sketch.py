@@ -15,8 +15,7 @@ from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.count_sketch import CountSketch, Layout, MomentumEncoder
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
-from netfold.homomorphic.message import Merge, Merged
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
 from netfold.kernels import purposes
 from tests.examples import examples
 from tests.homomorphic.gradients import bound_of, encoders_of, labels

@@ -7,14 +7,13 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from netfold.homomorphic import sketch
 from netfold.homomorphic.codec import Codec, DecodeError
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
-from netfold.homomorphic.message import Gradient, Message
-from netfold.homomorphic.round import NoteKind
-from netfold.homomorphic.sketch import sketch
+from netfold.homomorphic.message import Gradient, Message, NoteKind
 from netfold.testing import support, values
 from tests.homomorphic.gradients import Damage, Played, bound_of, encoders_of, play
 

@@ -18,9 +18,9 @@ from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
+from netfold.homomorphic.exponents import largest_exponent
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
-from netfold.homomorphic.numbers.exponents import largest_exponent
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.homomorphic import peeling as tables
+from netfold.homomorphic import sketch
+from netfold.homomorphic import sketch as tiled
 from netfold.homomorphic.codec import EncodeError
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
-from netfold.homomorphic.message import Gradient, Merge, Message
-from netfold.homomorphic.numbers.formats import AgreedNothing
-from netfold.homomorphic.round import NoteKind
-from netfold.homomorphic.sketch import peeling as tables
-from netfold.homomorphic.sketch import sketch
-from netfold.homomorphic.sketch import sketch as tiled
-from netfold.homomorphic.sketch.released import cells_refusal
-from netfold.homomorphic.sketch.sketch import Seen
+from netfold.homomorphic.formats import AgreedNothing
+from netfold.homomorphic.message import Gradient, Merge, Message, NoteKind
+from netfold.homomorphic.released import cells_refusal
+from netfold.homomorphic.sketch import Seen
 from tests.examples import examples
 from tests.homomorphic.gradients import Played, bound_of, encoders_of, folded, labels, play, sparse
 from tests.reference.codecs import released as plain

@@ -17,8 +17,7 @@ from netfold.homomorphic.codecs.marsit import Marsit, MarsitEncoder, step_of
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import Gradient, Merge
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import Gradient, Merge, Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
 

@@ -17,8 +17,7 @@ from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, 
 from netfold.homomorphic.codecs.sasg import Entries, Grid, Sasg, SasgEncoder, count_of
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Words
-from netfold.homomorphic.round import Round, Step, Tensor
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Round, Step, Tensor, Words
 from netfold.testing import check_codec
 from tests.reference.systems.sasg import Array, Settings, Tensors, lasg, sparse_sgd, train
 

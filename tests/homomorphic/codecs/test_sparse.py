@@ -19,8 +19,7 @@ from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message
-from netfold.homomorphic.round import Round, Tensor
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor
 from netfold.kernels import purposes
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of

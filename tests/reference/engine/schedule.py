@@ -1,4 +1,4 @@
-"""Schedules between hosts in plain Python: the rules of `sim/engine/schedule.py`, one object per transfer."""
+"""Schedules between hosts in plain Python: rules of `sim/engine/interface.py`, one object per transfer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import numpy as np
 
 from netfold.homomorphic.message import Merge
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.engine.interface import Flow, Overflow
-from netfold.sim.engine.schedule import NONE
-from netfold.sim.engine.schedules.operation import Operation
+from netfold.sim.engine.interface import NONE, Flow, Operation, Overflow
 from tests.reference.engine.fabric import MERGE_END, Fabric, Timer
 from tests.reference.engine.link import Label
 from tests.reference.switch.merging import Operand, Register, lifted, unchanged_by

@@ -14,8 +14,7 @@ from netfold.commands.main import app
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
-from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Kernel
-from netfold.sim.workload.hardware import read_device
+from netfold.sim.workload.hardware import KINDS, MATMUL, OTHER, Kernel, read_device
 from tests.examples import nightly
 from tests.sim.scenes import job_plan, only
 

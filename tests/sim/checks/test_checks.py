@@ -27,8 +27,7 @@ from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
-from netfold.homomorphic.message import Gradient, Merged, Message
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.error_metrics import Loss
 from netfold.sim.checks.finding import Findings, count_notes

@@ -43,7 +43,7 @@ from netfold.sim.checks.finding import (
     nothing_leaked,
 )
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.engine.observe.inspect import points_of
+from netfold.sim.engine.observe import points_of
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.records import FaultRecord, LinkRecord, RoundRecord
 from netfold.sim.workload import Bucket

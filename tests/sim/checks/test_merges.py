@@ -21,9 +21,9 @@ from netfold.sim.checks.merged_signs import Sums, allowed, allowed_over_rounds, 
 from netfold.sim.checks.merged_words import check_message
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
+from netfold.sim.engine.addresses import address_of
 from netfold.sim.engine.interface import Overflow
-from netfold.sim.engine.tables.addresses import address_of
-from netfold.sim.engine.tables.schedule_rows import OWN
+from netfold.sim.engine.tables import OWN
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import VariantResult
 from tests.examples import nightly

@@ -12,11 +12,10 @@ import numpy as np
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import ClosedForm, HostSection
-from netfold.sim.collectives.closed_form import Steps
-from netfold.sim.collectives.collective import CollectiveSpec, OperationPlace
+from netfold.sim.collectives.collective import CollectiveSpec, OperationPlace, Steps
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.engine.schedule import NONE, Schedule
+from netfold.sim.engine.interface import NONE, Schedule
 
 
 class Gather(HostSection):

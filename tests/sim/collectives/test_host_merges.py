@@ -13,8 +13,7 @@ import pytest
 
 from netfold.homomorphic.codec import Exchange
 from netfold.homomorphic.codecs.dense import AgreedEncoder
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Round
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.workload import synthetic
 from netfold.sim.workload.training import TrainingWorkload

@@ -22,7 +22,7 @@ from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
 from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Shared, all_members
-from netfold.sim.engine.schedules.operation import Operation as ScheduledOperation
+from netfold.sim.engine.interface import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
 from netfold.sim.plan.plan import VariantPlan

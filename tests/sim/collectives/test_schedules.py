@@ -20,8 +20,7 @@ from netfold.homomorphic.merge import merge_all, replay
 from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.all_gather import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostPlan, pace_of
-from netfold.sim.collectives.closed_form import Cut, Steps, equal_cells
-from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.collective import Collective, Cut, Steps, equal_cells
 from netfold.sim.collectives.halving_doubling import HalvingDoubling, halving_schedule
 from netfold.sim.collectives.halving_doubling import steps_of as halving_steps
 from netfold.sim.collectives.hierarchical_schedule import Hierarchical, HierarchicalPlan, composed
@@ -32,9 +31,9 @@ from netfold.sim.collectives.torus_2d import Grid, torus_schedule
 from netfold.sim.collectives.torus_2d import steps_of as torus_steps
 from netfold.sim.collectives.tree import Tree, TreePlan, binary_tree, tree_schedule
 from netfold.sim.collectives.tree import steps_of as tree_steps
-from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.workload.device_model import Device
+from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
+from netfold.sim.workload.hardware import Device
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network, path
 from tests.examples import examples

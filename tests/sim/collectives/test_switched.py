@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.closed_form import ScheduleSize
+from netfold.sim.collectives.collective import ScheduleSize
 from netfold.sim.collectives.hierarchical_switched import (
     Shape,
     SwitchedPlan,

@@ -18,8 +18,7 @@ from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather import SCHEDULE as ALL_GATHER
 from netfold.sim.collectives.between_hosts import HostCarrier, carrier_of, traffic_of
-from netfold.sim.collectives.closed_form import Estimate, longest_ways_ps
-from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec
+from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec, Estimate, longest_ways_ps
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.collectives.parameter_server import steps_of
 from netfold.sim.collectives.registry import COLLECTIVES, estimates

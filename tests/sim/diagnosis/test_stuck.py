@@ -19,7 +19,7 @@ from netfold.homomorphic.message import Merge, Message
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
-from netfold.sim.engine.observe.inspect import _waiting_for
+from netfold.sim.engine.observe import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
 from netfold.sim.network.stall import StuckError
 from netfold.sim.report.compare import compare

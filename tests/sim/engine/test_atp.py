@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
-from netfold.sim.engine.setup.jobs import first_entries
+from netfold.sim.engine.jobs import first_entries
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network
 from tests.examples import examples

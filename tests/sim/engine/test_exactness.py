@@ -19,17 +19,16 @@ from numba import config, njit
 from numpy.typing import NDArray
 
 from netfold.kernels import purposes
-from netfold.kernels.cache import folder_of
+from netfold.kernels.compiled import folder_of
+from netfold.sim.engine import setup as tables
+from netfold.sim.engine import tables as world
+from netfold.sim.engine.addresses import natural
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.heap import drop_top, push, replace_top
 from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
-from netfold.sim.engine.loop.cold_handlers import rare_handler
-from netfold.sim.engine.setup import allocate as tables
-from netfold.sim.engine.setup.jobs import first_entries
-from netfold.sim.engine.tables import world
-from netfold.sim.engine.tables.addresses import natural
-from netfold.sim.engine.tables.heap import drop_top, push, replace_top
-from netfold.sim.engine.tables.rows import HEAP
-from netfold.sim.engine.tables.world import records
+from netfold.sim.engine.jobs import first_entries
+from netfold.sim.engine.loop import rare_handler
+from netfold.sim.engine.tables import HEAP, records
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec
@@ -548,6 +547,6 @@ def test_handlers_are_cached_with_the_kernels() -> None:
     """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
     assert rare_handler() != 0
 
-    folder = folder_of("netfold.sim.engine.loop.cold_handlers")
+    folder = folder_of("netfold.sim.engine.engine.loop")
     assert folder is not None
     assert list(folder.rglob("cold_handlers._rare-*.nbi"))

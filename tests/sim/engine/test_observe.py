@@ -11,16 +11,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.observe.samples import (
-    BLOCKED,
-    DEAD,
-    OUTSTANDING,
-    SENDERS,
-    STATES,
-    Seen,
-    choose_busiest,
-    look,
-)
+from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, STATES, Seen, choose_busiest, look
 from netfold.switch.programs.inca import INCA
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED

@@ -12,8 +12,7 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.ring import ring_schedule
 from netfold.sim.collectives.torus_2d import Grid, torus_schedule
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.engine.schedules.operation import Operation
+from netfold.sim.engine.interface import NONE, Operation, Schedule
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, A, D, Make, X, star_of
 

@@ -17,7 +17,7 @@ import netfold
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import register
 from netfold.homomorphic.codecs.dense import Dense
-from netfold.homomorphic.round import StepFact
+from netfold.homomorphic.message import StepFact
 from netfold.sim.collectives.in_network.aggregation_tree import build_tree
 from netfold.sim.engine.interface import Job, Overflow
 from netfold.sim.memory import Footprint

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.kernels.keyed import mix_plain, splitmix64_plain
-from netfold.sim.collectives.in_network import tree_candidates as candidates
+from netfold.sim.collectives.in_network import aggregation_tree as candidates
 from netfold.sim.collectives.in_network.aggregation_tree import (
     TrafficSearch,
     build_tree,

@@ -24,8 +24,7 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.report.compare import compare, results_table
 from netfold.sim.report.html import render, write_pages
 from netfold.sim.results.folder import load, write_run
-from netfold.sim.results.format import FORMAT, _Metrics
-from netfold.sim.results.parquet import TABLES
+from netfold.sim.results.format import FORMAT, TABLES, _Metrics
 from netfold.sim.results.records import FaultRecord
 from netfold.sim.results.summary import Stay, VariantFacts, summarize
 from tests.examples import examples

@@ -23,7 +23,7 @@ from netfold.errors import DataError
 from netfold.sim import files as durable
 from netfold.sim.files import remove_stale_partials, write_file, write_folder
 from netfold.sim.results.folder import load, write_run
-from netfold.sim.results.parquet import TABLES, schema, to_parquet
+from netfold.sim.results.format import TABLES, schema, to_parquet
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, phases, run_data

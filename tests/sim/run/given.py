@@ -11,8 +11,7 @@ import simpy
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Overflow
@@ -21,8 +20,8 @@ from netfold.sim.plan.plan import Condition, Overlap
 from netfold.sim.run.context import JobParts, ProgressReporter
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device_model import STEADY, Device, Variation
 from netfold.sim.workload.devices import FixedDevice
+from netfold.sim.workload.hardware import STEADY, Device, Variation
 
 ELEMENTS = 4  # of every bucket
 BYTE_PER_PS = 8 * 10**12  # bits per second

@@ -31,8 +31,7 @@ from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
 from netfold.homomorphic.fold import LockStepError
-from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
 from netfold.sim.checks.finding import Finding
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module

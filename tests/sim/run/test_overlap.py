@@ -16,12 +16,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.plan.plan import BucketOrder, Condition, Overlap
 from netfold.sim.workload import Bucket, StepCost
-from netfold.sim.workload.device_model import KINDS, MATMUL, OTHER, Jitter, Kernel, Stage, Variation
 from netfold.sim.workload.devices import FixedDevice, HostCodec
-from netfold.sim.workload.hardware import Link, RooflineDevice, constant, read_device
+from netfold.sim.workload.hardware import (
+    KINDS,
+    MATMUL,
+    OTHER,
+    Jitter,
+    Kernel,
+    Link,
+    RooflineDevice,
+    Stage,
+    Variation,
+    constant,
+    read_device,
+)
 from netfold.sim.workload.layers import placed, tensor_of
 from netfold.sim.workload.model_probe import ProbedStep, probe
 from tests import ROOT

@@ -20,8 +20,7 @@ import netfold.sim.workload.workload_keys
 from netfold.homomorphic import codec as codecs
 from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense import Dense
-from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.round import Round, Step, StepFact, Tensor
+from netfold.homomorphic.message import Gradient, Round, Step, StepFact, Tensor
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
@@ -29,7 +28,7 @@ from netfold.sim.plan.plan import Condition
 from netfold.sim.run.context import LAST, Activities, SerialUnit
 from netfold.sim.run.step import Computing, Span, Stretch, WireBytes, stretches
 from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.device_model import Passes
+from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import examples
 from tests.sim.scenes import RING, simulate

@@ -17,9 +17,8 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Scaling
-from netfold.homomorphic.numbers.exponents import block_exponents, scales_of
-from netfold.homomorphic.round import Round
+from netfold.homomorphic.exponents import block_exponents, scales_of
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Scaling
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.network.fabric import Fabric

@@ -23,8 +23,7 @@ from netfold.errors import RunError
 from netfold.homomorphic.bounds import ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.message import Gradient, Merge, Message, Work
-from netfold.homomorphic.round import Note, NoteKind, Round
+from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
 from netfold.sim.studies.codec_measures import MeasuredEncoder, Study, run_study
 from netfold.sim.studies.codec_study import as_dict, messages_table, study_figures, study_table
 from netfold.sim.studies.codec_study_gradients import Cell, NamedCodec, Source, read_codecs, synthetic_source

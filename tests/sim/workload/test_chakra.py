@@ -14,7 +14,7 @@ from netfold.errors import DataError
 from netfold.sim.workload import chakra as read
 from netfold.sim.workload import synthetic_workload
 from netfold.sim.workload.chakra import WireError, chakra_spec, numbers, read_nodes, steps_of, varint
-from netfold.sim.workload.device_model import Passes
+from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.recording import ChakraTrace
 from netfold.sim.workload.synthetic import SyntheticSpec
 from tests.examples import examples

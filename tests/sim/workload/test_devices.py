@@ -14,37 +14,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.message import Work
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor, Work
 from netfold.sim.run.run import input_paths
 from netfold.sim.scenario.load import load
-from netfold.sim.workload.device_model import (
+from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
+from netfold.sim.workload.hardware import (
     CONVOLUTION,
+    FORMAT,
+    HARDWARE,
     KINDS,
+    LINKS,
     MATMUL,
     OTHER,
     STEADY,
+    Curve,
     Device,
     Jitter,
     Kernel,
     Passes,
+    PeakDevice,
+    RooflineDevice,
     Stage,
     StepCost,
     Variation,
     charge_ps,
-    scaled_ps,
-)
-from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
-from netfold.sim.workload.hardware import (
-    FORMAT,
-    HARDWARE,
-    LINKS,
-    Curve,
-    PeakDevice,
-    RooflineDevice,
     constant,
     peak_device,
     roofline_device,
+    scaled_ps,
 )
 from tests.sim.scenes import TINY, job_plan, only, plan, refused, write
 

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netfold.errors import DataError
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import (
     ONE_BUCKET,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.errors import NetfoldError
-from netfold.homomorphic.round import StepFact, Tensor
+from netfold.homomorphic.message import StepFact, Tensor
 from netfold.sim.workload import SyntheticSpec, Workload, synthetic_workload
 from netfold.sim.workload import synthetic as normals
 from netfold.sim.workload.fusion import AsGiven, BySize, NoFusion

@@ -11,8 +11,16 @@ from netfold.homomorphic.message import MERGEABLE
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import AUTO
-from netfold.sim.collectives.closed_form import WORD_BITS, Estimate, usable_bps
-from netfold.sim.collectives.collective import Collective, CollectiveSpec, JobContext, Resolved, RunContext
+from netfold.sim.collectives.collective import (
+    WORD_BITS,
+    Collective,
+    CollectiveSpec,
+    Estimate,
+    JobContext,
+    Resolved,
+    RunContext,
+    usable_bps,
+)
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection, program_choices
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob

@@ -15,9 +15,9 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import AUTO, auto_timeout_ps, check_timeout
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted
+from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import Request, Switches, Tree
-from netfold.sim.collectives.in_network.tree_candidates import Candidate, Candidates, none_fits
 from netfold.sim.collectives.ring import SCHEDULE as RING
 from netfold.sim.engine.interface import BACKOFF_MAX, Branch, Job, Overflow, Server
 from netfold.sim.keys import Location
@@ -34,7 +34,7 @@ from netfold.sim.plan.idle_network import (
     with_splits,
 )
 from netfold.sim.plan.plan import HostAllocation, Passes, custom_header_bytes, frame_of, with_members
-from netfold.sim.workload.device_model import Device, memory_bps
+from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
 from netfold.topologies.network import SWITCHES, Network, flow_key_plain, path, planned_key

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Section, count_of
 from netfold.sim.workload.layers import elements_of, placed, tensor_of
 

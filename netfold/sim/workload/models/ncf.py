@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Pair
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.models.model import Data, Density, Model, TaskSettings, embedding, linear

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count
 from netfold.sim.workload.layers import placed
 from netfold.sim.workload.models.model import Data, Density, Model, TaskSettings, linear

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from netfold.homomorphic.round import Tensor
+from netfold.homomorphic.message import Tensor
 from netfold.sim.workload.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
 from netfold.sim.workload.models.model import (
     Data,

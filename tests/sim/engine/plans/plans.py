@@ -14,18 +14,19 @@ from numpy.typing import NDArray
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import (
     NEVER_PS,
+    NONE,
     Branch,
     Burst,
     Fate,
     Flow,
     Frame,
     Job,
+    Operation,
     Overflow,
     Rule,
+    Schedule,
     Server,
 )
-from netfold.sim.engine.schedule import NONE, Schedule
-from netfold.sim.engine.schedules.operation import Operation
 from netfold.sim.plan.idle_network import with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.message import Merge
-from netfold.homomorphic.numbers.exponents import block_exponents
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (

@@ -18,14 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Digits, Ratings
-from netfold.sim.workload.device_model import (
-    CONVOLUTION,
-    CONVOLUTION_BACKWARD,
-    MATMUL,
-    OTHER,
-    Kernel,
-    StepCost,
-)
+from netfold.sim.workload.hardware import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, OTHER, Kernel, StepCost
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
 from netfold.sim.workload.models.model import TaskSettings

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor, nn
 
 from netfold.errors import DataError
-from netfold.homomorphic.round import StepFact
+from netfold.homomorphic.message import StepFact
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET

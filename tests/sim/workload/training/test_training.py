@@ -23,7 +23,7 @@ from netfold.homomorphic.codecs.marsit import Marsit
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.fold import fold
-from netfold.homomorphic.round import Round, Step
+from netfold.homomorphic.message import Round, Step
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Digits, Ratings, load_characters, load_words
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion

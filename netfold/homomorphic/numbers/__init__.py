@@ -1,1 +1,0 @@
-"""Number formats: how a float32 becomes words that can be added."""

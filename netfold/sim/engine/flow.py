@@ -1,0 +1,288 @@
+"""Reliable unicast: a window of packets, selective acknowledgement, retransmission.
+
+Where paths are FIFO, an acknowledgement of a later transmission proves an earlier one lost (as RACK, RFC
+8985, with the transmission number in place of the time). Where packets are sprayed, that many later ones
+must have arrived as a flow tolerates, and it tolerates more once it has sent a packet again in vain. A
+timeout covers losses that no acknowledgement reveals.
+"""
+
+from __future__ import annotations
+
+from netfold.kernels import purposes
+from netfold.kernels.compiled import inlined, kernel
+from netfold.kernels.keyed import mix
+from netfold.sim.engine.addresses import copy_words, natural, words_at
+from netfold.sim.engine.heap import call_cold, push, store_tables, world_at
+from netfold.sim.engine.interface import BACKOFF_MAX
+from netfold.sim.engine.links import put, steer, take_packet
+from netfold.sim.engine.tables import (
+    DELIVERED,
+    DONE_FLOW,
+    FLOW_ACK,
+    FLOW_DATA,
+    FLOW_TIMER,
+    PLAIN,
+    SPRAYED,
+    World,
+)
+
+IS_DUPLICATE = 1  # in the flags of an acknowledgement: its cause had arrived before
+TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
+
+
+@kernel
+def open_flow(world: World, row: int) -> None:
+    """Start the flow that `Engine` has written into `row`."""
+    world.clock[0].at = store_tables(world)
+    start_flow(world, row)
+
+
+@inlined
+def start_flow(world: World, row: int) -> None:
+    """Send the first window of the flow that is written into `row`."""
+    flow = world.flows[row]
+    flow.is_open = 1
+    flow.newest = -1
+    flow.widens_from = flow.reordered_packets = flow.spurious_retransmissions = 0
+    if world.clock[0].policy == SPRAYED:
+        flow.tolerance_step = max(1, min(flow.window, flow.packets_count) // TOLERANCE_STEPS)
+        flow.tolerance = flow.tolerance_step
+    pump(world, row)
+    flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+    arm(world, row)
+
+
+@inlined
+def arm(world: World, row: int) -> None:
+    """Set the flow's timer to its deadline.
+
+    An entry that an earlier flow of the row has left in the heap does for it, if it is not too late: when its
+    time comes, it is put off. So closed flows do not fill the heap.
+    """
+    clock, flow = world.clock[0], world.flows[row]
+    flow.armed_order, flow.armed_ps = clock.order, flow.deadline_ps
+    clock.order += 1
+    if flow.entry_order < 0 or flow.entry_ps > flow.armed_ps:
+        push_timer(world, row)
+
+
+@inlined
+def push_timer(world: World, row: int) -> None:
+    """Add the entry of a flow's timer to the heap."""
+    clock, flow = world.clock[0], world.flows[row]
+    flow.entry_ps, flow.entry_order = flow.armed_ps, flow.armed_order
+    push(world.heap, clock.heap_count, flow.armed_ps, flow.armed_order, FLOW_TIMER | row)
+    clock.heap_count += 1
+
+
+@inlined
+def pump(world: World, row: int) -> None:
+    """Send the packets that the window allows."""
+    flow = world.flows[row]
+    while flow.next < min(flow.packets_count, flow.base + flow.window):
+        flight = world.flights[row, flow.next % flow.window]
+        flight.acknowledged = 0
+        flight.attempt = 0
+        send(world, row, flow.next)
+        flow.next += 1
+
+
+@inlined
+def send(world: World, row: int, sequence: int) -> None:
+    """Send one packet of a flow, for the first time or again."""
+    flow = world.flows[row]
+    flight = world.flights[row, sequence % flow.window]
+    index = take_packet(world.clock, world.packets)
+    packet = world.packets[index]
+    packet.kind = FLOW_DATA
+    packet.target = flow.target
+    packet.route = flow.route
+    packet.owner = row
+    packet.serial = flow.serial
+    packet.unit = sequence
+    packet.part = 0
+    packet.attempt = flight.attempt
+    packet.transmission = flow.transmissions
+    packet.words_count = min(flow.elements, flow.words_count - sequence * flow.elements)
+    packet.size_bytes = flow.overhead_bytes + 4 * packet.words_count
+    if sequence == 0:
+        packet.size_bytes += flow.first_bytes
+    if sequence == flow.packets_count - 1:
+        packet.size_bytes += flow.last_bytes
+    if world.clock[0].is_keyed:
+        seed, attempt = world.clock[0].seed, flight.attempt
+        packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
+    if flight.attempt > 0:
+        flow.retransmitted_packets += 1
+    flight.transmission = flow.transmissions
+    flow.transmissions += 1
+    if world.clock[0].policy != PLAIN:
+        steer(world.clock[0].at, index, flow.source)
+    put(world, natural(flow.source_link), index)
+
+
+@kernel
+def send_again(at: int, row: int, stop: int, before: int) -> None:
+    """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
+    world = world_at(at)
+    flow = world.flows[row]
+    for sequence in range(flow.base, stop):
+        flight = world.flights[row, sequence % flow.window]
+        if flight.acknowledged == 0 and flight.transmission < before:
+            flight.attempt += 1
+            send(world, row, sequence)
+        elif flight.attempt == 0 and flight.transmission >= before:
+            return  # all behind it were sent later
+
+
+@inlined
+def on_flow_data(world: World, index: int) -> None:
+    """A packet has arrived at the flow's target."""
+    packet = world.packets[index]
+    row = natural(packet.owner)
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    if packet.transmission < flow.newest:
+        flow.reordered_packets += 1
+    else:
+        flow.newest = packet.transmission
+    place = natural(packet.unit % flow.window)
+    received = world.flights[row, place].received
+    is_new = packet.unit >= flow.expected and received != packet.unit + 1
+    if not is_new:
+        flow.spurious_retransmissions += packet.copy == 0
+        packet.flags = IS_DUPLICATE
+    if not is_new or store_data(world, index, place):
+        acknowledge(world, index)
+    if flow.expected == flow.packets_count and not flow.is_delivered:
+        flow.is_delivered = 1
+        report_delivery(world, row)
+
+
+@inlined
+def store_data(world: World, index: int, place: int) -> bool:
+    """Store a packet's words and mark it received; returns whether to acknowledge now."""
+    packet = world.packets[index]
+    row, sequence = natural(packet.owner), packet.unit
+    flow = world.flows[row]
+    world.flights[row, natural(place)].received = sequence + 1
+    if flow.received != 0 and packet.words_count > 0:
+        start = 4 * sequence * flow.elements
+        sent = words_at(flow.words + start, packet.words_count)
+        received = words_at(flow.received + start, packet.words_count)
+        copy_words(received, sent)
+    before = flow.expected
+    if sequence == before:
+        flow.expected = first_missing(world, row, place)
+    world.clock[0].progress += flow.expected - before
+    flow.unacknowledged += 1
+    is_complete = flow.expected == flow.packets_count
+    return bool(flow.expected != before + 1 or flow.unacknowledged == flow.ack_every or is_complete)
+
+
+@inlined
+def first_missing(world: World, row: int, place: int) -> int:
+    """The first packet that a flow's target has not received, once the expected one has arrived."""
+    flow = world.flows[row]
+    sequence, place = flow.expected + 1, place + 1
+    while sequence < flow.packets_count:
+        if place == flow.window:
+            place = 0
+        if world.flights[row, natural(place)].received != sequence + 1:
+            break
+        sequence, place = sequence + 1, place + 1
+    return int(sequence)
+
+
+@inlined
+def report_delivery(world: World, row: int) -> None:
+    """Report a flow as delivered, to its schedule if it is of one."""
+    clock = world.clock[0]
+    clock.attention = 1
+    if world.flows[row].schedule >= 0:
+        call_cold(clock.schedules, clock.at, DELIVERED, row, 0, 0)
+        return
+    done = world.done[clock.done_count]
+    done.what = DONE_FLOW
+    done.row = row
+    done.serial = world.flows[row].serial
+    clock.done_count += 1
+
+
+@inlined
+def acknowledge(world: World, cause: int) -> None:
+    """Send the source a cumulative acknowledgement that names the causing packet."""
+    packet = world.packets[cause]
+    row = packet.owner
+    flow = world.flows[row]
+    flow.unacknowledged = 0
+    index = take_packet(world.clock, world.packets)
+    ack = world.packets[index]
+    ack.kind = FLOW_ACK
+    ack.target = flow.source
+    ack.route = flow.ack_route
+    ack.owner = row
+    ack.serial = flow.serial
+    ack.unit = packet.unit
+    ack.part = flow.expected
+    ack.transmission = packet.transmission
+    ack.flags = packet.flags
+    ack.size_bytes = flow.ack_bytes
+    if world.clock[0].is_keyed:
+        seed, transmission = world.clock[0].seed, packet.transmission
+        ack.key = mix(seed, purposes.FLOW_ACK, flow.key, packet.unit, transmission)
+        if packet.copy != 0:
+            ack.key = mix(ack.key, packet.copy)
+        ack.copy = packet.copy
+    if world.clock[0].policy != PLAIN:
+        steer(world.clock[0].at, index, flow.target)
+    put(world, natural(flow.target_link), index)
+
+
+@inlined
+def on_flow_ack(world: World, index: int) -> None:
+    """An acknowledgement has arrived at the flow's source."""
+    packet = world.packets[index]
+    row, sequence, cumulative = packet.owner, packet.unit, packet.part
+    flow = world.flows[row]
+    if packet.serial != flow.serial or not flow.is_open:
+        return
+    if sequence >= flow.base:
+        world.flights[row, sequence % flow.window].acknowledged = 1
+    if cumulative > flow.base:
+        flow.base = cumulative
+        flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+        flow.backoff = 0
+    if flow.base == flow.packets_count:
+        flow.is_open = 0
+        flow.armed_order = -1
+        flow.next_free = world.clock[0].flow_free
+        world.clock[0].flow_free = row
+        counts = world.flow_counts[natural(flow.job)]
+        counts[0] += flow.retransmitted_packets
+        counts[1] += flow.reordered_packets
+        counts[2] += flow.spurious_retransmissions
+        return
+    if packet.flags == IS_DUPLICATE and packet.transmission >= flow.widens_from:
+        flow.tolerance = min(
+            flow.tolerance + flow.tolerance_step, (TOLERANCE_STEPS - 1) * flow.tolerance_step
+        )
+        flow.widens_from = flow.transmissions
+    if cumulative <= sequence:
+        send_again(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)
+    pump(world, row)
+
+
+@inlined
+def on_flow_timer(world: World, row: int) -> None:
+    """Nothing was acknowledged for a timeout: send again all that is outstanding."""
+    flow, now_ps = world.flows[row], world.clock[0].now_ps
+    if flow.deadline_ps <= now_ps and flow.waits_for_loss and world.clock[0].lost_ps < flow.opened_ps:
+        flow.deadline_ps = now_ps + flow.timeout_ps  # nothing was lost since it was opened
+    elif flow.deadline_ps <= now_ps:
+        flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
+        flow.timeouts += 1
+        send_again(world.clock[0].at, row, flow.next, flow.transmissions)
+        flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
+    arm(world, row)

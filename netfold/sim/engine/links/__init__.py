@@ -1,1 +1,0 @@
-"""Links: queues, transmitters, packets in flight, and the faults that strike them."""

@@ -1,0 +1,471 @@
+"""The event loop."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from numba import types
+
+from netfold.kernels.compiled import address_of, inlined, kernel
+from netfold.sim.engine.addresses import natural, prefetch, prefetch_row
+from netfold.sim.engine.atp import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
+from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer, push_timer
+from netfold.sim.engine.heap import call_cold, drop_top, push, replace_top, store_tables, world_at
+from netfold.sim.engine.links import (
+    apply_faults,
+    dispatch,
+    due_ps,
+    free_packet,
+    leave_line,
+    next_link,
+    schedule,
+    send_towards,
+)
+from netfold.sim.engine.observe import log_packet, log_slot_timer, log_timer
+from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
+from netfold.sim.engine.stream import on_result, on_timer
+from netfold.sim.engine.switches import (
+    add_narrow_lanes,
+    on_data,
+    on_parent_result,
+    on_slot_timer,
+    replicate,
+    send_empty_result,
+    split,
+    take_lifted,
+    update_slot_timer,
+)
+from netfold.sim.engine.tables import (
+    ADD_LANES,
+    ANSWER,
+    APPLY_FAULTS,
+    ARRIVAL,
+    AT_SERVER,
+    AT_SWITCH,
+    AT_WORKER,
+    ATP_FORWARD,
+    ATP_TIMER,
+    BEGIN,
+    COMPLETED,
+    DATA,
+    DELAYED,
+    DELIVERED,
+    FLOW_DATA,
+    FLOW_TIMER,
+    GO_ON,
+    GROW,
+    HELD,
+    KINDS_AT_ATP_SWITCH,
+    LAST_HOT_KIND,
+    LEAVE_LINE,
+    LIFT,
+    LOOP,
+    MERGE_ENDS,
+    MERGED,
+    NEVER,
+    PACKET,
+    PARENT_RESULT,
+    PAUSED,
+    REACHED,
+    RESULT,
+    ROW,
+    SEND_EMPTY_RESULT,
+    SINGLE,
+    SPLIT,
+    STREAM_TIMER,
+    TO_POINT,
+    UPDATE_SLOT_TIMER,
+    VIA,
+    WRITE_LOG,
+    World,
+)
+from netfold.switch.program import Machine
+
+# Prefetches for events that come soon: on large networks most time would be spent waiting for memory.
+#
+# An event needs its link, then the packet at the head of that link, then the packet behind it and the link on
+# which the first goes on. In each event one entry moves up to each level of the heap. At the third level its
+# link is prefetched, at the second the packet, at the first the rest. So each address is known when it is
+# needed.
+
+
+LARGE = 512  # entries of the heap: the links of fewer stay in the cache
+LINK_WORDS = 32  # what a hop needs of a link and …
+PACKET_WORDS = 16  # … of a packet that is passed on
+
+
+@inlined
+def look_ahead(world: World, third: int) -> None:
+    """Prefetch for the entries that have just moved up the path to a place in the third level."""
+    what = world.heap[natural(third)].what
+    if what < STREAM_TIMER:
+        prefetch_row(world.links, what, LINK_WORDS // 2)
+    second = natural((third - 1) >> 2)
+    what = world.heap[second].what
+    if what < STREAM_TIMER:
+        prefetch_row(world.packets, world.links[natural(what)].head, PACKET_WORDS)
+    what = world.heap[natural((second - 1) >> 2)].what
+    if what < STREAM_TIMER:
+        link = world.links[natural(what)]
+        row = natural(link.head)
+        packet = world.packets[row]
+        prefetch_row(world.packets, packet.next, PACKET_WORDS)
+        if packet.target != link.target:
+            prefetch_row(world.links, next_link(world, link.target, row), LINK_WORDS)
+        elif packet.kind >= FLOW_DATA:
+            prefetch_row(world.packets, row, 2 * PACKET_WORDS)
+            prefetch_row(world.flows, packet.owner, 2 * LINK_WORDS)
+
+
+# Handlers of packet arrivals.
+
+
+@inlined
+def on_arrival(world: World, row: int, kind: int) -> None:
+    """A packet has arrived at the end of its link, or its host has woken up."""
+    if kind != HELD:
+        count_arrival(world, row)
+    clock = world.clock[0]
+    if clock.is_logging:
+        call_cold(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
+    packet = world.packets[row]
+    node = natural(world.links[natural(packet.link)].target)
+    if packet.target != node:
+        send_towards(world, node, row)
+    elif packet.kind == DATA:
+        on_data(world, row)
+    elif packet.kind > LAST_HOT_KIND or packet.receiver <= TO_POINT:
+        on_rare_arrival(clock.at, row)
+    elif not hold_or_drop_if_host_down(world, row):
+        if packet.kind == RESULT:
+            on_result(world, row)
+            return
+        if packet.kind == FLOW_DATA:
+            on_flow_data(world, row)
+        else:
+            on_flow_ack(world, row)
+        free_packet(world, row)
+
+
+@kernel
+def on_rare_arrival(at: int, row: int) -> None:
+    """A packet of a kind off the hot path has arrived."""
+    world = world_at(at)
+    clock, packet = world.clock[0], world.packets[row]
+    if packet.receiver == VIA:
+        node = packet.target
+        packet.target, packet.receiver = packet.slot, -1
+        dispatch(at, node, row)
+    elif packet.kind == LOOP:
+        replicate(at, row)
+    elif packet.kind == SPLIT:
+        split(at, row)
+    elif packet.kind == RESULT:
+        call_cold(clock.rare, at, PARENT_RESULT, row, 0, 0)
+    elif packet.kind in KINDS_AT_ATP_SWITCH:
+        call_cold(clock.atp, at, AT_SWITCH, row, 0, 0)
+    elif not hold_or_drop_if_host_down(world, row):
+        call_cold(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
+        free_packet(world, row)
+
+
+@inlined
+def count_arrival(world: World, row: int) -> None:
+    """A link has delivered a packet."""
+    clock, packet = world.clock[0], world.packets[row]
+    link = world.links[natural(packet.link)]
+    link.delivered_packets += 1
+    link.delivered_bytes += packet.size_bytes
+    clock.packet_hops += 1
+
+
+@inlined
+def hold_or_drop_if_host_down(world: World, row: int) -> bool:
+    """Hold a packet whose host is paused, drop it if the host has crashed; returns whether it did either."""
+    packet = world.packets[row]
+    away_until_ps = world.hosts[packet.target].away_until_ps
+    if world.clock[0].now_ps >= away_until_ps:
+        return False
+    if away_until_ps == NEVER:
+        world.clock[0].lost_ps = world.clock[0].now_ps
+        free_packet(world, row)
+    else:
+        schedule(world, row, HELD, away_until_ps)
+    return True
+
+
+# Events with a separate heap entry: timers, and packets that are not in line with others.
+#
+# A timer fires unless it was rearmed or voided in the meantime; the timers of a paused host wait.
+
+
+ATP = int(Machine.ATP)
+
+
+@kernel
+def on_single_event(at: int, what: int, order: int) -> None:
+    """Process the event of a removed heap entry that belongs to no link."""
+    world = world_at(at)
+    kind, row = what & ~ROW, what & ROW
+    if kind in (DELAYED, HELD):
+        if kind == DELAYED:  # what it does now may be to a unit that was sent since
+            world.clock[0].lost_ps = world.clock[0].now_ps
+        on_arrival(world, row, kind)
+    elif kind == STREAM_TIMER:
+        on_stream_timer_event(at, row, order)
+    elif kind == FLOW_TIMER:
+        on_flow_timer_event(at, row, order)
+    elif what >= MERGED:
+        call_cold(world.clock[0].schedules, at, MERGE_ENDS, what, order, 0)
+    elif order == world.registers.slots[row].timer_order:
+        log_slot_timer(at, row, order)
+        on_slot_timer(at, row)
+
+
+@kernel
+def on_stream_timer_event(at: int, row: int, order: int) -> None:
+    """A stream's timer fires, unless it was rearmed or voided in the meantime; in a pause it waits."""
+    world = world_at(at)
+    clock, stream = world.clock[0], world.streams[row]
+    if order != stream.armed_order:
+        return
+    away_until_ps = world.hosts[stream.host].away_until_ps
+    if clock.now_ps < away_until_ps:
+        stream.armed_ps = away_until_ps
+        stream.armed_order = postpone(world, STREAM_TIMER | row, away_until_ps)
+        return
+    if clock.is_logging:
+        log_timer(world.clock[0].at, order, STREAM_TIMER, stream.job * 65536 + stream.worker)
+    if world.jobs[stream.job].program == ATP:
+        call_cold(clock.atp, clock.at, ATP_TIMER, row, 0, 0)
+    else:
+        on_timer(world, row)
+
+
+@kernel
+def on_flow_timer_event(at: int, row: int, order: int) -> None:
+    """A flow's timer fires, unless the flow was closed in the meantime; in a pause it waits.
+
+    If the entry is of an earlier flow of the row, it is put off until the timer of this one.
+    """
+    world = world_at(at)
+    clock, flow = world.clock[0], world.flows[row]
+    is_entry = order == flow.entry_order
+    if is_entry:
+        flow.entry_order = -1
+    if order != flow.armed_order:
+        if is_entry and flow.armed_order >= 0:
+            push_timer(world, row)
+        return
+    away_until_ps = world.hosts[flow.source].away_until_ps
+    if clock.now_ps < away_until_ps:
+        flow.armed_order = postpone(world, FLOW_TIMER | row, away_until_ps)
+        return
+    if clock.is_logging:
+        log_timer(world.clock[0].at, order, FLOW_TIMER, flow.serial)
+    on_flow_timer(world, row)
+
+
+@inlined
+def postpone(world: World, what: int, time_ps: int) -> int:
+    """Arm a timer of a paused host for the end of the pause; returns its order, −1 if it has crashed."""
+    clock = world.clock[0]
+    if time_ps == NEVER:
+        return -1
+    order = clock.order
+    push(world.heap, clock.heap_count, time_ps, order, what)
+    clock.heap_count += 1
+    clock.order += 1
+    return order
+
+
+# Handlers that are compiled apart from the event loop, because they are rare (see `cold_calls.py`).
+
+
+_SIGNATURE = types.void(*[types.int64] * 5)
+
+
+def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1  # an error in here is printed, not raised: `Engine.run` checks
+    if what == APPLY_FAULTS:
+        apply_faults(at, row, first)
+    elif what == LIFT:
+        take_lifted(at, row, first, second)
+    elif what == ADD_LANES:
+        add_narrow_lanes(at, row, first)
+    elif what == UPDATE_SLOT_TIMER:
+        update_slot_timer(at, row, first, second)
+    elif what == SEND_EMPTY_RESULT:
+        send_empty_result(at, row)
+    elif what == PARENT_RESULT:
+        on_parent_result(at, row)
+    elif what == SINGLE:
+        on_single_event(at, row, first)
+    elif what == LEAVE_LINE:
+        leave_line(at, row)
+    else:
+        log_packet(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == AT_SWITCH:
+        on_atp_switch(at, row)
+    elif what == AT_SERVER:
+        on_atp_forward(at, row)
+    elif what == AT_WORKER:
+        on_atp_result(at, row)
+    else:
+        on_atp_timer(at, row)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _schedules(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == GO_ON:
+        go_on(at)
+    elif what == DELIVERED:
+        on_delivered(at, row)
+    elif what == BEGIN:
+        begin(at, row, first)
+    elif what == ANSWER:
+        answer(at, row, first, second)
+    else:
+        on_merge_end(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+@cache
+def rare_handler() -> int:
+    """Address of the handler of faults, trees, timers and the log."""
+    return address_of(_rare, _SIGNATURE)
+
+
+@cache
+def atp_handler() -> int:
+    """Address of the handler of ATP."""
+    return address_of(_atp, _SIGNATURE)
+
+
+@cache
+def schedules_handler() -> int:
+    """Address of the handler of schedules."""
+    return address_of(_schedules, _SIGNATURE)
+
+
+PACKET_ROW_WORDS = PACKET.itemsize // 4
+
+
+@kernel
+def run_until(world: World, stop_ps: int, events_max: int, packets: int, payloads: int) -> int:
+    """Process events up to and including `stop_ps`.
+
+    Returns COMPLETED right after an event that completed something, REACHED when no event at or before
+    `stop_ps` is left, GROW when a table is short of the free rows that one event may take (`packets`,
+    `payloads`), PAUSED after `events_max` events. The caller (enlarges the tables and) calls again.
+    """
+    world.clock[0].at = store_tables(world)
+    clock = world.clock[0]
+    pause = clock.events + events_max
+    while True:
+        if clock.attention > 0:  # also before the first event: a stream may be complete as soon as it opens
+            stopped = attend(clock.at, packets, payloads)
+            if stopped != REACHED:
+                return stopped
+        if clock.heap_count == 0 or world.heap[0].time_ps > stop_ps:
+            break
+        if clock.events == pause:
+            return PAUSED
+        if not has_room(world, packets, payloads):
+            return GROW
+        top = world.heap[0]
+        clock.now_ps = top.time_ps
+        what, order = top.what, top.order
+        if what < STREAM_TIMER:
+            row = take_first(world, what)
+            if row >= 0:
+                on_arrival(world, row, ARRIVAL)
+        else:
+            drop_top(world.heap, clock.heap_count)
+            clock.heap_count -= 1
+            call_cold(clock.rare, clock.at, SINGLE, what, order, 0)
+        clock.events += 1
+    clock.now_ps = max(clock.now_ps, stop_ps)
+    return REACHED
+
+
+@kernel
+def go_on_now(world: World, packets: int, payloads: int) -> int:
+    """Let transfers in the queue go on, now and not at an event; returns what `run_until` does."""
+    world.clock[0].at = store_tables(world)
+    return attend(world.clock[0].at, packets, payloads)
+
+
+@kernel
+def tell_schedule(world: World, what: int, row: int, first: int, second: int) -> None:
+    """Call the handler of schedules (`cold_handlers.py`) now."""
+    world.clock[0].at = store_tables(world)
+    call_cold(world.clock[0].schedules, world.clock[0].at, what, row, first, second)
+
+
+@kernel
+def attend(at: int, packets: int, payloads: int) -> int:
+    """Let transfers in the queue go on; returns COMPLETED if something is done, GROW if a table is short."""
+    world = world_at(at)
+    clock = world.clock[0]
+    while clock.queue_head >= 0:
+        if not has_room(world, packets, payloads) or clock.done_count + 8 > world.done.size:
+            return GROW
+        call_cold(clock.schedules, at, GO_ON, 0, 0, 0)
+        if clock.short_of != 0:
+            return GROW
+    if clock.done_count > 0:
+        return COMPLETED
+    clock.attention = 0
+    return REACHED
+
+
+@inlined
+def has_room(world: World, packets: int, payloads: int) -> bool:
+    """Whether every table has room for what one event may need."""
+    clock = world.clock[0]
+    return (
+        clock.packet_free_count >= packets
+        and clock.payload_free_count >= payloads
+        and clock.heap_count + packets + 8 <= world.heap.size
+        and (not clock.is_logging or clock.log_count < world.log.size)
+    )
+
+
+@inlined
+def take_first(world: World, what: int) -> int:
+    """The oldest packet in line on a link or its priority lane, which has arrived; −1 if it has not."""
+    clock, lane = world.clock[0], world.links[natural(what)]
+    row = natural(lane.head)
+    arrive_ps = due_ps(lane, world.packets[row])
+    if arrive_ps > clock.now_ps:  # acknowledgements went before it, or the rate has changed
+        replace_top(world.heap, clock.heap_count, arrive_ps, world.packets[row].order, what)
+        return -1
+    head = world.packets[row].next
+    lane.head = head
+    if head >= 0:
+        following = world.packets[natural(head)]
+        third = replace_top(world.heap, clock.heap_count, due_ps(lane, following), following.order, what)
+        if clock.heap_count > LARGE:
+            look_ahead(world, third)
+        elif following.kind >= FLOW_DATA:
+            prefetch_row(world.packets, following.next, PACKET_ROW_WORDS // 2)
+        if following.kind < FLOW_DATA:
+            prefetch_row(world.packets, following.next, PACKET_ROW_WORDS)
+            if following.words != 0:
+                prefetch(following.words, following.words_count)
+            elif following.payload >= 0:
+                prefetch_row(world.payloads, following.payload, following.words_count)
+    else:
+        drop_top(world.heap, clock.heap_count)
+        clock.heap_count -= 1
+    if world.packets[row].struck != 0:
+        call_cold(clock.rare, clock.at, LEAVE_LINE, row, 0, 0)
+        return -1
+    return row

@@ -1,1 +1,0 @@
-"""The event loop and the handlers it calls."""

@@ -1,1 +1,0 @@
-"""Views of an engine: counters, tables, the event log."""

@@ -1,1 +1,0 @@
-"""Filling and enlarging the engine's tables, between runs of the compiled loop."""

@@ -1,1 +1,0 @@
-"""Packet processing at switches: aggregation, egress, slot timers, ATP."""

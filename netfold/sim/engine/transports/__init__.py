@@ -1,1 +1,0 @@
-"""Hosts' transports: aggregation streams, reliable flows, ATP workers."""
