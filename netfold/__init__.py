@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netfold import testing
-    from netfold.api import studies as topology
+    from netfold.api import topology
     from netfold.api.runs import Run, Swept, calibrate, compare, load, run, sweep, validate
     from netfold.api.studies import Matrixed, Studied, fold, matrix, study
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
@@ -73,31 +73,31 @@ _LOCATIONS = {
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.errors:DataError",
     "InvariantError": "netfold.errors:InvariantError",
-    "Matrixed": "netfold.api.matrix:Matrixed",
+    "Matrixed": "netfold.api.studies:Matrixed",
     "NetfoldError": "netfold.errors:NetfoldError",
     "Run": "netfold.api.runs:Run",
     "RunError": "netfold.errors:RunError",
     "ScenarioError": "netfold.errors:ScenarioError",
-    "Studied": "netfold.api.codecs:Studied",
-    "Swept": "netfold.api.sweeps:Swept",
-    "calibrate": "netfold.api.devices:calibrate",
-    "capture": "netfold.sim.capture.capture.api:capture",
+    "Studied": "netfold.api.studies:Studied",
+    "Swept": "netfold.api.runs:Swept",
+    "calibrate": "netfold.api.runs:calibrate",
+    "capture": "netfold.sim.capture.capture:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.api.runs:compare",
-    "fold": "netfold.api.codecs:fold",
+    "fold": "netfold.api.studies:fold",
     "load": "netfold.api.runs:load",
-    "matrix": "netfold.api.matrix:matrix",
+    "matrix": "netfold.api.studies:matrix",
     "register": "netfold.homomorphic.codec:register",
     "run": "netfold.api.runs:run",
-    "study": "netfold.api.codecs:study",
-    "sweep": "netfold.api.sweeps:sweep",
+    "study": "netfold.api.studies:study",
+    "sweep": "netfold.api.runs:sweep",
     "testing": "netfold.testing",
-    "topology": "netfold.api.studies",
-    "validate": "netfold.api.plans:validate",
+    "topology": "netfold.api.topology",
+    "validate": "netfold.api.runs:validate",
 }
 
 
-if not TYPE_CHECKING:  # which knows the names from above, and that there are no others
+if not TYPE_CHECKING:  # type checkers know the names from above, and that there are no others
 
     def __getattr__(name: str) -> object:
         if name not in _LOCATIONS:

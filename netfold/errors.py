@@ -5,10 +5,10 @@
     │   └── MistakesError   2   several of these
     ├── DataError           2   a data set or a run folder that is missing, unfinished or damaged
     │   └── UnwrittenError  1   a result that cannot be written
-    ├── files.foreign.UnreadableError  2  a file that cannot be read: why
+    ├── files.UnreadableError  2  a file that cannot be read: why
     ├── units.UnitError     2   text that is not a rate, time, size or fraction
     ├── RunError            1   a run that cannot continue
-    │   └── diagnosis.report.StuckError  1   traffic that makes no progress; the variant's verdict is "stuck"
+    │   └── stall.StuckError 1   traffic that makes no progress; the variant's verdict is "stuck"
     └── InvariantError      3   a broken invariant: a bug in netfold, never the user's mistake
 
 The message says where the error is and what was found; the hint says what is allowed and the nearest fix. A
@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import ClassVar
 
-_SHOWN_CHARACTERS = 80  # of a value in a message
+_SHOWN_CHARACTERS = 80
+"""Characters of a value that a message shows."""
 _SHOWN_MISTAKES = 20
 
 
@@ -178,7 +179,8 @@ class InvariantError(NetfoldError):
 # Hints for unknown names, in error messages.
 
 
-NAMES_SHOWN = 8  # of lists that may have hundreds
+NAMES_SHOWN = 8
+"""Names that a hint shows of lists that may have hundreds."""
 
 
 def closest(found: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ The law:
 * `merges` names the merges of all messages, `lane_bits` the width of their lanes.
 * Encoders do not write to gradients.
 
-Before a round, encoders see a step (`begin`) with all facts that they may need, made up in `steps.Steps`. A
+Before a round, encoders see a step (`begin`) with all facts that they may need, made up in `Steps`. A
 round is held to the promise of `Codec.judged_by`.
 
 A codec may reject gradients by an `EncodeError`.
@@ -262,8 +262,10 @@ _ELEMENTS = 1000
 _MANY_WORKERS = 3
 _LIKENESS_MIN = 0.1  # unrelated numbers have at most 0.02 in so many rounds
 _LOOSE = 8.0  # bound over the largest error; the law's is 4 of errors that can occur, not all of which do
-_MATERIAL = 1e-3  # of the largest sum of magnitudes: tighter bounds let no wrong sum pass
-_KEYS = 8  # of a host merge, that show whether it draws at random
+_MATERIAL = 1e-3
+"""Share of the largest sum of magnitudes: tighter bounds let no wrong sum pass."""
+_KEYS = 8
+"""Keys of a host merge that show whether it draws at random."""
 
 Doubles = NDArray[np.float64]
 
@@ -416,8 +418,10 @@ def _draws(pair: tuple[Message, Message]) -> bool:
 # The law of all codecs, check by check; see `netfold.testing`.
 
 
-_LAW_ROUNDS = 3  # that follow each other
-_DRAWS = 40  # of an unbiased codec's random numbers
+_LAW_ROUNDS = 3
+"""Rounds that follow each other, in every case."""
+_DRAWS = 40
+"""Draws of an unbiased codec's random numbers."""
 _EMPTY = "if not gradient.size: return Decoded(gradient.copy(), gradient), before the first yield"
 
 

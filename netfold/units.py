@@ -20,7 +20,8 @@ PS_PER_US, PS_PER_MS, PS_PER_S = 10**6, 10**9, 10**12
 _LARGEST = 2**63 - 1  # the engine keeps every quantity in int64
 _NUMBER = re.compile(r"([+-]?)(\d+)(?:\.(\d+))? ?(\S*)", re.ASCII)
 _FORMAT_DECIMALS = 6
-_DIGITS_MAX = 1000  # of a number as text, far more than any value needs; Python reads 4300
+_DIGITS_MAX = 1000
+"""Digits of a number as text: far more than any value needs; Python reads 4300."""
 _ROUGH_DIGITS = 3
 
 

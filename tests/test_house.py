@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import logging
 import os
@@ -11,13 +12,21 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from netfold.errors import did_you_mean, names_hint
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.processor import variables
+from netfold.sim.workload import devices, fusion_weighing, learning_rate, optimizers
+from netfold.sim.workload.models.registry import model_kinds
+from netfold.switch.programs import programs
+from netfold.topologies.kind import topology_kinds
 from tests import ROOT
 from tests.examples import nightly
 
@@ -64,6 +73,90 @@ def _loggers() -> dict[str, logging.Logger | logging.PlaceHolder]:
 def test_files_are_not_long() -> None:
     assert len(sources()) > 50
     assert {str(path): len(lines(path)) for path in sources() if len(lines(path)) > LINES_MAX} == {}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_by(path: Path, modules: set[str]) -> set[str]:
+    """The files that a file imports, inside functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & modules or {str(node.module)}
+    return found & modules - {module_of(path)}
+
+
+def test_no_file_is_imported_by_what_it_imports() -> None:
+    modules = {module_of(path) for path in sources()}
+    left = {module_of(path): imported_by(path, modules) for path in sources()}
+
+    while free := {module for module, others in left.items() if not others & left.keys()}:
+        left = {module: others for module, others in left.items() if module not in free}
+
+    assert len(modules) > 200
+    assert left == {}
+
+
+def test_files_of_the_same_name_hold_the_same_kind_of_thing() -> None:
+    """Kinds are named by users: a ring is a collective and a topology, ATP has a program and a transport."""
+    paths = defaultdict(set)
+    for path in sources():
+        paths[path.name].add(str(path.relative_to(ROOT / "netfold").parent))
+
+    assert {name: found for name, found in paths.items() if len(found) > 1 and name != "__init__.py"} == {
+        "atp.py": {"switch/programs", "sim/engine"},
+        "registry.py": {"sim/collectives", "sim/workload/models"},
+        "ring.py": {"sim/collectives", "topologies/kinds"},
+        "tree.py": {"sim/collectives", "switch/programs"},
+    }
+
+
+def of_kinds() -> dict[str, str]:
+    """The module of everything that has a file of its own, by kind."""
+    starts = {kind: getattr(spec.start, "func", spec.start) for kind, spec in COLLECTIVES.items()}
+    return {
+        **{f"codec {kind}": codec.__module__ for kind, codec in codec_kinds().items()},
+        **{f"collective {kind}": start.__module__ for kind, start in starts.items()},
+        **{f"model {kind}": model.__module__ for kind, model in model_kinds().items()},
+        **{f"program {kind}": spec.layout.__module__ for kind, spec in programs().items()},
+        **{f"topology {kind}": topology.__module__ for kind, topology in topology_kinds().items()},
+    }
+
+
+def test_a_kind_stands_in_the_file_of_its_name() -> None:
+    """Variants of a model share its file: `resnet18` and `resnet50` are in `resnet.py`."""
+    found = of_kinds()
+    stems = {label: module.rpartition(".")[2] for label, module in found.items()}
+    assert len(found) > 50
+    assert {
+        label: stem for label, stem in stems.items() if not label.partition(" ")[2].startswith(stem)
+    } == {}
+    assert {
+        label: stem
+        for label, stem in stems.items()
+        if not label.startswith("model") and label.partition(" ")[2] != stem
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("family", "members"),
+    [
+        ("optimizers", optimizers.SECTIONS),
+        ("learning_rate", learning_rate.SECTIONS),
+        ("fusion", fusion_weighing.SECTIONS),
+        ("devices", devices.SECTIONS),
+        ("host_profiles", tuple(map(type, host_profiles().values()))),
+    ],
+)
+def test_a_small_family_shares_a_file(family: str, members: Sequence[type]) -> None:
+    assert len(members) > 2
+    for member in members:
+        assert member.__module__.rpartition(".")[2].startswith(family)
 
 
 def test_nothing_is_left_undone() -> None:

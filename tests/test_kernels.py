@@ -35,7 +35,7 @@ from tests.examples import examples, scaled
 
 WITH_KERNELS = (
     "netfold.homomorphic.codecs.majority",
-    "netfold.sim.engine.engine.loop",
+    "netfold.sim.engine.loop",
     "netfold.switch.programs.atp",
     "netfold.sim.workload.synthetic",
 )
@@ -82,7 +82,7 @@ def test_only_what_depends_on_an_edit_is_compiled_again(monkeypatch: pytest.Monk
     moved = {name for name in WITH_KERNELS if before[name] != cache._hash.__wrapped__(name)}
 
     assert "netfold.homomorphic.codecs.majority" not in moved
-    assert "netfold.sim.engine.engine.loop" in moved
+    assert "netfold.sim.engine.loop" in moved
 
 
 def test_without_a_home_nothing_is_kept(

@@ -1,4 +1,4 @@
-"""Run a scenario, read runs back, and compare them."""
+"""Validate and run scenarios and sweeps, read runs back, and compare them."""
 
 from __future__ import annotations
 

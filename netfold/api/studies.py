@@ -1,4 +1,4 @@
-"""Codecs without a network: study several side by side, or fold once."""
+"""Codecs without a network: study several side by side, fold once; every codec on every collective."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-import networkx as nx
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 
-from netfold.api.runs import Given, scenario_of, sets_of
 from netfold.errors import DataError, NetfoldError, RunError
 from netfold.homomorphic.codec import (
     Codec,
@@ -27,7 +25,7 @@ from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.message import Round
 from netfold.sim.files import require_threads
-from netfold.sim.report.style import Shown, Svg
+from netfold.sim.report.style import Shown
 from netfold.sim.results.format import frame
 from netfold.sim.run.context import Progress
 from netfold.sim.studies import ROUNDS
@@ -45,21 +43,8 @@ from netfold.sim.studies.codec_study_gradients import (
     synthetic_source,
 )
 from netfold.sim.studies.matrix import Cell, Matrix, Wanted, make_matrix, matrix_table
-from netfold.sim.studies.topology_study import (
-    BYTES,
-    Kind,
-    Measured,
-    NamedNetwork,
-    all_measured,
-    both_tables,
-    drawing,
-    listing,
-    networks_of,
-)
-from netfold.sim.studies.topology_study import export as export_text
 from netfold.sim.workload.layers import elements_of
 from netfold.sim.workload.workload import refusal_of_needs
-from netfold.units import SIZE
 
 Gradients = str | os.PathLike[str] | NDArray[np.float32]
 Several = str | float | Sequence[str | float]
@@ -184,7 +169,7 @@ def _source(
 
 
 def _text(value: Any) -> str:
-    """One or several values as the command line writes them."""
+    # The command line puts commas between several values.
     return str(value) if isinstance(value, str | int | float) else ",".join(map(str, value))
 
 
@@ -318,119 +303,3 @@ def matrix(
 
 def _ignore_progress(what: str, done: float, total: float) -> None:
     """Default: progress is discarded."""
-
-
-# Topologies without a run: what there are, what they measure, how they look, and files of them.
-#
-#     netfold.topology.measure("fat_tree", set={"k": 8})          # all measures; print shows the tables
-#     netfold.topology.draw("mine.yaml", variant="ring")          # SVG; .save("mine.svg")
-#     netfold.topology.export("torus", "graphml", set={"dimensions": [4, 4]})
-#
-# Each function takes what the command line takes: the name of a kind, the path of a graph (.json, .graphml,
-# .gml), or a scenario, as a path, text or mapping. `set` changes values by path: keys of a kind, paths of a
-# scenario.
-
-
-__all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
-
-
-class Measurements(Shown):
-    """Measures of one or more networks; `print` shows what `netfold topology measure` prints.
-
-    Attributes
-    ----------
-    networks
-        By name of the variant, kind or file: a mapping with all figures, as `--json` prints them. Variants
-        with the same network, routes and workers share one.
-    """
-
-    def __init__(self, found: Sequence[Measured]) -> None:
-        self._found = found
-        self.networks: dict[str, dict[str, Any]] = {
-            name: one.as_dict() for one in found for name in one.names
-        }
-
-    def table(self) -> Table:
-        """The tables, one below the other."""
-        return both_tables(self._found)
-
-
-def kinds() -> dict[str, Kind]:
-    """The kinds of topologies that a scenario can name, with their keys and closed forms."""
-    return {one.kind: one for one in listing()}
-
-
-def graph(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> nx.Graph:
-    """The network as a graph; see `topologies/README.md` for its contract.
-
-    Raises
-    ------
-    ScenarioError, NetfoldError
-        It cannot be made, or it is one of several and `variant` does not choose one.
-    """
-    return _one(given, set, variant).graph
-
-
-def measure(
-    given: Given,
-    *,
-    set: Mapping[str, Any] | None = None,
-    variants: Sequence[str] = (),
-    bytes: int | str = BYTES,
-    workers: int | None = None,
-) -> Measurements:
-    """Measure networks, with an estimate of the all-reduce time of every collective.
-
-    Parameters
-    ----------
-    bytes
-        Of the gradient that every worker contributes: a number, or text such as "100MB".
-    workers
-        On as many hosts, rack by rack; by default those of a scenario, else all hosts.
-
-    Raises
-    ------
-    ScenarioError, NetfoldError
-        A network cannot be made, or there are more workers than hosts.
-    """
-    size_bytes = SIZE.parse(bytes) if isinstance(bytes, str) else bytes
-    return Measurements(all_measured(_all(given, set, variants), size_bytes, workers))
-
-
-def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:
-    """SVG of a network: bytes that a notebook draws, and that `save(path)` writes.
-
-    Raises
-    ------
-    ScenarioError, NetfoldError
-        As `graph`.
-    """
-    return drawing(_one(given, set, variant))
-
-
-def export(
-    given: Given, form: str = "json", *, set: Mapping[str, Any] | None = None, variant: str = ""
-) -> str:
-    """A network as text: json, graphml, gml or dot.
-
-    Raises
-    ------
-    ScenarioError, NetfoldError
-        As `graph`; or there is no such format.
-    """
-    return export_text(_one(given, set, variant).graph, form)
-
-
-def _all(
-    given: Given, changes: Mapping[str, Any] | None, variants: Sequence[str]
-) -> tuple[NamedNetwork, ...]:
-    is_name = isinstance(given, str) and "\n" not in given
-    return networks_of(given if is_name else scenario_of(given), sets_of(changes), variants)  # type: ignore[arg-type]  # a name is text
-
-
-def _one(given: Given, changes: Mapping[str, Any] | None, variant: str) -> NamedNetwork:
-    found = _all(given, changes, (variant,) if variant else ())
-    if len(found) > 1:
-        names = ", ".join(one.name for one in found)
-        raise NetfoldError(f"there are {len(found)} networks", f"choose a variant: {names}")
-    return found[0]

@@ -1,4 +1,4 @@
-"""Tables of `netfold switch`: profiles with their sources, and programs in the stages of a switch."""
+"""Tables of the command line: codecs, switch profiles with their sources, programs in a switch's stages."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def as_dict(fit: Fit) -> dict[str, Any]:
 
 
 def refusal_dict(error: FitError) -> dict[str, Any]:
-    """The output of `--json` for a program that does not fit."""
+    # `--json` prints this.
     return {"fits": False, "about": error.about, "message": error.message, "hint": error.hint}
 
 
@@ -219,7 +219,6 @@ class CodecDescription:
 
 
 def listing() -> tuple[CodecDescription, ...]:
-    """All codecs; their meanings and those of their options come from the docstrings of their classes."""
     return tuple(_describe(kind, codec) for kind, codec in codec_kinds().items())
 
 

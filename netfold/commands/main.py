@@ -57,7 +57,6 @@ def installed_version() -> str:
 def reproducible(
     error: InvariantError, file: Path, sets: list[str] | None, seed: int | None, variants: list[str] | None
 ) -> InvariantError:
-    """The same error with the command that reproduces it as its hint."""
     return InvariantError(error.message, f"a bug; to reproduce: {_command(file, sets, seed, variants)}")
 
 

@@ -1,4 +1,4 @@
-"""The commands `netfold switch …`: list switch profiles, and fit a program to one."""
+"""The commands `netfold switch …` and `netfold topology …`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `netfold codecs matrix`: every codec on every collective."""
+"""The commands `netfold codecs …` and `netfold sweep`."""
 
 from __future__ import annotations
 

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 EXIT_CANNOT_WRITE = 1
-EXIT_BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
-LOG_EVERY_S = 10.0  # between progress lines, without a terminal
+EXIT_BROKEN_PIPE = 141
+"""What a shell reports of a program that SIGPIPE ended."""
+LOG_EVERY_S = 10.0
+"""Time between progress lines, without a terminal."""
 _ANY_WIDTH = 100_000  # columns of a table that is not printed to a terminal
 
 
@@ -40,12 +42,11 @@ def folder(text: str | Path) -> Path:
 
 
 def print_line(text: object) -> None:
-    """Write text to stdout, without the control characters of files."""
+    # Names and texts from files may have control characters.
     _write(escaped(str(text)))
 
 
 def print_error(text: object) -> None:
-    """Write text to stderr, without the control characters of files."""
     typer.echo(escaped(str(text)), err=True)
 
 
@@ -54,7 +55,7 @@ def _write(text: str) -> None:
     try:
         typer.echo(_encodable(text), color=True)  # colours were chosen for this output
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python still flushes at exit
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
         typer.echo(f"cannot write the result: {error.strerror}", err=True)
@@ -68,7 +69,6 @@ def _encodable(text: str) -> str:
 
 
 def print_json(value: object) -> None:
-    """Write a value to stdout as indented JSON."""
     print_line(json.dumps(value, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""The commands `netfold models …`: list models, show one, and measure the densities of their gradients."""
+"""The commands `netfold models …`, `netfold calibrate` and `netfold capture`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from netfold.kernels.compiled import kernel
 Gradient = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-PART_ELEMENTS = 1 << 14  # of one part: its arrays stay in the cache
+PART_ELEMENTS = 1 << 14
+"""Elements of one part, whose arrays stay in the cache."""
 FLOAT_MAX = float(np.finfo(np.float32).max)
 TINY = 2.0**-149  # the smallest float32 above zero
 
@@ -125,7 +126,6 @@ class FloatAddBound:
     workers: int
 
     def of(self, sums: Sums) -> Doubles:
-        """`addition_error` of n − 1 additions."""
         return addition_error(self.workers - 1, sums.magnitude)
 
 
@@ -215,5 +215,4 @@ class LargestBound:
     bounds: tuple[ErrorBound, ...]
 
     def of(self, sums: Sums) -> Doubles:
-        """The elementwise maximum."""
         return np.asarray(np.maximum.reduce([bound.of(sums) for bound in self.bounds]))

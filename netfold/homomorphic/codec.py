@@ -74,12 +74,15 @@ class Carrier:
     """
 
     unit_elements: int = 256  # what the network sends, answers and retransmits as one
-    latency_ps: int = 10 * 10**6  # of an operation, in addition to its words at the rate
-    rate_bps: int = 100 * 10**9  # of the words of messages, without headers
-    memory_bps: int | None = None  # of a worker's memory traffic; None: not charged
+    latency_ps: int = 10 * 10**6
+    """Time of an operation, in addition to its words at the rate."""
+    rate_bps: int = 100 * 10**9
+    """Rate of the words of messages, without headers."""
+    memory_bps: int | None = None
+    """Rate of a worker's memory traffic; None: it is not charged."""
 
     def time_ps(self, operation: Sequence[MessageSize]) -> int:
-        """Time of messages sent at once; exponents take an operation before them, as in `stage.stage`."""
+        """Time of messages sent at once; exponents take an operation before them, as in `formats.stage`."""
         first = [-(-size.words // (size.block_elements or 1)) for size in operation]
         return self.plain_ps(first) + self.plain_ps([size.words for size in operation if size.block_elements])
 
@@ -120,9 +123,8 @@ def part_of(state: Mapping[str, NDArray[Any]], prefix: str) -> State:
 class Decoded:
     """What one worker has after a round."""
 
-    total: (
-        Gradient  # what every worker now uses; read-only if workers share it, else the caller may change it
-    )
+    total: Gradient
+    """What every worker now uses; read-only if workers share it, else the caller may change it."""
     contribution: Gradient  # what this worker put into it: its gradient, if nothing was held back
     is_update: bool = False  # the total is subtracted from the weights as it is, and not averaged and scaled
 
@@ -185,9 +187,12 @@ class Request(NamedTuple):
 
     step: int
     bucket: int
-    operation: int  # of the round
-    label: str  # of the message
-    tensors: tuple[Tensor, ...] = ()  # of the bucket, as `Round.tensors`
+    operation: int
+    """Number of the operation in its round."""
+    label: str
+    """Label of the message."""
+    tensors: tuple[Tensor, ...] = ()
+    """Tensors of the bucket, as `Round.tensors`."""
 
 
 class Server(ABC):
@@ -222,7 +227,7 @@ class Promise(Enum):
 
     EXACT = "exact"  # the true sum, rounded once to float32
     BOUNDED = "bounded"  # within `error_bound` of `ideal`
-    UNBIASED = "unbiased"  # that too, and its mean over the codec's random draws is `ideal`
+    UNBIASED = "unbiased"  # bounded, and right on average: its mean over the codec's random draws is `ideal`
 
 
 class Origin(NamedTuple):
@@ -267,7 +272,8 @@ class Codec(ABC):
     origin: ClassVar[Origin] = Origin("ours", "")
     settings: ClassVar[tuple[str, ...]] = ("",)
     """Options, as "OPTION=VALUE,…", whose networks differ: each is a row of the matrix; "": the default."""
-    remedy: ClassVar[str] = "a codec that promises exact sums, or scale the gradients"  # of sums far off
+    remedy: ClassVar[str] = "a codec that promises exact sums, or scale the gradients"
+    """What to use instead where sums are far off."""
     instead: ClassVar[str] = ""  # the kind of a codec like it, for switches that cannot merge its words
 
     @property
@@ -405,7 +411,7 @@ def codec_kinds() -> dict[str, Callable[..., Codec]]:
     return dict(sorted(_registry.items()))
 
 
-# Check that an exchange yields and returns what the contract in `codec` says.
+# Check that an exchange yields and returns what the contract above says.
 #
 # A driver checks codecs that it does not know. Otherwise a wrong type fails far from its cause, or not at
 # all.
@@ -559,7 +565,8 @@ def named(found: object) -> str:
 # So no driver runs a codec that has no room for its workers: such sums would be wrong without an error.
 
 
-OPTION_MAX = WORD_MAX  # of whole numbers among a codec's options, which become int32 and int64 in kernels
+OPTION_MAX = WORD_MAX
+"""Largest whole number among a codec's options, which become int32 and int64 in kernels."""
 
 
 class CodecRefusedError(EncodeError):

@@ -3,7 +3,7 @@
 The workers agree on the bits in use, by MAX: per block the exponent above the largest magnitude, and the
 negated exponent of the lowest bit set. The number of digits depends on the gradient: with eight workers,
 values of one magnitude need two digits of 28 bits, bfloat16 values often one, and a tiny value next to a huge
-one ten. `digits` has the kernels that cut, add and round digits.
+one ten.
 """
 
 from __future__ import annotations
@@ -52,9 +52,16 @@ class Ranges(NamedTuple):
 
     tops: Int32s  # (blocks,) values are smaller than 2**top
     lows: Int32s  # (blocks,) values are multiples of 2**low
-    digits: NDArray[np.int64]  # (blocks,) digits per value: ⌈(top − low) / digit_bits⌉
+    digits: NDArray[np.int64]  # (blocks,) digits per value: ⌈(top − low) / digit_bits⌉, 0 where all are zero
     digit_bits: int
     sum_bits: int  # extra bits of a sum over all workers
+
+
+class Scratch(NamedTuple):
+    """Buffers for decoding one chunk of a block."""
+
+    digits: Int32s  # (most digits of a block, CHUNK_ELEMENTS)
+    sums: NDArray[np.float64]  # (CHUNK_ELEMENTS,)
 
 
 @inlined
@@ -137,13 +144,10 @@ def join_members(
     starts: NDArray[np.int64],
     group_blocks: int,
     ranges: Ranges,
-    scratch: tuple[Int32s, NDArray[np.float64]],
+    scratch: Scratch,
     values: Gradient,
 ) -> int:
-    """Write the float32 nearest to each sum of digits into `values`; return the number of infinite ones.
-
-    The scratch is `(most digits of a block, CHUNK_ELEMENTS)` and `(CHUNK_ELEMENTS,)`.
-    """
+    """Write the float32 nearest to each sum of digits into `values`; return the number of infinite ones."""
     infinite = 0
     position = 0
     for first in range(0, ranges.digits.size, group_blocks):
@@ -167,7 +171,7 @@ def _join_block(
     members: int,
     block: int,
     ranges: Ranges,
-    scratch: tuple[Int32s, NDArray[np.float64]],
+    scratch: Scratch,
     values: Gradient,
 ) -> None:
     """Decode one block; digit p of its element i is `words[p · members + i]`."""
@@ -185,11 +189,11 @@ def _join_block(
         radix = _power_of_two(ranges.digit_bits)
         for i in range(0, values.size, CHUNK_ELEMENTS):
             chunk = values[i : i + CHUNK_ELEMENTS]
-            sums = scratch[1][: chunk.size]
-            _carry(words[i:], members, planes, ranges.digit_bits, scratch[0], chunk.size)
+            sums = scratch.sums[: chunk.size]
+            _carry(words[i:], members, planes, ranges.digit_bits, scratch.digits, chunk.size)
             sums[:] = 0
             for plane in range(planes - 1, -1, -1):
-                _append(scratch[0][plane][: chunk.size], radix, sums)
+                _append(scratch.digits[plane][: chunk.size], radix, sums)
             _round(sums, scale, chunk)
 
 
@@ -261,11 +265,8 @@ def _carry(words: Int32s, members: int, planes: int, digit_bits: int, digits: In
 
 @kernel
 def _append(digits: Int32s, radix: float, sums: NDArray[np.float64]) -> None:
-    """Append the next lower digit to each sum.
-
-    Once a sum is inexact, its remaining digits are less than its distance to either neighbour: later steps
-    change nothing.
-    """
+    # Once a sum is inexact, its remaining digits are less than its distance to either neighbour: later steps
+    # change nothing.
     for i in range(digits.size):
         sums[i] = _sum_to_odd(sums[i] * radix, np.float64(digits[i]))
 
@@ -277,11 +278,14 @@ def _round(sums: NDArray[np.float64], scale: float, values: Gradient) -> None:
         values[i] = np.float32(sums[i] * scale)
 
 
-_INFINITY_BITS = 0x7F800000  # of float32; NaN is above
+_INFINITY_BITS = 0x7F800000
+"""Bits of a float32 infinity; those of NaN are above."""
 _TOP_MAX = 128  # all float32 are below 2**128
 _LOW_MIN = -149  # all float32 are multiples of 2**−149
-_SPARE_TOP_BITS = 1  # that a forecast adds at the upper end
-_SPARE_LOW_BITS = 2  # and at the lower end, which depends on the smallest value and varies more
+_SPARE_TOP_BITS = 1
+"""Bits that a forecast adds at the upper end."""
+_SPARE_LOW_BITS = 2
+"""Bits that a forecast adds at the lower end, which depends on the smallest value and varies more."""
 
 
 @dataclass(frozen=True)
@@ -292,20 +296,15 @@ class AgreedRanges:
 
     @property
     def digits(self) -> NDArray[np.int64]:
-        """Words per value; 0 where all values are zero."""
         return self.ranges.digits
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Any) -> None:
-        """Cut each value into digits."""
         split_members(values, starts, group_blocks, self.ranges, words)
 
     def decode(self, words: Any, starts: NDArray[np.int64], group_blocks: int, values: Gradient) -> int:
         """Round each sum of digits to the nearest float32, ties to even."""
         most = int(self.digits.max(initial=0))
-        scratch = (
-            np.empty((most, CHUNK_ELEMENTS), np.int32),
-            np.empty(CHUNK_ELEMENTS, np.float64),
-        )
+        scratch = Scratch(np.empty((most, CHUNK_ELEMENTS), np.int32), np.empty(CHUNK_ELEMENTS, np.float64))
         return join_members(words, starts, group_blocks, self.ranges, scratch, values)
 
     def part(self, first_block: int, last_block: int) -> AgreedRanges:
@@ -333,18 +332,12 @@ class Exact:
     block_elements: int
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """Announce two words per block: all tops, then all negated lows.
-
-        Raises
-        ------
-        EncodeError
-            An element is NaN or infinite.
-        """
         largest, lows = np.empty((2, nonzeros.starts.size - 1), np.int32)
         block_ranges(nonzeros.values.view(np.int32), nonzeros.starts, largest, lows)
         if largest.max(initial=0) >= _INFINITY_BITS:
             raise EncodeError(not_finite(nonzeros.gradient))
         _, tops = np.frexp(largest.view(np.float32))
+        # Two words per block: all tops, then all negated lows.
         words = np.concatenate([np.where(largest == 0, EMPTY_TOP, tops), -lows]).astype(np.int32)
         return (Message(words, Merge.MAX, self.label, Work(nonzeros.values.nbytes, words.nbytes)),)
 
@@ -389,7 +382,6 @@ class Exact:
         return _agreed(tops, lows, 1 << last.sum_bits)
 
     def record(self, agreed: AgreedRanges) -> NDArray[np.int32]:
-        """Tops, then lows."""
         return np.concatenate([agreed.ranges.tops, agreed.ranges.lows])
 
     def recall(self, words: NDArray[np.int32], workers: int) -> AgreedRanges:
@@ -398,7 +390,6 @@ class Exact:
         return _agreed(tops, lows, workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """The bound of a sum that is rounded once."""
         return RoundingBound(len(gradients))
 
 

@@ -43,7 +43,6 @@ def block_starts(elements: int, block_elements: int) -> NDArray[np.int64]:
 
 
 def all_of(gradient: Gradient, block_elements: int) -> Compact:
-    """All elements, as a compact array."""
     return Compact(gradient, block_starts(gradient.size, block_elements), gradient)
 
 
@@ -59,7 +58,8 @@ def not_finite(gradient: Gradient) -> str:
     )
 
 
-_EXPONENT_BIAS = 126  # of float32, less one: 2**(biased − 126) > |x|
+_EXPONENT_BIAS = 126
+"""Bias of float32 exponents, less one: 2**(biased − 126) > |x|."""
 
 
 @kernel
@@ -71,12 +71,9 @@ def scale_of(exponent: int, workers: int) -> np.float32:
 
 @kernel
 def quantized(value: np.float32, scale: np.float32) -> np.int32:
-    """Integer of one value; ties round to even.
-
-    A product that int32 cannot hold becomes -2**31, as the client's vector conversion makes it. Only an
-    exponent below the value's own gives one: a switch that lost some worker's exponent agreed on it.
-    """
     product = np.rint(value * scale)
+    # What int32 cannot hold becomes -2**31, as the client's vector conversion makes it. Only an exponent
+    # below the value's own gives such a product: a switch that lost some worker's exponent agreed on it.
     is_held = np.float32(-(2.0**31)) <= product < np.float32(2.0**31)
     return np.int32(product) if is_held else np.int32(-(2**31))
 
@@ -139,17 +136,17 @@ def dequantize(
 
 
 def smallest_exponent(workers: int) -> int:
-    """Smallest exponent with a finite float32 scale: n · 2**e > 2**-97."""
+    # The smallest with a finite float32 scale: n · 2**e > 2**-97.
     return -96 - (workers - 1).bit_length()
 
 
 def largest_exponent(workers: int) -> int:
-    """Largest exponent that an int8 and float32 arithmetic carry: e ≤ 127 and n · 2**e < 2**128."""
+    # An int8 holds e ≤ 127, float32 arithmetic n · 2**e < 2**128.
     return 128 - workers.bit_length()
 
 
 def empty_exponent(workers: int) -> int:
-    """The exponent of a block of zeros: below all others, so that it does not affect a maximum."""
+    # Below all others, so that a block of zeros does not affect a maximum.
     return smallest_exponent(workers) - 1
 
 
@@ -166,15 +163,7 @@ def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> ND
 
 
 def announced_exponents(nonzeros: Compact, workers: int) -> NDArray[np.int32]:
-    """Like `block_exponents`, with `empty_exponent` for blocks of zeros.
-
-    `nonzeros` may omit zeros.
-
-    Raises
-    ------
-    EncodeError
-        As for `block_exponents`.
-    """
+    # As `block_exponents`, but with `empty_exponent` for blocks of zeros; so `nonzeros` may omit zeros.
     largest = np.empty(nonzeros.starts.size - 1, np.int32)
     _largest_magnitudes(nonzeros.values.view(np.int32), nonzeros.starts, largest)
     exponents: NDArray[np.int32] = (largest >> 23) - np.int32(_EXPONENT_BIAS)  # 129 for NaN and infinity
@@ -234,13 +223,6 @@ _FACTOR_MIN = 2.0**-128  # half of it turns every float32 into 0; far smaller on
 
 
 def check_factor(factor: float) -> None:
-    """Reject a factor that is not finite or too small to be useful.
-
-    Raises
-    ------
-    ValueError
-        It is not finite, or too small.
-    """
     if not _FACTOR_MIN <= factor < math.inf:
         raise ValueError(
             f"factor is {factor}: must be finite and at least {_FACTOR_MIN:.3g}, for example 1e6"
@@ -255,19 +237,13 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBo
 
 
 def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
-    """One worker's integers; those that the network adds as floats instead are clipped to int32.
-
-    Raises
-    ------
-    EncodeError
-        An element is NaN or infinite, or is out of range and the network does not add floats.
-    """
     scaled = np.rint(gradient.astype(np.float64) * factor)
     # With this limit the sum of all workers' words stays in int32.
     limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
     is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
     if not is_carried.all():
         raise EncodeError(_too_large_for_factor(gradient, factor, int(np.argmin(is_carried)), round.workers))
+    # What is out of range here, the network adds as floats instead.
     return np.clip(scaled, -limit, limit).astype(np.int32)
 
 
@@ -297,13 +273,7 @@ Int32s = NDArray[np.int32]
 
 
 def check_maxima(name: str, sent: Int32s, merged: Int32s, limit: int) -> None:
-    """Reject merged numbers that cannot be a maximum over workers, this one among them.
-
-    Raises
-    ------
-    DecodeError
-        A merged number is smaller than what this worker sent, or larger than the limit.
-    """
+    # A maximum over all workers is at least what this worker sent.
     wrong = np.flatnonzero((merged < sent) | (merged > limit))
     if wrong.size:
         block = int(wrong[0])

@@ -29,10 +29,11 @@ class FeedbackEncoder(Encoder):
     """
 
     encoder: Encoder
-    _residuals: dict[int, Gradient] = field(default_factory=dict)  # by bucket
+    _residuals: dict[int, Gradient] = field(default_factory=dict)
+    """Residuals by bucket, each from the end of its first round on."""
 
     def begin(self, step: Step) -> None:
-        """Pass the step on, without residuals."""
+        # The gradients of the step are without residuals.
         self.encoder.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -60,7 +61,6 @@ class FeedbackEncoder(Encoder):
         return decoded
 
     def residual(self, bucket: int) -> Gradient | None:
-        """What was held back so far; zeros are not stored before a bucket's first round."""
         return self._residuals.get(bucket)
 
     def state(self) -> State:
@@ -76,7 +76,6 @@ class FeedbackEncoder(Encoder):
 
 
 def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:
-    """The encoder, with error feedback if the codec's option says so."""
     return FeedbackEncoder(encoder) if has_feedback else encoder
 
 

@@ -33,16 +33,13 @@ class Folded:
 
     @property
     def decoded(self) -> list[Gradient]:
-        """Every worker's total."""
         return [one.total for one in self.results]
 
     @property
     def contributions(self) -> list[Gradient]:
-        """What every worker put into it."""
         return [one.contribution for one in self.results]
 
     def announced_bytes(self, worker: int) -> int:
-        """Payload bytes that one worker announced."""
         return sum(message.size_bytes for operation in self.messages for message in operation[worker])
 
 
@@ -100,13 +97,6 @@ def fold(
 
 
 def check_lock_step(sent: Sequence[tuple[Message, ...] | Decoded]) -> None:
-    """Check that all workers send the same kinds and lengths of messages; what is decoded ends them.
-
-    Raises
-    ------
-    LockStepError
-        A worker differs from worker 0; the message names the first one and both messages.
-    """
     for rank, one in enumerate(sent):
         if _kinds(one) != _kinds(sent[0]):
             raise LockStepError(
@@ -151,7 +141,6 @@ def _ranks(order: Order) -> Iterator[int]:
 
 
 def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged:
-    """A server's answer to the messages of all workers."""
     return Merged(server.merge(parts, request), len(parts))
 
 

@@ -2,9 +2,9 @@
 
 | values | words | merge | agreed first, per block | the sum |
 |---|---|---|---|---|
-| block_exponent | one int32 | ADD | the largest exponent | to a step of its block, see `block_exponent` |
+| block_exponent | one int32 | ADD | the largest exponent | to a step of its block, see `exponents` |
 | float32 | one float32 | FLOAT_ADD | nothing | rounded at each addition |
-| exact | K int32 digits | ADD | highest and lowest bit in use | rounded once, see `exact` |
+| exact | K int32 digits | ADD | highest and lowest bit in use | rounded once, see `exact_sums` |
 
 A format reads compact arrays: the values of some elements (all, or the members of an index) in ascending
 order, cut at the blocks of the gradient. With `starts` (blocks + 1,), block b's values begin at
@@ -57,7 +57,6 @@ class AgreedExponents:
 
     @property
     def digits(self) -> NDArray[np.int64]:
-        """One word per value."""
         return np.ones(self.exponents.size, np.int64)
 
     @cached_property
@@ -67,7 +66,7 @@ class AgreedExponents:
         return exponents.scales_of(np.maximum(self.exponents, least), self.workers)
 
     def encode(self, values: Gradient, starts: NDArray[np.int64], group_blocks: int, words: Words) -> None:
-        """Round to steps of each block; groups do not matter for single words."""
+        # Groups do not matter for single words.
         exponents.quantize(values, starts, self.scales, words)
 
     def decode(self, words: Words, starts: NDArray[np.int64], group_blocks: int, values: Gradient) -> int:
@@ -76,7 +75,6 @@ class AgreedExponents:
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedExponents:
-        """The exponents of a range of blocks."""
         return AgreedExponents(self.exponents[first_block:last_block], self.workers)
 
     def covers(self, actual: AgreedExponents) -> NDArray[np.bool_]:
@@ -118,15 +116,12 @@ class BlockExponent:
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 
     def record(self, agreed: AgreedExponents) -> NDArray[np.int32]:
-        """The exponents."""
         return agreed.exponents
 
     def recall(self, words: NDArray[np.int32], workers: int) -> AgreedExponents:
-        """These exponents."""
         return AgreedExponents(words, workers)
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """The bound of fixed point, with the coarsest steps of a forecast."""
         return exponents.error_bound(gradients, self.block_elements, SPARE_BITS if is_forecast else 0)
 
 
@@ -139,11 +134,11 @@ class Agreed(Protocol):
 
     @property
     def digits(self) -> NDArray[np.int64]:
-        """Words per value, `(blocks,)`."""
+        # Words per value, `(blocks,)`.
         ...
 
     def encode(self, values: Gradient, starts: Starts, group_blocks: int, words: Words) -> None:
-        """Write the words of one worker's values, as many as `word_starts` says."""
+        # Writes as many words as `word_starts` says.
         ...
 
     def decode(self, words: Words, starts: Starts, group_blocks: int, values: Gradient) -> int:
@@ -151,7 +146,7 @@ class Agreed(Protocol):
         ...
 
     def part(self, first_block: int, last_block: int) -> Self:
-        """The agreement on blocks `first_block` to `last_block − 1`."""
+        # `last_block` itself is left out.
         ...
 
     def covers(self, actual: Self) -> NDArray[np.bool_]:
@@ -168,14 +163,15 @@ A = TypeVar("A", bound=Agreed)
 class NumberFormat(Protocol[A]):
     """A number format, without state."""
 
-    merge: ClassVar[Merge]  # of its words
-    dtype: ClassVar[type[np.generic]]  # of its words
-    label: ClassVar[str]  # of the message it announces, if any
+    merge: ClassVar[Merge]
+    """Merge of its words."""
+    dtype: ClassVar[type[np.generic]]
+    """Type of its words."""
+    label: ClassVar[str]
+    """Label of the message that it announces, if any."""
 
     @property
-    def block_elements(self) -> int:
-        """Elements of a block."""
-        ...
+    def block_elements(self) -> int: ...
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
         """The message for the agreement, merged by MAX; or none.
@@ -200,20 +196,14 @@ class NumberFormat(Protocol[A]):
         ...
 
     def forecast(self, history: Sequence[A]) -> A:
-        """Forecast the agreement of a bucket's next round from earlier ones (at least one)."""
+        # From at least one earlier round of the bucket, for its next.
         ...
 
-    def record(self, agreed: A) -> NDArray[np.int32]:
-        """An agreement as words, for `recall`."""
-        ...
+    def record(self, agreed: A) -> NDArray[np.int32]: ...
 
-    def recall(self, words: NDArray[np.int32], workers: int) -> A:
-        """The recorded agreement of some workers."""
-        ...
+    def recall(self, words: NDArray[np.int32], workers: int) -> A: ...
 
-    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """Largest `|decoded − Σ gradients|`, with the sum in float64."""
-        ...
+    def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound: ...
 
 
 def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
@@ -227,12 +217,10 @@ def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
 
 
 def number_merges(values: Values) -> frozenset[Merge]:
-    """Merges of a format's messages."""
     return frozenset({Merge.FLOAT_ADD}) if values == "float32" else frozenset({Merge.MAX, Merge.ADD})
 
 
 def number_promise(values: Values) -> Promise:
-    """What codecs of a format promise."""
     return Promise.EXACT if values == "exact" else Promise.BOUNDED
 
 
@@ -255,11 +243,10 @@ class AgreedNothing:
 
     @property
     def digits(self) -> NDArray[np.int64]:
-        """One word per value."""
         return np.ones(self.blocks, np.int64)
 
     def encode(self, values: Gradient, starts: Starts, group_blocks: int, words: Words) -> None:
-        """Copy the values; groups do not matter for single words."""
+        # Groups do not matter for single words.
         np.copyto(words, values)
 
     def decode(self, words: Words, starts: Starts, group_blocks: int, values: Gradient) -> int:
@@ -268,11 +255,10 @@ class AgreedNothing:
         return 0
 
     def part(self, first_block: int, last_block: int) -> AgreedNothing:
-        """A range of blocks."""
         return AgreedNothing(last_block - first_block)
 
     def covers(self, actual: AgreedNothing) -> NDArray[np.bool_]:
-        """Every block: floats need no forecast."""
+        # Floats need no forecast.
         return np.ones(self.blocks, np.bool_)
 
 
@@ -287,29 +273,23 @@ class Float32:
     block_elements: int
 
     def announce(self, nonzeros: Compact, round: Round) -> tuple[Message, ...]:
-        """Announce nothing."""
         return ()
 
     def agree(
         self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round
     ) -> AgreedNothing:
-        """Agree on the number of blocks only."""
         return AgreedNothing(-(-elements // self.block_elements))
 
     def forecast(self, history: Sequence[AgreedNothing]) -> AgreedNothing:
-        """The same as before."""
         return history[-1]
 
     def record(self, agreed: AgreedNothing) -> NDArray[np.int32]:
-        """The number of blocks."""
         return np.array([agreed.blocks], np.int32)
 
     def recall(self, words: NDArray[np.int32], workers: int) -> AgreedNothing:
-        """That number of blocks."""
         return AgreedNothing(int(words[0]))
 
     def error_bound(self, gradients: Sequence[Gradient], is_forecast: bool) -> ErrorBound:
-        """The bound of float32 additions in any order."""
         return FloatAddBound(len(gradients))
 
 

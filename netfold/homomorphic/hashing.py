@@ -43,8 +43,10 @@ class Hashing(NamedTuple):
 
     setting: int  # PUBLISHED, ROTATED or REPAIRED
     lanes: int  # a power of two
-    rows: int  # of each of the three segments; PUBLISHED: of the one array
-    key: np.uint64  # of the round and tile
+    rows: int
+    """Rows of each of the three segments; PUBLISHED: of the one array."""
+    key: np.uint64
+    """Key of the round and tile."""
 
 
 class Counters(NamedTuple):
@@ -56,12 +58,10 @@ class Counters(NamedTuple):
 
 
 def counters_count(hashing: Hashing) -> int:
-    """Number of counters of the table."""
     return hashing.rows * hashing.lanes * (1 if hashing.setting == PUBLISHED else 3)
 
 
 def empty_counters(items: int) -> Counters:
-    """Buffers for the counters of this many items."""
     return Counters(*np.empty((3, items), np.uint32))
 
 
@@ -111,7 +111,7 @@ def _rotated(bits: Integer, by: int) -> np.uint32:
 
 @inlined
 def scaled(bits: np.uint64, size: np.uint64) -> np.uint64:
-    """A number below `size` from the low 32 bits of a hash, without a division."""
+    # The low 32 bits of a hash become a number below `size`, without a division.
     return ((bits & _LOW) * size) >> _HALF
 
 

@@ -130,7 +130,8 @@ _MULTIPLIER = 0xD1342543DE82EF95
 class Filter(NamedTuple):
     """Size of a filter; the same at every worker."""
 
-    words: int  # of 64 bits; below 2**32
+    words: int
+    """Words of 64 bits; fewer than 2**32."""
     hashes: int
 
 
@@ -161,17 +162,15 @@ def _place(state: np.uint64, words: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @inlined
 def _next(state: np.uint64) -> np.uint64:
-    """The next hash of a word: a congruential generator, whose multiplier is Steele and Vigna's (2021).
-
-    An arithmetic progression (Kirsch and Mitzenmacher, ESA 2006) is worse: two words with the same step that
-    collide once collide in all hashes. For members in whole rows, errors were a third more frequent.
-    """
+    # A congruential generator with Steele and Vigna's multiplier (2021). An arithmetic progression (Kirsch
+    # and Mitzenmacher, ESA 2006) is worse: two words with the same step that collide once collide in all
+    # hashes. For members in whole rows, errors were a third more frequent.
     return state * np.uint64(_MULTIPLIER) + np.uint64(1)
 
 
 @inlined
 def _turned_left(word: np.uint64, turn: np.uint64) -> np.uint64:
-    """A word rotated by 0 to 63 bits."""
+    # Turns are 0 to 63; the mask keeps a turn of 0 from a shift by 64.
     return (word << turn) | (word >> (-turn & np.uint64(63)))
 
 
@@ -291,7 +290,7 @@ class WorkerBucket:
 
     @cached_property
     def decoded(self) -> Gradient:
-        """The decoded sum, zeros at first. Allocated late, because it is as large as the gradient."""
+        # Allocated late, because it is as large as the gradient.
         return np.zeros(self.gradient.size, np.float32)
 
 
@@ -305,7 +304,6 @@ class Members:
 
     @property
     def count(self) -> int:
-        """Number of members."""
         return int(self.starts[-1])
 
 
@@ -350,7 +348,6 @@ class WordLayout(NamedTuple):
 
 
 def word_layout(members: Members, agreed: Agreed, group_blocks: int = 1) -> WordLayout:
-    """Lay out the words of members."""
     return WordLayout(members, agreed, group_blocks, word_starts(agreed, members.starts, group_blocks))
 
 
@@ -455,10 +452,7 @@ def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat
 
 
 def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
-    """Report the sums of finite values that are beyond float32, if `decode` found any.
-
-    `decode` may have found some twice, or in words that were sent again, so the final sums are counted.
-    """
+    # `decode` may have found some twice, or in words that were sent again, so the final sums are counted.
     elements = np.flatnonzero(np.isinf(decoded)) if infinite else np.zeros(0, np.int64)
     if elements.size:
         text = f"{elements.size} sums are beyond the range of float32 and became infinite"
@@ -472,9 +466,8 @@ def report_infinite(infinite: int, decoded: Gradient, round: Round) -> None:
 #
 # * flat: one bit per element.
 # * two_level: one bit per 64 elements first, then the 64 bits of those that have a member anywhere. Two
-#   network
-#   operations; 0.49 bits per element at a density of 1 %, 0.08 at 0.1 %.
-# * bloom: one Bloom filter of the bucket (see `bloom`), after a count of the members the first time. About
+#   network operations; 0.49 bits per element at a density of 1 %, 0.08 at 0.1 %.
+# * bloom: one Bloom filter of the bucket (see `Filter`), after a count of the members the first time. About
 #   1.44 · log2(1/f) bits per member; a share f of the other elements become members too.
 #
 # On the wire an index is 32-bit words: bit j of word w is element 32·w + j. In memory the same bytes are
@@ -501,7 +494,8 @@ class _Scan(NamedTuple):
 
     own: WideIndex
     elements: int
-    work: Work  # of the scan, charged with the first message
+    work: Work
+    """Work of the scan, charged with the first message."""
 
 
 class IndexMemory:
@@ -518,11 +512,10 @@ class IndexMemory:
         return last + last // 16 + 16  # 6 % too small costs more than 6 % too large
 
     def remember(self, bucket: int, members: int) -> None:
-        """Record the size of a bucket's union."""
         self._members[bucket] = members
 
     def state(self) -> State:
-        """Buckets and the sizes of their unions, `(buckets, 2)`; nothing before the first."""
+        # `(buckets, 2)`: each bucket with the size of its union.
         return {"unions": np.array([*self._members.items()], np.int64)} if self._members else {}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -539,7 +532,6 @@ def own_index(gradient: Gradient) -> WideIndex:
 
 
 def index_merges(kind: IndexKind) -> frozenset[Merge]:
-    """Merges of the index's messages."""
     return frozenset({Merge.OR, Merge.ADD} if kind == "bloom" else {Merge.OR})
 
 
@@ -551,15 +543,7 @@ def exchange_index(
     beside: tuple[Message, ...],
     memory: IndexMemory,
 ) -> Operations:
-    """Exchange this worker's index of a number of elements.
-
-    `beside` are messages of the first operation, after those of the index. Only bloom uses `memory`.
-
-    Raises
-    ------
-    DecodeError
-        The merged words contradict what this worker sent.
-    """
+    # The messages `beside` are sent in the first operation, after those of the index.
     scan = _Scan(own, elements, Work(4 * elements, _narrow(own, elements).nbytes))
     if kind == "two_level":
         return (yield from _exchange_two_level(scan, beside))
@@ -692,7 +676,7 @@ def _checked_total(total: int, own: int, workers: int) -> int:
 
 
 def _narrow(index: WideIndex, elements: int) -> Index:
-    """The 32-bit words of an index of `elements`; a view of the same memory."""
+    # A view of the same memory.
     return index.view(np.uint32)[: -(-elements // 32)]
 
 
@@ -704,7 +688,7 @@ def widened(words: Index) -> WideIndex:
 
 
 def _beyond(count: int) -> np.uint64:
-    """The unused bits of the last word, of `count` bits in all."""
+    # The bits of the last word that `count` bits leave unused.
     return np.uint64(2**64 - 2 ** ((count - 1) % WORD_ELEMENTS + 1))
 
 
@@ -728,13 +712,7 @@ def _check_end(union: WideIndex, count: int, what: str) -> None:
 
 
 def check_block_elements(block_elements: int, least: int) -> None:
-    """Check the block size of a sparse codec; `least` is the elements of one word of its index.
-
-    Raises
-    ------
-    ValueError
-        It is not a power of two between the least and 65536.
-    """
+    # `least`: elements of one word of the codec's index.
     is_power = block_elements > 0 and block_elements & (block_elements - 1) == 0
     if not (is_power and least <= block_elements <= BLOCK_ELEMENTS_MAX):
         raise ValueError(

@@ -31,7 +31,8 @@ from netfold.homomorphic.message import (
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
 
-_CODES = WORD_BITS // CODE_BITS  # of a word
+_CODES = WORD_BITS // CODE_BITS
+"""Codes in a word."""
 _CODE_MAX = np.uint32(2**CODE_BITS - 1)
 _LANE_TYPES: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}  # others are added as words
 
@@ -62,10 +63,7 @@ def max_words(accumulator: NDArray[np.int32], words: NDArray[np.int32]) -> None:
 
 @kernel
 def float_add_words(accumulator: NDArray[np.float32], words: NDArray[np.float32]) -> None:
-    """Add float32 words in place; the result depends on the order of the calls.
-
-    Every NaN becomes the same NaN, because processors differ in which of two they return.
-    """
+    # Every NaN becomes the same NaN, because processors differ in which of two they return.
     for i in range(words.size):
         total = accumulator[i] + words[i]
         accumulator[i] = total if total == total else _NAN
@@ -91,11 +89,9 @@ def random_lanes(threshold: Integer, key: Integer, index: int) -> np.uint64:
 def sign_words(
     accumulator: NDArray[np.uint32], words: NDArray[np.uint32], threshold: Integer, key: Integer
 ) -> None:
-    """Merge sign bits in place: where they differ, the accumulator's bit survives with `threshold / 2**32`.
-
-    Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form, see `keep_threshold`. A packet must not
-    be merged twice, and every merge needs its own `key`.
-    """
+    # Marsit's one-bit merge (Wu et al., DAC 2022) in its weighted form: where bits differ, the accumulator's
+    # survives with `threshold / 2**32`, see `keep_threshold`. A packet must not be merged twice, and every
+    # merge needs its own `key`.
     for i in range(words.size):
         differing = np.uint64(accumulator[i] ^ words[i])
         if differing:
@@ -105,10 +101,8 @@ def sign_words(
 
 @inlined
 def survival(accumulated_workers: Integer, arriving_workers: Integer) -> np.int64:
-    """Probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
-
-    With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
-    """
+    # The probability a / (a + b) that the accumulator's bit survives, in units of 2**-32, rounded to nearest.
+    # With it the surviving bit is a uniformly random worker's, for any order and tree of merges.
     total = accumulated_workers + arriving_workers
     return ((np.int64(accumulated_workers) << np.int64(32)) + total // 2) // total
 
@@ -148,15 +142,7 @@ def lift_words(
 def lift(
     words: NDArray[np.uint32], table: NDArray[np.int32], lane_bits: int = WORD_BITS
 ) -> NDArray[np.int32]:
-    """Lanes of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024).
-
-    Eight lanes a code word, packed in `(lane_bits / 4 · words,)` words.
-
-    Raises
-    ------
-    ValueError
-        As for `check_lanes`.
-    """
+    # Eight lanes for each word of packed 4-bit codes, as THC's aggregator adds them (Li et al., NSDI 2024).
     check_lanes(Merge.TABLE_ADD, lane_bits, table)
     lifted = np.empty(words_per_word(Merge.TABLE_ADD, lane_bits) * words.size, np.int32)
     lift_words(words, table, lifted, lane_bits)
@@ -164,7 +150,7 @@ def lift(
 
 
 def lanes_of(words: Words, lane_bits: int) -> NDArray[Any]:
-    """A view of int32 words as the integers of their lanes; of 4 bits, which no type has, as words."""
+    # A view of the same memory. No type has 4 bits, so lanes of 4 bits are words.
     return words.view(_LANE_TYPES.get(lane_bits, words.dtype.type))
 
 
@@ -208,23 +194,13 @@ def combine(
 
 
 def unchanged_by(merge: Merge, words: int) -> Words:
-    """So many merged words that nobody contributed to: they change no others.
-
-    Zeros, of MAX the smallest int32; the sign of a float −0 is the exception. SIGN has no such word: with no
-    worker behind it, it gives way to any other.
-    """
+    # Merged with others, they change nothing but the sign of a float −0. SIGN has no such word: with no
+    # worker behind it, it gives way to any other.
     smallest = np.iinfo(np.int32).min if merge is Merge.MAX else 0
     return np.full(words, smallest, merge.dtypes[-1])
 
 
 def merged_message(messages: Sequence[Message], key: int = 0) -> Merged:
-    """Merge one message of some workers, first to last; `present[i]` says whether the i-th contributed.
-
-    Raises
-    ------
-    ValueError
-        As for `merge_all`.
-    """
     first = messages[0]
     present = np.array([not message.is_absent for message in messages])
     words = [message.words for message in messages if not message.is_absent]
@@ -330,7 +306,8 @@ class HostHop(NamedTuple):
 
     into: int
     taken: int
-    key: int  # for keyed random draws
+    key: int
+    """Key of the merge's random draws."""
 
 
 def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[HostHop]]) -> Words:
@@ -368,5 +345,4 @@ def split_host(merge: HostMerge, words: Words, count: int) -> list[Words]:
 
 
 def join_host(merge: HostMerge, parts: Sequence[Words]) -> Words:
-    """The words of a whole message; one part is the whole message."""
     return parts[0] if len(parts) == 1 else operand(Merge.HOST, merge.join(parts))

@@ -18,7 +18,8 @@ WORD_BITS = 32
 EXPONENT_MIN = -128  # the smallest int8
 LANE_BITS = (4, 8, 16, 32)  # possible widths of the lanes of sums
 COUNTER_BITS = 4  # lanes of this width are unsigned, and adders of 32 bits that wrap add them
-CODE_BITS = 4  # of a code of TABLE_ADD
+CODE_BITS = 4
+"""Bits of a code of TABLE_ADD."""
 
 
 class Merge(Enum):
@@ -43,12 +44,14 @@ class Merge(Enum):
     SIGN = "sign", 4, np.uint32  # one random worker's bit survives per position; carries worker counts
     TABLE_ADD = "table_add", 5, np.uint32, np.int32  # 4-bit codes, which a table lifts to lanes; or these
     GATHER = "gather", 6  # cannot be merged: every worker must receive every message
-    HOST = "host", 7, np.uint32  # by a function of the codec (`HostMerge`), which only hosts can run
+    HOST = "host", 7, np.uint32  # merged by a function of the codec (`HostMerge`), on hosts only
 
 
-MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}  # by switches and hosts, on the way
+MERGEABLE = frozenset(Merge) - {Merge.GATHER, Merge.HOST}
+"""Merges that switches and hosts can do on the way."""
 ORDER_FREE = frozenset({Merge.ADD, Merge.OR, Merge.MAX, Merge.TABLE_ADD})  # same bits in any order
-SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})  # in lanes of integers
+SUMS = frozenset({Merge.ADD, Merge.TABLE_ADD})
+"""Merges that add in lanes of integers."""
 
 
 def words_per_word(merge: Merge, lane_bits: int) -> int:
@@ -104,8 +107,8 @@ class Scaling:
     """Block floating point whose exponents the network agrees on: float32 words become int32 block by block.
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
-    exponent just before it is sent (`homomorphic.numbers.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.numbers.stage` splits them for others.
+    exponent just before it is sent (`homomorphic.exponents.quantize_block`). Some networks pipeline
+    the two (SwitchML sends exponents one window ahead); `homomorphic.formats.stage` splits them for others.
     A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 
@@ -119,7 +122,8 @@ class Hop(NamedTuple):
 
     accumulated_workers: int
     arriving_workers: int
-    key: int  # for keyed random draws; every merge has its own
+    key: int
+    """Key of the random draws; every merge has its own."""
 
 
 class HostMerge(Protocol):
@@ -162,12 +166,14 @@ class Message:
     work: Work = Work()
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
-    decode_work: Work = Work()  # of each worker for the merged message, charged when it arrives
+    decode_work: Work = Work()
+    """Work of each worker for the merged message, charged when that arrives."""
     floats: NDArray[np.float32] | None = None  # added in place of words whose sum leaves int32
     lane_bits: int = WORD_BITS  # ADD, TABLE_ADD: width of the lanes that are added, packed in words
     absent_words: int = 0
     host_merge: HostMerge | None = None  # HOST
-    digest: int = 0  # of what the words mean, such as a chosen support; workers must agree
+    digest: int = 0
+    """Digest of what the words mean, such as a chosen support; workers must agree."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if the message of an absent worker has words, or cannot be merged."""
@@ -247,9 +253,12 @@ class Merged:
     no others (`homomorphic.merge.unchanged_by`): zeros, of MAX the smallest int32.
     """
 
-    words: Words  # of TABLE_ADD: packed lanes; of GATHER: empty, or a server's answer
-    workers: int  # that contributed; with `holders`: to at least one unit
-    exponents: NDArray[np.int8] | None = None  # of a scaled message: agreed exponents; its words are int32
+    words: Words
+    """Merged words; of TABLE_ADD packed lanes, of GATHER none, or a server's answer."""
+    workers: int
+    """Workers that contributed; with `holders`: to at least one unit."""
+    exponents: NDArray[np.int8] | None = None
+    """Agreed exponents of a scaled message, whose words are int32."""
     parts: tuple[Words, ...] = ()  # GATHER: every worker's words, in rank order
     is_float: NDArray[np.bool_] | None = None  # words that hold the bits of a float32 sum
     holders: Holders | None = None  # the contributors, where some may be missing
@@ -284,7 +293,8 @@ class Note:
     text: str  # a sentence without a full stop; for a choice: its name, a colon, the reason
     count: int = 1  # affected items
     total: int = 1  # all items
-    elements: NDArray[np.int64] | None = None  # for estimates and infinities: their elements, ascending
+    elements: NDArray[np.int64] | None = None
+    """Elements of estimates and infinities, in ascending order."""
 
     @property
     def name(self) -> str:
@@ -307,7 +317,7 @@ class Tensor(NamedTuple):
     @property
     def elements(self) -> int:
         """The number of its elements."""
-        return math.prod(self.shape)  # of any size, unlike NumPy's
+        return math.prod(self.shape)  # unlike NumPy's product, it cannot overflow
 
     @property
     def place(self) -> slice:
@@ -325,7 +335,8 @@ class Round:
     seed: int
     takes_floats: bool = False  # the network adds a message's `floats` where its words overflow
     report: Callable[[Note], None] = field(default=_ignore_note, compare=False)
-    tensors: tuple[Tensor, ...] = ()  # of the bucket, in order, without gaps; empty: unknown
+    tensors: tuple[Tensor, ...] = ()
+    """Tensors of the bucket, in order, without gaps; empty: unknown."""
 
     def tensors_of(self, gradient: Gradient) -> tuple[Tensor, ...]:
         """The tensors of the bucket; the whole gradient as one vector if they are unknown."""
@@ -354,8 +365,11 @@ class Step:
     """One worker's view of a step before its first bucket."""
 
     number: int
-    learning_rate: float | None = None  # of the sum's mean: weights −= learning_rate · sum / workers
+    learning_rate: float | None = None
+    """Learning rate of the sum's mean: weights −= learning_rate · sum / workers."""
     update_norm: float | None = None  # L2 norm of the last update of all weights; None before the first
-    gradients: Sequence[Gradient] = ()  # this worker's, of every bucket; only with ALL_BUCKETS
-    kept_gradients: Callable[[], Sequence[Gradient]] = _no_kept_gradients  # same batch, at the kept weights
+    gradients: Sequence[Gradient] = ()
+    """This worker's gradients of every bucket; only with ALL_BUCKETS."""
+    kept_gradients: Callable[[], Sequence[Gradient]] = _no_kept_gradients
+    """Gradients of the same batch at the kept weights."""
     keep_weights: Callable[[], None] = _keep_nothing  # keep the weights of this step from now on

@@ -41,8 +41,10 @@ Int64s = NDArray[np.int64]
 # each, with 16 lanes 0.5), and tables whose members cluster fail more often: with 1000 members in runs of 64,
 # 0.5 % fail with 1 lane, 6 % with 4, 33 % with 16.
 LANES = 1
-EXTRA_COUNTERS = 32  # for small tables, in addition to the load
-MEMBERS_MAX = 1 << 21  # of a tile: the numbers of 31 members, added up, fit a cell
+EXTRA_COUNTERS = 32
+"""Counters in addition to those of the load, for small tables."""
+MEMBERS_MAX = 1 << 21
+"""Most members of a tile: the numbers of 31 of them, added up, fit a cell."""
 
 _HASHES = 3
 
@@ -59,14 +61,17 @@ _ONE = np.uint64(1)
 class Tables(NamedTuple):
     """How a bucket is cut into tiles and where their counters are; the same at every worker."""
 
-    setting: int  # of `hashing`: REPAIRED or ROTATED
-    lanes: int  # of `hashing`
+    setting: int
+    """Setting of `hashing`: REPAIRED or ROTATED."""
+    lanes: int
+    """Lanes of `hashing`."""
     tile_elements: int  # a multiple of 64 and of lanes; the last tile may be short
-    rows: Int64s  # (tiles,) of each of the three segments; 0: the tile has no table
-    word_starts: (
-        Int64s  # (tiles + 1,) start of each tile's words in the message; 3 · rows · lanes are a table
-    )
-    key: np.uint64  # of the round
+    rows: Int64s
+    """Rows of each of the three segments, `(tiles,)`; 0: the tile has no table."""
+    word_starts: Int64s
+    """Start of each tile's words in the message, `(tiles + 1,)`; 3 · rows · lanes are one table."""
+    key: np.uint64
+    """Key of the round."""
 
 
 class TileWords(NamedTuple):
@@ -254,7 +259,7 @@ def _take_out(chosen: Counters, cells: NDArray[np.uint64], queue: NDArray[np.uin
 # digits of wide integers, or floats. `replay` then reads each member's word from a counter where it is the
 # only one, and subtracts it from its other counters.
 #
-# The results equal those of `tables`, more slowly. In addition there are signs, coinciding hashes of one
+# The results equal those of the fast path, more slowly. In addition there are signs, coinciding hashes of one
 # member, float32 words, several planes, and tables of any size. The released code of Li et al.
 # (lihy0529/lossless_homomorphic_compression) estimates members that do not peel by the median of their three
 # counters, as a count sketch does (Charikar, Chen and Farach-Colton, 2002); `estimate` does that.
@@ -278,7 +283,8 @@ class PeelingOrder(NamedTuple):
 
     members: Uint32s  # (recovered,)
     hashes: Uint8s  # (recovered,) the hash whose counter has no other member
-    rounds: int  # in which members peel
+    rounds: int
+    """Rounds in which members peel."""
 
 
 class Cells(NamedTuple):
@@ -301,11 +307,8 @@ def hypergraph(hashing: Hashing, index: WideIndex) -> Hypergraph:
 
 
 def add_general(graph: Hypergraph, words: Words, table: Words) -> None:
-    """Add every member's words to its counters, in ascending order of members.
-
-    `words` is `(planes · m,)`, plane after plane, and `table` `(planes · size,)`, of the same type: int32,
-    which wraps, or float32.
-    """
+    # `words` is `(planes · m,)`, plane after plane, and `table` `(planes · size,)`; both are int32, which
+    # wraps, or float32.
     for word_plane, table_plane in zip(*_planes(graph, words, table), strict=True):
         _add(graph, word_plane, table_plane)
 
@@ -324,11 +327,9 @@ def peeling_order(graph: Hypergraph) -> PeelingOrder:
 
 
 def float_error(workers: int) -> float:
-    """Allowed remainder of float32 counters, as a share of the largest sum: about twice the largest observed.
-
-    Every worker's addition to a counter may round the same way: 64 workers with equal values leave ten times
-    as much as two, 128 twenty times, values of both signs hardly more (`released.FloatSketchBound`).
-    """
+    # The allowed remainder as a share of the largest sum, about twice the largest observed. Every worker's
+    # addition to a counter may round the same way: 64 workers with equal values leave ten times as much as
+    # two, 128 twenty times, values of both signs hardly more (`released.FloatSketchBound`).
     return 2.0**-12 * (1 + max(0, workers - 2) / 8)
 
 
@@ -340,19 +341,13 @@ def replay(
     is_flagged: bool = False,
     workers: int = 2,
 ) -> bool:
-    """Peel members from a merged table, and write their words into `sums`; both as for `add`.
-
-    The remainder stays in `table`. Words of members that do not peel are not changed. With `is_flagged`,
-    which is for float32, the lowest bit of every mantissa is a flag: it is cleared before a word is stored or
-    subtracted.
-
-    Returns whether all members peeled and nothing remains; for floats, nothing beyond rounding at this number
-    of workers (`float_error`). In an unsigned table with three segments, a fault in a single counter always
-    leaves a remainder.
-    """
+    # Shapes are as for `add_general`; words of members that do not peel are not changed. With `is_flagged`,
+    # for float32, the lowest bit of a mantissa is a flag, cleared before a word is stored or subtracted.
     kept = np.uint32(0xFFFFFFFE if is_flagged else 0xFFFFFFFF)
     for sum_plane, table_plane in zip(*_planes(graph, sums, table), strict=True):
         _replay(graph, order, table_plane, sum_plane, sum_plane.view(np.uint32), kept)
+    # The remainder stays in `table`. Without signs, and with three segments, a fault in a single counter
+    # always leaves one. For floats, one within `float_error` is rounding.
     is_complete = order.members.size == graph.negative.size
     if table.dtype == np.int32:
         return is_complete and not table.any()

@@ -93,7 +93,8 @@ def rounded_sum(values: Sequence[float]) -> np.float32:
 
 
 FALSE_ALARMS_MAX = 1e-7  # probability that an unbiased codec fails in a run
-_STATISTICS = 2  # of each stretch: the errors, and their part along the ideal
+_STATISTICS = 2
+"""Sums of each stretch: of the errors, and of their part along the ideal."""
 
 
 def count_inexact(total: Gradient, contributions: Sequence[Gradient]) -> int:
@@ -119,7 +120,6 @@ class Drift:
 
     @classmethod
     def empty(cls, elements: int) -> Drift:
-        """No errors yet, of a bucket of some elements."""
         return cls(*np.zeros((3, _STATISTICS, -(-elements // PART_ELEMENTS))))
 
     @np.errstate(invalid="ignore")  # infinities that cancel are a bias

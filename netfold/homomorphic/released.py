@@ -55,7 +55,8 @@ from netfold.homomorphic.sketch import USUAL_LOAD
 IndexBits = Literal[1, 4]
 Summing = Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]
 
-CELLS_PER_WORD = 8  # of 4-bit cells
+CELLS_PER_WORD = 8
+"""Cells of 4 bits in a word."""
 WORKERS_MAX = 15  # a 4-bit cell counts to this
 INT32_WORKERS_MAX = 7  # eight times the highest cell of a word, 8 · 2^28, is beyond int32
 

@@ -54,9 +54,11 @@ Flags = NDArray[np.bool_]
 class Tiling(NamedTuple):
     """How a setting cuts a bucket into tiles and hashes them."""
 
-    setting: int  # of `hashing`
+    setting: int
+    """Setting of `hashing`."""
     lanes: int
-    is_cut: bool  # into tiles that fit the cache; else the bucket is one tile
+    is_cut: bool
+    """Whether a bucket is cut into tiles that fit the cache; else it is one tile."""
 
     def tile_blocks(self, blocks: int, block_elements: int, members: int) -> int:
         """Blocks per tile, for a bucket with these blocks and members."""
@@ -85,7 +87,6 @@ class Sketch:
 
     @property
     def words_count(self) -> int:
-        """Words of the message."""
         return int(self._tables.word_starts[-1])
 
     def add(self, own: WordLayout, compact: Words) -> Words:
@@ -146,7 +147,6 @@ class Sketch:
         return peeling.hypergraph(Hashing(mine.setting, mine.lanes, int(mine.rows[tile]), key), index)
 
     def _span(self, tile: int) -> slice:
-        """A tile's words in the message."""
         return _span(self._tables.word_starts, tile)
 
 
@@ -160,9 +160,11 @@ def _span(starts: NDArray[np.int64], number: int) -> slice:
 # All workers have seen the same unions, so they forecast alike.
 
 
-ROUNDS = 4  # that a forecast uses
+ROUNDS = 4
+"""Rounds that a forecast uses."""
 STEPS = 8  # age from which a round is forgotten, because gradients have changed
-GROWTH = 1.05  # of the largest count, in addition to three standard deviations of a random count
+GROWTH = 1.05
+"""Factor on the largest count, in addition to three standard deviations of a random count."""
 
 
 class Seen(NamedTuple):
@@ -176,7 +178,8 @@ class _Record(NamedTuple):
     """A recorded round."""
 
     step: int
-    elements: int  # of the bucket
+    elements: int
+    """Elements of the bucket."""
     workers: int
     seen: Seen
 
@@ -234,7 +237,6 @@ def forecast_of(rounds: Sequence[Seen], numbers: NumberFormat[Any]) -> Seen:
 
 
 def with_margin(members: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Members to make room for, with a margin over the expected ones."""
     return np.where(members > 0, np.ceil(GROWTH * members + 3 * np.sqrt(members)), 0).astype(np.int64)
 
 
@@ -268,12 +270,11 @@ class Layout(NamedTuple):
 
     @property
     def has_table(self) -> Flags:
-        """The tiles with a table."""
         return self.rows > 0
 
     @property
     def tile_elements(self) -> int:
-        """Elements per tile; the last tile may be short."""
+        # The last tile may be short.
         return self.tile_blocks * self.block_elements
 
     def within(self, chosen: Flags, index: WideIndex) -> Members:
@@ -284,7 +285,6 @@ class Layout(NamedTuple):
         return members_of(np.where(words, index, np.uint64(0)), self.block_elements)
 
     def per_tile(self, per_block: Int64s) -> Int64s:
-        """Sums over the blocks of each tile."""
         return np.add.reduceat(per_block, np.arange(0, per_block.size, self.tile_blocks), dtype=np.int64)
 
     def tile_digits(self, agreed: Agreed) -> Int64s:
@@ -311,8 +311,10 @@ def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_
 class SketchSize(NamedTuple):
     """Size of a round's sketch."""
 
-    words: int  # of all tables
-    direct_elements: int  # of tiles that are sent whole
+    words: int
+    """Words of all tables."""
+    direct_elements: int
+    """Elements of tiles that are sent whole."""
 
 
 def forecast_layout(
@@ -346,7 +348,7 @@ def sketch_work_bytes(elements: int, words: float, own_members: float, digits: f
 
 
 def _peeled_bytes(words: float, load: float) -> int:
-    """Memory traffic of adding each member to its cells and peeling it."""
+    # Each member is added to its cells, and later peeled from them.
     return 2 * _HASHES * _CELL_BYTES * int(load * words)
 
 

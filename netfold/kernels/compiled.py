@@ -5,7 +5,7 @@ compiled without Numba's runtime: they may not allocate, and in return tables ar
 counting (0.8 M with it, 8 M without). Helpers are compiled into their callers, because a real call passes
 every table field by field (8 M before, 30 M after).
 
-Compiled code is kept on disk (`cache.py`). Numba takes a quarter of a second to import and the hashes some
+Compiled code is kept on disk (see below). Numba takes a quarter of a second to import and the hashes some
 milliseconds. Both wait for the first use of a kernel, so a command that only reads a scenario pays for none.
 """
 
@@ -33,7 +33,8 @@ from typing import Any, TypeVar, cast
 # on it, and nothing else.
 
 
-_ROOT = Path(__file__).parents[1]  # of the package netfold
+_ROOT = Path(__file__).parents[1]
+"""Folder of the package netfold."""
 _KEPT = 4  # folders of earlier sources of a module to keep
 _IMPORT = re.compile(
     r"^\s*from\s+(netfold[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)|^\s*import\s+(netfold[\w.]*)", re.M
@@ -157,7 +158,6 @@ class _Deferred:
         return self._made
 
     def make(self) -> None:
-        """Make Numba's dispatcher for the function."""
         self._made = self._make(self._function)
 
 
@@ -198,12 +198,11 @@ def _jit(function: Any, **more: Any) -> Any:
 
 
 def kernel(function: F) -> F:
-    """Compile a function that does not allocate."""
+    # The function may not allocate.
     return _defer(function, _jit)
 
 
 def inlined(function: F) -> F:
-    """Compile a function that does not allocate into its callers."""
     return _defer(function, partial(_jit, forceinline=True))
 
 
@@ -219,10 +218,10 @@ def intrinsic(function: Callable[..., Any]) -> Any:
 
 
 def _unchanged(container: Any) -> Any:
-    """Mark a tuple for a compiled loop over values of different types."""
     return container
 
 
+# Marks a tuple for a compiled loop over values of different types.
 literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 
 
@@ -306,5 +305,5 @@ def _on_part(work: Callable[[int, int], None], first: int, last: int) -> None:
 
 @cache
 def _pool_of(threads: int, process: int) -> ThreadPoolExecutor:
-    """The pool of a process; threads do not survive a fork, so a child process has another pool."""
+    # Threads do not survive a fork, so a child process has another pool.
     return ThreadPoolExecutor(threads, thread_name_prefix="netfold")

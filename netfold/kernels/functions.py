@@ -64,7 +64,8 @@ def log(x: float) -> float:
         power, x = np.int64(-54), x * 2.0**54
     bits = bits_of(x) + (_ONE_BITS - _SQRT_HALF_BITS)
     power += (bits >> 52) - 1023
-    f = double_of((bits & _FRACTION) + _SQRT_HALF_BITS) - 1.0  # of a number from √½ to √2
+    # x = 2^power · (1 + f), with 1 + f from √½ to √2.
+    f = double_of((bits & _FRACTION) + _SQRT_HALF_BITS) - 1.0
     s = f / (2.0 + f)
     z = s * s
     w = z * z
@@ -118,22 +119,19 @@ def _write_log1p(values: Floats, results: Floats) -> None:
 
 
 def exps(values: Floats, factor: float = 1.0) -> Any:
-    """exp(value · factor) of each value, in float64 and then rounded to the values' type."""
+    # exp(value · factor), in float64 and then rounded to the values' type.
     return _each(_write_exp, values, float(factor))
 
 
 def logs(values: Floats) -> Any:
-    """Natural logarithms."""
     return _each(_write_log, values)
 
 
 def expm1s(values: Floats) -> Any:
-    """exp(value) − 1 of each value."""
     return _each(_write_expm1, values)
 
 
 def log1ps(values: Floats) -> Any:
-    """log(1 + value) of each value."""
     return _each(_write_log1p, values)
 
 

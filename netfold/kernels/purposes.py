@@ -6,13 +6,13 @@ Do not change a number: another number is another draw, and changes results.
 from __future__ import annotations
 
 # After a scenario's seed: draws for the fate of a packet on its links.
-WORKER_PACKET = 1  # from a worker to its switch
-RESULT = 2  # from a switch to a worker
+WORKER_PACKET = 1  # a packet from a worker to its switch
+RESULT = 2  # a result from a switch to a worker
 FLOW_PACKET = 3
 FLOW_ACK = 4
 LOOPBACK = 5  # a result or partial on its switch's loopback
-PARTIAL = 10  # from a switch to its parent
-DOWN_RESULT = 11  # from a switch to a child switch
+PARTIAL = 10  # a partial from a switch to its parent
+DOWN_RESULT = 11  # a result from a switch to a child switch
 TIMER_RESULT = 12  # RESULT and LOOPBACK of a slot whose timer has fired
 TIMER_LOOPBACK = 18
 SERVER_REPLY = 16  # ATP: from the server to its switch, and from there to a worker

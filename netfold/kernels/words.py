@@ -103,7 +103,8 @@ def count_differing(found: NDArray[np.int32], right: NDArray[np.int32]) -> int:
 
 _SAMPLE = 1 << 16
 _ELEMENTS_MIN = 4 * _SAMPLE  # below, the sample costs more than it saves
-_DEVIATIONS = 5  # of the sample's count: too few elements are collected once in three million calls
+_DEVIATIONS = 5
+"""Margin in deviations of the sample's count: too few elements are collected once in three million calls."""
 _MAGNITUDE = np.int32(0x7FFFFFFF)  # the bits of a float32 without its sign
 _CHUNK = 32
 

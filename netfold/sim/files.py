@@ -97,15 +97,7 @@ def _partial_folder(parent: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor that locks a folder until it is closed.
-
-    Raises
-    ------
-    BlockingIOError
-        It is locked.
-    OSError
-        It cannot be opened or locked.
-    """
+    # The lock is held until the descriptor is closed. A BlockingIOError if the folder is locked.
     descriptor = os.open(folder, os.O_RDONLY)  # Windows opens no folder
     try:
         import fcntl  # late: Windows has none
@@ -209,7 +201,7 @@ class UnreadableError(NetfoldError):
         super().__init__(message, hint)
         self.args = (message, hint, is_missing, line)  # the arguments that pickle passes to __init__
         self.is_missing = is_missing  # the path does not exist
-        self.line = line  # with the first byte that is not text; otherwise 0
+        self.line = line  # the line with the first byte that is not text; otherwise 0
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -235,13 +227,6 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
-    """The content of a regular file.
-
-    Raises
-    ------
-    UnreadableError
-        As `open_regular`; or it has more than `limit_bytes`.
-    """
     with open_regular(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > limit_bytes:
@@ -250,24 +235,10 @@ def read_bytes(path: str | Path, limit_bytes: int) -> bytes:
 
 
 def read_text(path: str | Path, limit_bytes: int) -> str:
-    """The content of a regular file as text, without a byte order mark.
-
-    Raises
-    ------
-    UnreadableError
-        As `read_bytes`; or it is not UTF-8.
-    """
     return text_of(read_bytes(path, limit_bytes))
 
 
 def read_standard_input(limit_bytes: int) -> bytes:
-    """Everything on standard input.
-
-    Raises
-    ------
-    UnreadableError
-        It is closed or a directory, or has more than `limit_bytes`.
-    """
     if sys.stdin is None or sys.stdin.closed:
         raise UnreadableError("standard input is closed")
     try:
@@ -277,13 +248,7 @@ def read_standard_input(limit_bytes: int) -> bytes:
 
 
 def text_of(content: bytes) -> str:
-    """Bytes as text, without a byte order mark.
-
-    Raises
-    ------
-    UnreadableError
-        They are not UTF-8.
-    """
+    # A byte order mark is dropped.
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -326,17 +291,12 @@ def _reason(error: OSError) -> str:
 # A check that the folder for runs can be written, made before the run.
 
 
-_BELOW_BYTES = 200  # of the longest path below a scenario's folder
+_BELOW_BYTES = 200
+"""Bytes of the longest path below a scenario's folder."""
 
 
 def require_writable(out_dir: Path, scenario_name: str) -> None:
-    """Check that `write_run` can create `<out_dir>/<scenario_name>/…`; leaves no files.
-
-    Raises
-    ------
-    DataError
-        A folder cannot be written, is not a folder, or its name is too long.
-    """
+    # Check that `write_run` can create `<out_dir>/<scenario_name>/…`; leaves no files.
     _require_short(out_dir / scenario_name)
     for wanted in (out_dir, out_dir / scenario_name):
         folder = _nearest(wanted.absolute())
@@ -364,7 +324,7 @@ def _require_short(wanted: Path) -> None:
 
 
 def _nearest(wanted: Path) -> Path:
-    """The path itself or its nearest ancestor that exists; a dead link exists."""
+    # A dead link exists.
     return next(path for path in (wanted, *wanted.parents) if os.path.lexists(path))
 
 
@@ -395,7 +355,6 @@ _PACKAGES = (
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the packages that results stand on."""
     return {name: package_version(name) for name in _PACKAGES}
 
 
@@ -415,7 +374,8 @@ def package_version(name: str) -> str:
 # begin anew.)
 
 
-_THREADS = Path("/proc/self/task")  # of Linux, with their names
+_THREADS = Path("/proc/self/task")
+"""Linux's list of this process's threads, with their names."""
 _POLARS = re.compile(r"polars-\d")
 
 
@@ -428,7 +388,7 @@ class _State:
         self.lacks_threads = False  # it is a fork of a process with such threads
 
     def look(self) -> None:
-        """Before a fork, in the process that forks."""
+        # Before a fork, in the process that forks.
         self.had_threads = _has_threads()
 
     def begin(self) -> None:
@@ -452,13 +412,6 @@ def _has_threads() -> bool:
 
 
 def require_threads() -> None:
-    """Refuse to work in a fork that would hang.
-
-    Raises
-    ------
-    RunError
-        This process was forked from one in which polars had run.
-    """
     if _state.lacks_threads:
         raise RunError(
             "this process was forked from one that had used netfold or polars: their threads are missing",
@@ -467,12 +420,6 @@ def require_threads() -> None:
 
 
 def one_run() -> contextlib.AbstractContextManager[object]:
-    """The lock of this process's runs: they share PyTorch's generator and settings, which decide results.
-
-    Raises
-    ------
-    RunError
-        As `require_threads`.
-    """
+    # Runs share PyTorch's generator and settings, which decide results.
     require_threads()
     return _state.run_lock

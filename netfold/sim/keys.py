@@ -50,7 +50,8 @@ from netfold.units import (
 # Field types of a scenario file: text with a unit in the file, plain numbers in Python.
 
 
-COUNT_MAX = 2**53  # of whole numbers: a larger one, written as 1e16, may be another than is meant
+COUNT_MAX = 2**53
+"""The largest whole number: a larger one, written as 1e16, may be another than is meant."""
 NAME_PATTERN = r"^[a-z0-9][a-z0-9_-]*$"
 NAME_MAX = 200  # characters, which are bytes: file systems take names of 255, and results add to them
 NAME_RULE = "lower-case letters, digits, '-' and '_', starting with a letter or digit"
@@ -149,7 +150,6 @@ def is_name(value: object) -> bool:
 
 
 def count_of(least: int, most: int = COUNT_MAX) -> Any:
-    """The type of whole numbers from the least to the most."""
     return Annotated[int, Field(ge=least, le=most), BeforeValidator(_whole)]
 
 
@@ -292,7 +292,7 @@ class Section(BaseModel):
 
 
 def described(text: str) -> str:
-    """A key's description, wrapped like a docstring."""
+    # Wrapped like a docstring.
     return fill(text, 106, initial_indent="   ").lstrip()
 
 
@@ -373,23 +373,16 @@ class ScenarioInfo(Protocol):
     """The parts of a scenario that resolving needs besides its sections."""
 
     @property
-    def file(self) -> str:
-        """Its path, as given."""
-        ...
+    def file(self) -> str: ...  # the path as given
 
     @property
-    def seed(self) -> int:
-        """Seed of all random draws."""
-        ...
+    def seed(self) -> int: ...
 
     @property
-    def profiles(self) -> Mapping[str, Profile]:
-        """Its custom switch profiles, by name."""
-        ...
+    def profiles(self) -> Mapping[str, Profile]: ...  # custom switch profiles by name
 
-    def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
-        """The error to raise when the value at a path is unusable."""
-        ...
+    # What to raise when the value at a path is unusable.
+    def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError: ...
 
 
 @dataclass(frozen=True)
@@ -399,27 +392,28 @@ class Location:
     scenario: ScenarioInfo
     variant: str
     job: str = ""
-    number: int = 0  # of a job among those of its template, from 1; 0: it is the only one
+    number: int = 0
+    """The job's number among those of its template, from 1; 0 if it is the only one."""
 
     @property
     def name(self) -> str:
-        """The job's own name; empty if the variant has one job."""
+        # Empty if the variant has one job.
         return f"{self.job}-{self.number}" if self.number else self.job
 
     @property
     def label(self) -> str:
-        """Its name in results."""
+        # Its name in results.
         return f"{self.variant}/{self.name}" if self.job else self.variant
 
     @property
     def name_in_errors(self) -> str:
-        """What errors about other jobs call it."""
+        # What errors about other jobs call it.
         return f"job {self.name!r}"
 
     def error(self, path: str, message: str, hint: str = "") -> ScenarioError:
-        """An error about the value at a path of the variant."""
+        # `path` is one of the variant.
         return self.scenario.error(path, message, hint, self.variant)
 
     def job_error(self, path: str, message: str, hint: str = "") -> ScenarioError:
-        """An error about the value at a path of the job."""
+        # `path` is one of the job.
         return self.error(f"jobs.{self.job}.{path}" if self.job else path, message, hint)

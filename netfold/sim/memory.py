@@ -38,7 +38,8 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 _GIB, _MIB = 1 << 30, 1 << 20
 
 
-BASE_BYTES = 330 << 20  # of Python with a run's imports and compiled code
+BASE_BYTES = 330 << 20
+"""Bytes of Python with a run's imports and compiled code."""
 UPPER_BYTES = 24  # per element, and per element of each worker: more than any codec takes
 
 
@@ -49,17 +50,14 @@ class Footprint(NamedTuple):
     each: float
 
     def bytes(self, elements: int, workers: int) -> float:
-        """Bytes for a whole gradient."""
+        # For a whole gradient.
         return elements * (self.shared + self.each * workers)
 
 
 def available_bytes() -> int:
-    """Bytes that this process can take now without swapping or being killed.
-
-    This is the least of the system's available memory (`MemAvailable`: free memory, and caches that it can
-    drop) and the rest of the limit of each control group of the process; the machine's whole memory if the
-    system reports neither.
-    """
+    # The least of the system's available memory (`MemAvailable`: free memory, and caches that it can drop)
+    # and the rest of the limit of each control group of the process; the machine's whole memory if the system
+    # reports neither.
     limits = [_system_bytes(), *_group_bytes()]
     return max(0, min(limits))
 
@@ -119,7 +117,7 @@ def _inactive_file_bytes(statistics: Path) -> int:
 
 
 def size_text(size_bytes: float) -> str:
-    """A size as text: "5.5 GiB", "120 MiB"."""
+    # "5.5 GiB", "120 MiB".
     return f"{size_bytes / _GIB:.1f} GiB" if size_bytes >= _GIB else f"{max(1, round(size_bytes / _MIB))} MiB"
 
 
@@ -130,7 +128,8 @@ def size_text(size_bytes: float) -> str:
 # It is measured only if a run could come near the available memory (`UPPER_BYTES`).
 
 
-_SAMPLE_ELEMENTS = 1 << 19  # with fewer, the tables of a tile dominate
+_SAMPLE_ELEMENTS = 1 << 19
+"""Elements of the sample; with fewer, the tables of a tile dominate."""
 _FEW, _MORE = 2, 5  # workers of the two samples
 
 
@@ -143,17 +142,8 @@ def sample_of(spec: SyntheticSpec) -> list[Gradient]:
 
 
 def codec_footprint(codec: Codec, sample: Sequence[Gradient], is_scaled_on_way: bool = False) -> Footprint:
-    """Memory of a codec's round besides the gradients, measured with few workers.
-
-    Parameters
-    ----------
-    codec
-        As its jobs use it.
-    sample
-        Gradients of at least 5 workers, 1-D float32, of the kind that the codec will encode.
-    is_scaled_on_way
-        The network agrees on exponents, so that no worker holds its words as integers.
-    """
+    # `sample`: gradients of at least 5 workers, 1-D float32, of the kind that the codec will encode.
+    # `is_scaled_on_way`: the network agrees on exponents, so that no worker holds its words as integers.
     few, more = (
         _peak_bytes(codec, sample[:workers], is_scaled_on_way) / sample[0].size for workers in (_FEW, _MORE)
     )
@@ -210,12 +200,12 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
 
 
 def _again(gradient: Gradient) -> list[Gradient]:
-    """Stands for the gradients at kept weights."""
+    # Stands for the gradients at kept weights.
     return [gradient.copy()]
 
 
 def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]:
-    """What a worker sends; its decoded sum is the same as the others', or is let go."""
+    # Decoded sums are not held: a worker's is the same as the others', or is let go.
     return [found] if isinstance(found, tuple) else []
 
 

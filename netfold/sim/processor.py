@@ -41,7 +41,7 @@ class Instructions(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What readers of results must know; empty if there is nothing."""
+        # What readers of results must know; empty if there is nothing.
         return "" if self.pinned else f"{UNREPRODUCIBLE}: computed with what this one has ({self.isa})"
 
 
@@ -59,12 +59,12 @@ def host_isa() -> str:
 
 
 def pinned_isa() -> str:
-    """What runs of this processor compute with, unless they are not pinned."""
+    # What runs of this processor compute with, unless they are not pinned.
     return PINNED if host_isa() in _LEVELS else host_isa()
 
 
 def variables() -> dict[str, str]:
-    """The environment of a process that is pinned; nothing where there is no AVX2."""
+    # Empty where there is no AVX2: nothing is pinned.
     return dict(_VARIABLES) if pinned_isa() == PINNED else {}
 
 
@@ -83,7 +83,7 @@ def pin() -> None:
 
 
 def expected() -> Instructions:
-    """What a pinned process of this processor computes with."""
+    # What a pinned process of this processor computes with.
     return Instructions(pinned_isa(), pinned_isa() == PINNED)
 
 

@@ -1,7 +1,7 @@
 """Whether a program fits a switch: the resources it takes, or the reason and the largest setting that fits.
 
 The checks of a pipeline are those of its compiler: stateful ALUs, their order in stages, SRAM blocks and map
-RAMs (`switch.placement`), packet header vector, parser, loopback ports. Other switches have few limits:
+RAMs (`place`), packet header vector, parser, loopback ports. Other switches have few limits:
 memory, or the resources that are reserved for a group.
 """
 
@@ -39,7 +39,6 @@ class PipelineStage:
 
     @property
     def salus(self) -> int:
-        """Stateful ALUs in use."""
         return sum(part.arrays for part in self.parts)
 
 
@@ -103,7 +102,7 @@ _Check = Callable[[Profile, Program], Misfit | None]
 
 
 def declare_on(profile: Profile, name: str, demand: Demand) -> Program:
-    """Lay out a program for a switch: in one pass where there are no stages."""
+    # Switches without stages add all words in one pass.
     return declare(name, demand, in_one_pass=profile.kind != PIPELINE)
 
 
@@ -190,7 +189,7 @@ def _why_bitmap_too_narrow(profile: Profile, program: Program) -> Misfit | None:
 
 
 def children_max(profile: Profile, spec: ProgramSpec) -> int:
-    """Workers and switches below that a switch can tell apart in a program."""
+    # Children are workers, or switches below; a profile with 0 bits sets no limit.
     return min(spec.children_max, profile.bitmap_bits or spec.children_max)
 
 
@@ -372,16 +371,12 @@ def loopback_streams(profile: Profile, program: Program) -> int:
 
 
 def loopback_bps(profile: Profile, program: Program) -> int | None:
-    """Rate through loopback ports when all workers send at link rate; None for links of any rate.
-
-    With n workers and nothing lost, a slot's packets take n · (pipes − 1) further passes to be added up, and
-    its result takes `read_passes` more. Each is a stream as fast as one worker's, as no worker is ahead of
-    another by more than a window.
-    """
     demand = program.demand
     rate_bps = profile.port_rate_bps if demand.rate_bps is None else demand.rate_bps
-    if rate_bps == 0 and demand.rate_bps is None:
+    if rate_bps == 0 and demand.rate_bps is None:  # links of any rate
         return None
+    # All workers send at link rate. Each stream is as fast as one worker's, because no worker is ahead of
+    # another by more than a window.
     return loopback_streams(profile, program) * rate_bps + demand.others_bps
 
 
@@ -418,23 +413,24 @@ class Fit:
 
     profile: Profile
     program: Program
-    stages: tuple[PipelineStage, ...]  # of one pipeline; empty for other switches
-    packet_passes: int  # of every packet
-    read_passes: int  # extra, to read out a complete slot
+    stages: tuple[PipelineStage, ...]
+    """Stages of one pipeline; empty for switches of other kinds."""
+    packet_passes: int
+    """Passes that every packet takes."""
+    read_passes: int
+    """Extra passes to read out a complete slot."""
 
     @property
     def extra_passes(self) -> int:
-        """Passes beyond the first of the packet that completes a slot."""
+        # What the packet that completes a slot takes beyond its first pass.
         return self.packet_passes - 1 + self.read_passes
 
     @property
     def register_bytes(self) -> int:
-        """Bytes of the values of all slots, in all versions."""
         return self.program.values_bytes
 
     @property
     def result_latency_ps(self) -> int:
-        """Time that the packet that completes a slot spends in the switch."""
         return (1 + self.extra_passes) * self.profile.pass_latency_ps
 
     @property
@@ -445,7 +441,6 @@ class Fit:
         )
 
     def round_passes(self, workers: int) -> int:
-        """Passes of one slot round: every worker's packet, the read-out, and a server's reply."""
         return workers * self.packet_passes + self.read_passes + self.reply_passes
 
     @property
@@ -487,7 +482,7 @@ def fit(profile: Profile, program_name: str, demand: Demand, *, any_words: bool 
 
 
 def can_run(profile: Profile, program_name: str) -> bool:
-    """Whether a switch supports a program, regardless of its size."""
+    # Size does not matter here, so the released demand will do.
     return why_unsupported(profile, _released(program_name)) is None
 
 

@@ -25,7 +25,7 @@ ADDER_BITS = (8, 16, 32)  # possible widths of adders
 
 
 def _limit(meaning: str, default: Any = 0) -> Any:
-    """A field that custom profiles may set: `meaning` describes the scenario's key."""
+    # Custom profiles may set such a field; `meaning` describes its key in scenarios.
     return field(default=default, metadata={"meaning": meaning})
 
 
@@ -97,12 +97,12 @@ class Profile:
 
     @property
     def is_programmable(self) -> bool:
-        """Whether it runs any program that aggregates."""
+        # A fixed switch counts too: it runs one program.
         return self.kind != FORWARDING
 
     @property
     def salus(self) -> int:
-        """Stateful ALUs of one pipeline."""
+        # Those of one pipeline.
         return self.stages * self.salus_per_stage
 
 
@@ -282,11 +282,12 @@ PROFILES = {
 # Custom profiles: a known profile, and the fields that differ.
 
 
-_LEAST = {  # of a pipeline
+_LEAST = {
     **dict.fromkeys(("pipes", "stages", "salus_per_stage", "salu_lanes", "words_out"), 1),
     **dict.fromkeys(("sram_blocks_per_stage", "map_rams_per_stage", "block_rows", "phv_bits"), 1),
     "block_row_bits": 64,  # an entry of two words
 }
+"""Smallest values that a pipeline can do with."""
 
 
 def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Profile:

@@ -31,8 +31,10 @@ from netfold.switch.profiles import ADDER_BITS
 
 
 WIRE_BYTES = 4 + 20  # frame check sequence, preamble and inter-packet gap
-MEMBERS_BYTES = 4  # who contributed: in every packet of jobs whose workers may be absent
-MINIMAL_BYTES = 60 + WIRE_BYTES  # of a frame on the wire
+MEMBERS_BYTES = 4
+"""Size of the record of who contributed, in every packet of jobs whose workers may be absent."""
+MINIMAL_BYTES = 60 + WIRE_BYTES
+"""Smallest frame on the wire."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,20 @@ class Format:
     """One packet format; sizes do not include Ethernet's frame check sequence, preamble and gap."""
 
     name: str
-    words: int  # 32-bit, of a full packet
-    header_bytes: int  # of every packet
-    first_bytes: int = 0  # more on the first packet of a message
-    last_bytes: int = 0  # more on the last
-    check_bytes: int = 0  # after the words
-    ack_bytes: int = MINIMAL_BYTES  # of an acknowledgement, on the wire
-    has_messages: bool = False  # of more than one packet
+    words: int
+    """32-bit words of a full packet."""
+    header_bytes: int
+    """Headers that every packet has."""
+    first_bytes: int = 0
+    """Further headers on the first packet of a message."""
+    last_bytes: int = 0
+    """Further headers on the last packet of a message."""
+    check_bytes: int = 0
+    """Trailer after the words."""
+    ack_bytes: int = MINIMAL_BYTES
+    """Size of an acknowledgement on the wire."""
+    has_messages: bool = False
+    """Whether a message can have more than one packet."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -71,7 +80,8 @@ def _roce(name: str, words: int) -> Format:
 
 UDP_256, UDP_1024 = _udp("udp-256", 64), _udp("udp-1024", 256)
 ROCE_1024, ROCE_2048 = _roce("roce-1024", 256), _roce("roce-2048", 512)
-FORMATS = (UDP_256, UDP_1024, ROCE_1024, ROCE_2048)  # that are not specific to one program
+FORMATS = (UDP_256, UDP_1024, ROCE_1024, ROCE_2048)
+"""Formats that are not specific to one program."""
 
 
 VALUES = "values"  # the registers that hold words
@@ -91,15 +101,23 @@ class Machine(IntEnum):
 class Demand:
     """The load of all jobs on a switch together."""
 
-    workers: int  # of the largest job
-    slots: int  # of all jobs
-    words: int  # of a packet
-    words_per_pass: int | None = None  # that one pass adds; None: as in the released program
+    workers: int
+    """Workers of the largest job."""
+    slots: int
+    """Slots of all jobs."""
+    words: int
+    """Words of a packet."""
+    words_per_pass: int | None = None
+    """Words that one pass adds; None: as in the released program."""
     jobs: int = 1
-    rate_bps: int | None = None  # of a worker's packets; None: of the switch's fastest port
-    others_bps: int = 0  # of other jobs on the switch, through its loopback ports
-    header_bytes: int | None = None  # before the words; None: as in the released program
-    lane_bits: int = WORD_BITS  # of the lanes of sums that words are packed with
+    rate_bps: int | None = None
+    """Rate of a worker's packets; None: that of the switch's fastest port."""
+    others_bps: int = 0
+    """Rate of other jobs on the switch, through its loopback ports."""
+    header_bytes: int | None = None
+    """Headers before the words; None: as in the released program."""
+    lane_bits: int = WORD_BITS
+    """Width of the lanes of sums that words are packed with."""
     is_lifted: bool = False  # words are 4-bit codes, which a table lifts to lanes
     may_be_absent: bool = False  # workers may have nothing to contribute: slots and packets say who did
 
@@ -124,8 +142,10 @@ class Register:
 
     name: str
     entries: int
-    bits: int  # of an entry
-    lanes: int = 1  # words, or narrower values, of an entry that a pass changes
+    bits: int
+    """Width of an entry."""
+    lanes: int = 1
+    """Words, or narrower values, of an entry that a pass changes."""
     after: tuple[str, ...] = ()
     count: int = 1
 
@@ -149,7 +169,8 @@ class Program:
     words_per_pass: int
     pipes: int = 1
     repeats: int = 1
-    reply_passes: int = 0  # of a server's reply, which frees the slot
+    reply_passes: int = 0
+    """Passes of a server's reply, which frees the slot."""
     resubmits: bool = False  # only the packet that completes a slot repeats through a loopback port
 
     @property
@@ -226,8 +247,10 @@ class Timeouts:
     """Retransmission timeouts of the released client; a full window's round trip may require longer ones."""
 
     usual_ps: int
-    first_ps: int = 0  # at least, for the first window of every exchange
-    doubles: bool = True  # after many timeouts of a worker
+    first_ps: int = 0
+    """Shortest timeout of the first window of every exchange."""
+    doubles: bool = True
+    """Whether the timeout doubles after many timeouts of a worker."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +259,15 @@ class Option:
 
     name: str
     kind: Literal["time", "size", "count", "flag", "text"]
-    default: str | int | bool | None  # as written in a scenario; None: no default
+    default: str | int | bool | None
+    """Value as written in a scenario; None: no default."""
     meaning: str
-    missing: str = ""  # where it is required: the error if it is missing
-    example: str = ""  # where it is required: a value
-    zero: str = ""  # where it may not be 0: error and hint
+    missing: str = ""
+    """Error where the key is required and missing."""
+    example: str = ""
+    """Example of a value where the key is required."""
+    zero: str = ""
+    """Error and hint where the value may not be 0."""
 
 
 def has_begun(slots: Any) -> Any:
@@ -270,20 +297,25 @@ class ProgramSpec:
 
     # packets
     frames: tuple[Format, ...] = ()
-    frame: str = ""  # the default
+    frame: str = ""
+    """Name of the default format."""
     more_words: tuple[int, ...] = ()  # packet sizes that are in no frame here
-    message_packets: int = 1  # by default, with frames that have messages; 1: no messages
+    message_packets: int = 1
+    """Packets of a message by default, with frames that have messages; 1: no messages."""
     timeouts: Timeouts | None = None  # None: it sends everything once
 
     # slots
     may_be_tree: bool = False  # it may run on a tree of switches, with units of several packets
     children_max: int = BITMAP_BITS  # workers and switches below that one switch can tell apart
-    versions: int = 2  # of every slot: one can be read while the other fills
-    has_counter: bool = False  # beside the bitmap; after a fault the two can disagree
+    versions: int = 2
+    """Versions of every slot: one can be read while the other fills."""
+    has_counter: bool = False
+    """Whether there is a counter beside the bitmap; after a fault the two can disagree."""
     has_exponents_ahead: bool = False  # block exponents are agreed one window ahead of the words
     has_server: bool = False  # hashed entries that jobs share, and a server host for collisions
     carries_absence: bool = True  # it counts headers without words, of workers that contribute nothing
-    is_waiting: Callable[[Any], Any] = has_begun  # which slots are partly filled; of many rows at once
+    is_waiting: Callable[[Any], Any] = has_begun
+    """Tells which slots are partly filled, of many rows at once."""
     reopened_by: frozenset[str] = frozenset()  # faults that leave slots waiting: duplicate, reorder, reboot
 
     options: tuple[Option, ...] = ()

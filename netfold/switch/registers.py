@@ -22,7 +22,8 @@ VERDICTS = ("consumed", "complete", "answer", "dropped", "late", "expired", "ans
 # The action of its words on the slot's values.
 READ, OVERWRITE, MERGE = 0, 1, 2
 
-CHILDREN_MAX = 64  # of a bitmap here; programs and switches may have narrower ones
+CHILDREN_MAX = 64
+"""Children that a bitmap has room for here; those of programs and switches may be narrower."""
 
 # One row per slot and version. Rows `2 · slot + version`; the other version of a row is `row ^ 1`.
 SLOT = np.dtype(
@@ -30,21 +31,21 @@ SLOT = np.dtype(
         ("bitmap", "u8"),  # children seen
         ("counter", "i4"),  # children missing
         ("exponent", "i4"),  # values of an int8
-        ("workers", "i4"),  # in the values; 0: the values are old ones
+        ("workers", "i4"),  # how many workers are in the values; 0: the values are old ones
         ("is_answered", "i4"),  # a point below the root: the values are its parent's result
         ("turn", "i4"),  # slots with timers: units completed here before this one
         ("is_emitted", "i4"),
-        ("words_count", "i4"),  # slots with timers: of the packet that started the row, like the next five
+        ("words_count", "i4"),  # slots with timers: from the packet that started the row, like the next five
         ("owner", "i4"),
         ("serial", "i4"),
         ("unit", "i4"),
         ("attempt", "i4"),
         ("merge", "i4"),
-        ("last_child", "i4"),  # for diagnosis: of the latest packet, like the next two
+        ("last_child", "i4"),  # the latest packet's, like its verdict and time; for diagnosis
         ("last_verdict", "i4"),
         ("members", "u4"),  # bitmap of the workers in the values
         ("last_ps", "i8"),
-        ("timer_order", "i8"),  # of the timer that is armed, or −1
+        ("timer_order", "i8"),  # order of the armed timer, or −1
     ],
     align=True,
 )
@@ -90,32 +91,32 @@ ADD, OR, MAX = Merge.ADD.number, Merge.OR.number, Merge.MAX.number
 FLOAT_ADD, SIGN, TABLE_ADD = Merge.FLOAT_ADD.number, Merge.SIGN.number, Merge.TABLE_ADD.number
 WRAP, SATURATE, STICKY = 0, 1, 2
 _MERGES = 8  # numbers of merges of whole words are below
-_TOP_BITS = np.uint32(0x88888888)  # of lanes of 4 bits
+_TOP_BITS = np.uint32(0x88888888)
+"""Top bits of lanes of 4 bits."""
 _ONES = np.uint32(0x11111111)
 
 Words = NDArray[np.int32]
 
 
 def number_of(merge: Merge, lane_bits: int) -> int:
-    """The number, in compiled code, of a merge in lanes of this width: its own for lanes of 32 bits."""
+    # Compiled code knows a merge and its width by one number: the merge's own for lanes of 32 bits.
     return merge.number + _MERGES * ((WORD_BITS // lane_bits).bit_length() - 1)
 
 
 @inlined
 def merge_of(number: int) -> int:
-    """The number of the same merge in lanes of 32 bits."""
+    # The same merge has this number in lanes of 32 bits.
     return number & (_MERGES - 1)
 
 
 @inlined
 def has_narrow_lanes(number: int) -> bool:
-    """Whether the number is that of a merge in lanes of less than 32 bits."""
+    # Lanes of less than 32 bits are narrow.
     return number >= _MERGES
 
 
 @inlined
 def lane_bits_of(number: int) -> int:
-    """The width of the lanes."""
     return WORD_BITS >> (number // _MERGES)
 
 
@@ -205,7 +206,7 @@ def add_counters(values: Words, words: Words) -> int:
     for i in range(words.size):
         old, word = np.uint32(values[i]), np.uint32(words[i])
         total = np.uint32(old + word)
-        tops = ((old & word) | ((old | word) & ~total)) & _TOP_BITS  # carries out of them
+        tops = ((old & word) | ((old | word) & ~total)) & _TOP_BITS  # carries out of the lanes
         carried += int(np.uint32((tops >> np.uint32(3)) * _ONES) >> np.uint32(28))
         values[i] = np.int32(total)
     return carried

@@ -56,7 +56,8 @@ from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, optio
 
 _PS_PER_KM = 5 * 10**6  # light in glass: two thirds of its speed in vacuum
 _EARTH_KM = 6371.0  # mean radius
-_WITH_UNITS = {"rate": "rate_bps", "delay": "delay_ps", "buffer": "buffer_bytes"}  # in node-link JSON
+_WITH_UNITS = {"rate": "rate_bps", "delay": "delay_ps", "buffer": "buffer_bytes"}
+"""Keys of node-link JSON whose values have a unit, and the attributes that they set."""
 _DIGITS = re.compile(r"[0-9]{1,19}")
 
 
@@ -265,19 +266,10 @@ _GRAPH = re.compile(r"(?m)^([ \t]*graph\s*\[)")  # no white space twice in a row
 
 
 def from_gml(text: str, defaults: Defaults) -> nx.Graph:
-    """Topology from GML: what an export writes, or a graph of routers (see `files.foreign`).
-
-    Files of the Topology Zoo have several edges between two nodes without saying that they are multigraphs,
-    and labels that are there several times: both are read.
-
-    Raises
-    ------
-    TopologyError
-        The text is no GML; it is too large, which is counted before it is read; or the graph cannot be a
-        topology.
-    """
     nodes, edges = (len(re.findall(rf"\b{part}\s*\[", text)) for part in ("node", "edge"))
+    # The size is checked before the text is parsed.
     check_size(nx.Graph(), nodes, edges)
+    # Files of the Topology Zoo do not say that they are multigraphs, and some labels are there twice.
     if not re.search(r"(?m)^[ \t]*multigraph\s+[01]", text):
         text = _GRAPH.sub(r"\1\n  multigraph 1", text, count=1)
     try:
@@ -293,15 +285,9 @@ def from_gml(text: str, defaults: Defaults) -> nx.Graph:
 
 
 def to_graphml(graph: nx.Graph) -> str:
-    """GraphML of a topology. Coordinates and dimensions are text there: "0,1".
-
-    Raises
-    ------
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
     validate(graph)
     plain = graph.copy()
+    # Coordinates and dimensions become text: "0,1".
     for attributes in (plain.graph, *(places for _, places in plain.nodes(data=True))):
         for key, value in attributes.items():
             if isinstance(value, tuple):
@@ -310,7 +296,7 @@ def to_graphml(graph: nx.Graph) -> str:
 
 
 def from_graphml(text: str, defaults: Defaults) -> nx.Graph:
-    """Topology from GraphML: what `to_graphml` writes, or a graph of routers (see `files.foreign`).
+    """Topology from GraphML: what `to_graphml` writes, or a graph of routers (see `topology_of`).
 
     Raises
     ------
@@ -323,7 +309,7 @@ def from_graphml(text: str, defaults: Defaults) -> nx.Graph:
     check_size(nx.Graph(), len(re.findall(r"<node\b", text)), len(re.findall(r"<edge\b", text)))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of networkx, about ports and hyperedges
+            warnings.simplefilter("ignore")  # networkx warns of ports and hyperedges
             found = nx.parse_graphml(text, force_multigraph=True)
     except ParseError as error:
         raise TopologyError(f"not GraphML: {error}") from None
@@ -352,40 +338,20 @@ _EXAMPLES = {
     "delay_ps": '"delay": "1us"',
     "buffer_bytes": '"buffer": "16MiB"',
 }
-Units = Mapping[str, Callable[[object], int]]  # by attribute of an edge: text such as "100Gbps" to its number
+Units = Mapping[str, Callable[[object], int]]
+"""Readers of text such as "100Gbps", by attribute of an edge; they raise ValueError."""
 
 
 def to_json(graph: nx.Graph) -> str:
-    """Node-link JSON of a topology; nodes keep their order, the same graph gives the same text.
-
-    Raises
-    ------
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
     validate(graph)
+    # Nodes keep their order, so the same graph gives the same text.
     return json.dumps(nx.node_link_data(graph, edges="edges"), indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(
     text: str, units: Units | None = None, complete: Callable[[nx.Graph], None] | None = None
 ) -> nx.Graph:
-    """Topology from node-link JSON, checked.
-
-    Parameters
-    ----------
-    units
-        Readers of text, by edge attribute ("rate_bps"), that raise ValueError; without them links have whole
-        numbers only.
-    complete
-        What adds to the graph before it is checked.
-
-    Raises
-    ------
-    TopologyError
-        The text is not JSON (says where) or not node-link JSON; or all that is wrong with nodes and edges,
-        each alone; or the graph is too large, or breaks the contract (see `topologies.graph.validate`).
-    """
+    # Without `units` links have whole numbers only; `complete` adds to the graph before it is checked.
     data = _object(text)
     graph = _empty(data)
     nodes, edges = _entries(data, "nodes", ("id",)), _entries(data, "edges", ("source", "target"))
@@ -547,13 +513,6 @@ FORMATS: dict[str, Callable[[str, Defaults, Units], nx.Graph]] = {
 
 
 def read_graph(name: str, text: str, defaults: Defaults, units: Units) -> nx.Graph:
-    """The topology in a file's text, in the format that the end of its name says; else node-link JSON.
-
-    Raises
-    ------
-    TopologyError
-        The text is not of that format, or no topology (see the readers).
-    """
     return FORMATS.get(PurePath(name).suffix.lower(), _from_json)(text, defaults, units)
 
 
@@ -586,7 +545,6 @@ class TopoHub(Direct):
         return self.counts_of(found.number_of_nodes(), nx.Graph(found).number_of_edges())
 
     def facts(self) -> Facts:
-        """The counts alone."""
         return Facts(*self.counts(), None, None, None)
 
     def graph(self) -> nx.Graph:

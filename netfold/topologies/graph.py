@@ -30,11 +30,11 @@ HOST_ATTRIBUTES = {"kind": HOST, "tier": 0, "profile": ""}
 
 # Where a node is in a regular graph: attributes that it may have.
 PLACES = {
-    "coordinates": "a tuple of ints",  # of a switch in a torus or hypercube
-    "group": "an int",  # of a dragonfly; a pod of a fat tree or of rails
-    "island": "an int",  # of GPUs that share NVLink switches
-    "rail": "an int",  # of GPUs that have the same place in their island
-    "server": "an int",  # of a switch that stands for the ports of a server; any number
+    "coordinates": "a tuple of ints",  # place of a switch in a torus or hypercube
+    "group": "an int",  # a group of a dragonfly; a pod of a fat tree or of rails
+    "island": "an int",  # GPUs that share NVLink switches
+    "rail": "an int",  # GPUs that have the same place in their island
+    "server": "an int",  # marks a switch that stands for the ports of a server; any number
 }
 
 # Allowed values of an edge's attributes, limits included. A thousand of the longest delays fit int64.
@@ -83,17 +83,16 @@ PORT_LINK = LinkSpec(rate_bps=LINK_RANGES["rate_bps"][1], delay_ps=0, buffer_byt
 
 
 def new_graph(name: str) -> nx.Graph:
-    """Empty topology; errors and reports use the name."""
     return nx.Graph(name=name)
 
 
 def add_host(graph: nx.Graph, name: str, **places: Any) -> None:
-    """Add a host: a machine that sends and receives and never forwards. It may have some of `PLACES`."""
+    # A host never forwards.
     _add_node(graph, name, **HOST_ATTRIBUTES, **places)
 
 
 def add_switch(graph: nx.Graph, name: str, tier: int, profile: str, **places: Any) -> None:
-    """Add a switch with a tier (1 is next to the hosts), the name of a profile, and some of `PLACES`."""
+    # Tier 1 is next to the hosts.
     _add_node(graph, name, kind=SWITCH, tier=tier, profile=profile, **places)
 
 
@@ -146,12 +145,10 @@ def add_link(graph: nx.Graph, a: str, b: str, link: LinkSpec) -> None:
 
 
 def hosts(graph: nx.Graph) -> list[str]:
-    """Names of the hosts, in order of insertion."""
     return [name for name, kind in graph.nodes(data="kind") if kind == HOST]
 
 
 def switches(graph: nx.Graph) -> list[str]:
-    """Names of the switches, in order of insertion."""
     return [name for name, kind in graph.nodes(data="kind") if kind == SWITCH]
 
 
@@ -198,7 +195,6 @@ def validate(graph: nx.Graph) -> None:
 
 
 def where(graph: nx.Graph) -> str:
-    """Prefix of error messages."""
     return f"topology {graph.name!r}: " if graph.name else "topology: "
 
 
@@ -318,13 +314,6 @@ def _check_connected(graph: nx.Graph) -> None:
 
 
 def check_counts(caller: str, **counts: int) -> None:
-    """Check that arguments of `caller` are ints of at least 1.
-
-    Raises
-    ------
-    TopologyError
-        Names the first that is not.
-    """
     for name, count in counts.items():
         if type(count) is not int or count < 1:
             raise TopologyError(f"{caller}: {name} is {count!r}, must be an int of at least 1")

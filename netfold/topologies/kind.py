@@ -28,9 +28,12 @@ class Size(NamedTuple):
     """How large a graph will be, and what to do where that is too large."""
 
     nodes: int
-    links: int  # in both directions
-    key: str  # the field to change …
-    hint: str  # … and how
+    links: int
+    """Links in both directions."""
+    key: str
+    """Field to change if the graph is too large."""
+    hint: str
+    """How to change that field."""
 
 
 class Counts(NamedTuple):
@@ -38,7 +41,8 @@ class Counts(NamedTuple):
 
     hosts: int
     switches: int
-    links: int  # in both directions
+    links: int
+    """Links in both directions."""
 
 
 class Facts(NamedTuple):
@@ -46,12 +50,14 @@ class Facts(NamedTuple):
 
     hosts: int
     switches: int
-    links: int  # in both directions
-    diameter_hops: int | None  # links on the longest of the shortest paths between two hosts
-    bisection_bps: (
-        int | None
-    )  # least rate, one way, between two halves of the hosts (see `topologies.measures`)
-    paths: int | None  # shortest paths between two hosts as far apart as the diameter; of the pair with most
+    links: int
+    """Links in both directions."""
+    diameter_hops: int | None
+    """Links on the longest of the shortest paths between two hosts."""
+    bisection_bps: int | None
+    """Least rate, one way, between two halves of the hosts (see `topologies.measures`)."""
+    paths: int | None
+    """Shortest paths between two hosts as far apart as the diameter; those of the pair with most."""
 
 
 class Topology(Protocol):
@@ -328,11 +334,8 @@ class Direct(Generated):
 
 
 def _load(size: int) -> Fraction:
-    """Load of a link in a dimension of this size, over that of a network of one switch.
-
-    If every switch sends 1 to every other in dimension order, a link carries this times the number of
-    switches.
-    """
+    # If every switch sends 1 to every other in dimension order, a link carries this times the number of
+    # switches.
     if size == 2:
         return Fraction(1, 2)
     return Fraction(size * size // 4, 2 * size)  # k/8 or (k² − 1)/(8k)

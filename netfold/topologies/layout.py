@@ -16,7 +16,8 @@ from netfold.topologies.graph import HOST, hosts, racks, server_ports, switches
 # Tiers as rows: hosts at the bottom, switches above what they are linked to.
 
 
-_ROOM = 1.9  # that switches above their hosts need
+_ROOM = 1.9
+"""Space that a switch above its hosts needs."""
 _BETWEEN_RACKS = 0.6  # more space between hosts of different racks, in units of the space of a host
 
 
@@ -68,12 +69,12 @@ def _bottom(graph: nx.Graph, ordered: Sequence[str]) -> dict[str, float]:
 
 
 def _rack(graph: nx.Graph, host: str) -> object:
-    """What a host shares with those beside it: its island, or its switch."""
+    # Hosts of one island, or else of one switch, are beside each other.
     return graph.nodes[host].get("island", next(iter(graph.adj[host])))
 
 
 def _by_neighbours(graph: nx.Graph, row: Sequence[str], x: dict[str, float]) -> list[str]:
-    """A row by the mean place of what its nodes are linked to below; ties keep the graph's order."""
+    # Rounded, so that ties keep the graph's order.
     return sorted(row, key=lambda name: round(_mean_below(graph, name, x), 6))
 
 
@@ -126,18 +127,22 @@ def in_one_piece(graph: nx.Graph) -> nx.Graph:
 
 
 Place = tuple[float, float]
-_HOST_REACH = 0.34  # from a switch to its hosts, where the next switch is 1 away
+_HOST_REACH = 0.34
+"""Distance from a switch to its hosts, where the next switch is 1 away."""
 _FAN, _FAN_EACH = 0.7 * math.pi, 0.32 * math.pi  # the most that a switch's hosts take up, and between two
-_DEEP = ((1.0, 0.0), (0.0, 1.0), (0.62, 0.42))  # where the first three axes lead; the third one over its side
+_DEEP = ((1.0, 0.0), (0.0, 1.0), (0.62, 0.42))
+"""Steps along the first three axes: across, up, and into the depth."""
 _TOUCH = 0.08  # how near a line may pass a switch that it does not lead to
-_GAP = 1.2  # between copies of a grid along further axes
+_GAP = 1.2
+"""Space between copies of a grid along further axes."""
 
 
 class Layout(NamedTuple):
     """A drawing of a topology, in units of about the space that one switch needs."""
 
     graph: nx.Graph  # what is drawn: a server with several ports is one node, see `in_one_piece`
-    places: dict[str, Place]  # of each node; y grows upward
+    places: dict[str, Place]
+    """Place of each node; y grows upward."""
     curved: frozenset[frozenset[str]]  # links that would run along others, as those round the ends of a grid
     boxes: dict[str, tuple[str, ...]]  # nodes that belong together, by a name to show
     asides: dict[str, Place]  # the side of a node on which its name is, as a vector of length 1
@@ -294,9 +299,11 @@ def _with_hosts(
 # A large topology in short: classes of nodes, and the links between two classes, with their numbers.
 
 
-_NAMES_MAX = 4  # of classes in a tier; with more they become one
+_NAMES_MAX = 4
+"""Most classes in a tier; with more they become one."""
 _OTHER_NAMES = ("host", "switch")
-NODES_DRAWN_MAX = 200  # of a graph that is drawn node by node
+NODES_DRAWN_MAX = 200
+"""Most nodes of a graph that is drawn node by node."""
 
 
 class Class(NamedTuple):
@@ -325,6 +332,13 @@ class _Link(NamedTuple):
     ends: tuple[str, str]  # the end in the lower class first
 
 
+class _Key(NamedTuple):
+    """What the nodes of a class have in common."""
+
+    tier: int
+    name: str
+
+
 class Tiers(NamedTuple):
     """Classes from the hosts upward, and what links them."""
 
@@ -335,12 +349,10 @@ class Tiers(NamedTuple):
 def tiers_of(graph: nx.Graph) -> Tiers:
     """The classes and bundles of a valid graph; a server with several ports is one node."""
     graph = in_one_piece(graph)
-    keys: dict[str, tuple[int, str]] = {
-        name: (data["tier"], stem(name)) for name, data in graph.nodes(data=True)
-    }
+    keys = {name: _Key(data["tier"], stem(name)) for name, data in graph.nodes(data=True)}
     names_in = Counter(tier for tier, _ in {*keys.values()})
     keys = {
-        name: (tier, letters if names_in[tier] <= _NAMES_MAX else _OTHER_NAMES[tier > 0])
+        name: _Key(tier, letters if names_in[tier] <= _NAMES_MAX else _OTHER_NAMES[tier > 0])
         for name, (tier, letters) in keys.items()
     }
     order = sorted({*keys.values()})
@@ -360,11 +372,11 @@ def tiers_of(graph: nx.Graph) -> Tiers:
 
 
 def stem(name: str) -> str:
-    """The letters of a name: "leaf" of "leaf12"; the whole name if it has none."""
+    # "leaf" of "leaf12"; the whole name if it has no letters.
     return " ".join(re.findall(r"[^\W\d_]+", name)) or name
 
 
-def _class(graph: nx.Graph, key: tuple[int, str], keys: dict[str, tuple[int, str]]) -> Class:
+def _class(graph: nx.Graph, key: _Key, keys: Mapping[str, _Key]) -> Class:
     names = [name for name, own in keys.items() if own == key]
     if graph.nodes[names[0]]["kind"] == HOST:
         return Class(*key, len(names), (), ())

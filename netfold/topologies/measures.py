@@ -27,7 +27,8 @@ class _Group(NamedTuple):
     """Interchangeable switches: the same neighbours at the same rates, and the same rates of hosts."""
 
     switches: list[str]
-    host_rates_bps: tuple[int, ...]  # of each switch, sorted
+    host_rates_bps: tuple[int, ...]
+    """Rates of the hosts on one of the switches, sorted; all have the same."""
 
 
 def by_divisions(graph: nx.Graph) -> int | None:
@@ -103,7 +104,8 @@ class Fabric:
     switches: tuple[str, ...]
     rack_rows: NDArray[np.intp]  # (R,) row of each rack among the switches
     hosts_on_rack: NDArray[np.int64]  # (R,)
-    host_rates_bps: tuple[tuple[int, ...], ...]  # of each rack
+    host_rates_bps: tuple[tuple[int, ...], ...]
+    """Rates of the hosts on each rack."""
     first: NDArray[np.intp]  # (S + 1,)
     source: NDArray[np.intp]  # (L,)
     target: NDArray[np.intp]  # (L,)
@@ -111,12 +113,11 @@ class Fabric:
 
     @property
     def hosts_count(self) -> int:
-        """Number of hosts."""
         return int(self.hosts_on_rack.sum())
 
     @property
     def degree(self) -> NDArray[np.intp]:
-        """Links from each switch to other switches: (S,)."""
+        # (S,) links to other switches.
         return np.diff(self.first)
 
 
@@ -194,7 +195,8 @@ def _reached(frontier: NDArray[np.bool_], fabric: Fabric) -> NDArray[np.bool_]:
 # An upper bound of the bisection: the cheapest of some divisions of the switches.
 
 
-_ITERATIONS = 300  # of the power method
+_ITERATIONS = 300
+"""Iterations of the power method."""
 _SETTLE = 12  # rounds in which switches without hosts follow their neighbours
 _SWAP_RACKS_MAX = 512  # more racks are not swapped one by one
 
@@ -432,6 +434,17 @@ def _parts(fabric: Fabric, hops: NDArray[np.int32], outward: bool) -> Iterator[_
 
 
 # The bisection of a topology: the smallest rate, in one direction, between two equal halves of the hosts.
+#
+# It is the least maximum flow between two halves of the hosts (one apart if their number is odd), over all
+# splits into such halves. Finding it is NP-hard in general, so there are three steps:
+#
+# - exact, by all divisions of the switches, where interchangeable ones leave few (`by_divisions`);
+# - at most the cheapest of some divisions (`cheapest_cut_bps`);
+# - at least what traffic with fixed shortest paths can carry across any cut (`uniform_bound_bps`,
+#   `worst_bound_bps`).
+#
+# Every cut is a sum of rates of links, so it is a multiple of their greatest common divisor: bounds that
+# leave room for only one multiple are the exact number.
 
 
 WORST_WORK_MAX = 10**9  # racks² · links: with more, the worst traffic is not computed
@@ -446,29 +459,10 @@ class Bounds(NamedTuple):
 
     @property
     def exact(self) -> int | None:
-        """The number, if it is known."""
         return self.low if self.low == self.high else None
 
 
 def bisection(graph: nx.Graph) -> Bounds:
-    """Bounds of the bisection bandwidth in bits per second, equal where it is known.
-
-    It is the least maximum flow between two halves of the hosts (one apart if their number is odd), over all
-    splits into such halves. Finding it is NP-hard in general, so there are three steps:
-
-    - exact, by all divisions of the switches, where interchangeable ones leave few (`by_divisions`);
-    - at most the cheapest of some divisions (`cheapest_cut_bps`);
-    - at least what traffic with fixed shortest paths can carry across any cut (`uniform_bound_bps`,
-      `worst_bound_bps`).
-
-    Every cut is a sum of rates of links, so it is a multiple of their greatest common divisor: bounds that
-    leave room for only one multiple are the exact number.
-
-    Raises
-    ------
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
     return bisection_on(graph, fabric_of(graph))
 
 
@@ -503,19 +497,16 @@ def uniform_bound_bps(fabric: Fabric, hops: NDArray[np.int32]) -> float:
 
 
 def worst_bound_bps(fabric: Fabric, hops: NDArray[np.int32]) -> float:
-    """A lower bound of the bisection from any traffic at the rate r of the slowest host.
-
-    If no link between switches ever carries more than γ times its rate, whoever sends to whom, then any
-    pairing of two halves of the hosts gets through at r / γ. Traffic is spread evenly over shortest paths,
-    whatever else is sent (oblivious routing: Towles and Dally, SPAA 2002).
-    """
+    # A lower bound: if no link between switches ever carries more than γ times its rate, whoever sends to
+    # whom, then any pairing of two halves of the hosts gets through at r / γ, for the slowest host's rate r.
+    # Traffic is spread evenly over shortest paths (oblivious routing: Towles and Dally, SPAA 2002).
     slowest = float(min(chain.from_iterable(fabric.host_rates_bps)))
     worst = max(1.0, float((slowest * worst_loads(fabric, hops) / fabric.rate_bps).max()))
     return fabric.hosts_count // 2 * slowest / worst
 
 
 def _whole(bound: float, unit: int) -> int:
-    """The least multiple of a unit that a bound allows."""
+    # Rounded up, as every cut is a multiple of the unit.
     return -(-int(bound * (1 - _FLOAT_SLACK)) // unit) * unit
 
 
@@ -542,17 +533,16 @@ class Cost(NamedTuple):
     switches_by_tier: dict[int, int]
     switch_ports_by_rate: dict[int, int]  # bits per second, fastest first
     host_ports_by_rate: dict[int, int]
-    cables: dict[str, dict[int, int]]  # by length class, then by rate; one for both directions
+    cables: dict[str, dict[int, int]]
+    """Cables by length class, then by rate; one for both directions."""
     length_rule: str  # how the classes were told apart
 
     @property
     def switches_count(self) -> int:
-        """Switches of all tiers."""
         return sum(self.switches_by_tier.values())
 
     @property
     def cables_count(self) -> int:
-        """Cables of all lengths."""
         return sum(sum(by_rate.values()) for by_rate in self.cables.values())
 
 
@@ -706,20 +696,20 @@ class Measures(NamedTuple):
     diameter_hops: int  # links on the longest of the shortest paths between two hosts; 0 with one host
     mean_hops: float  # links on a shortest path, the mean over all pairs of different hosts; 0 with one host
     bisection: Bounds  # bits per second, see `bisection`
-    oversubscription: dict[int, float]  # by tier, see `oversubscription`
+    oversubscription: dict[int, float]
+    """Oversubscription of each tier, see the function of that name."""
     diversity: Diversity | None  # None with one rack
     cost: Cost
 
     @property
     def bisection_bps(self) -> int | None:
-        """The bisection bandwidth if it is known exactly."""
         return self.bisection.exact
 
 
 def measure(graph: nx.Graph) -> Measures:
     """Figures of a topology.
 
-    Takes O(R · L) for R racks and L links, and O(R² · L) within `bisection.WORST_WORK_MAX`.
+    Takes O(R · L) for R racks and L links, and O(R² · L) within `WORST_WORK_MAX`.
 
     Raises
     ------

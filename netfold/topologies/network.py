@@ -30,11 +30,15 @@ NO_LINK = -1
 class Work(NamedTuple):
     """What one direction of a host takes: a packet of B bytes occupies it `packet_ps` + 8·B / `rate_bps`."""
 
-    name: str  # of the link
+    name: str
+    """Name of the link."""
     rate_bps: int
-    packet_ps: int = 0  # for each packet
-    message_ps: int = 0  # sending: more for the first packet of a message
-    delay_ps: int = 0  # until the packet goes on; others may be worked on meanwhile
+    packet_ps: int = 0
+    """Time for each packet."""
+    message_ps: int = 0
+    """Further time for the first packet of a message, where it is sent."""
+    delay_ps: int = 0
+    """Time until the packet goes on; others may be worked on meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +105,12 @@ class Network:
     """
 
     nodes: tuple[str, ...]
-    profiles: tuple[str, ...]  # of the switches; "" for hosts
+    profiles: tuple[str, ...]
+    """Profiles of the switches; "" for hosts."""
     is_host: NDArray[np.bool_]  # (N,)
     island: NDArray[np.int64]  # (N,) of a GPU, the island that it is in; -1: none
-    tiers: tuple[int, ...]  # of the switches; 0 for hosts
+    tiers: tuple[int, ...]
+    """Tiers of the switches; 0 for hosts."""
     server_ports: frozenset[int]  # nodes that stand for the ports of a server
     link_names: tuple[str, ...]  # "h0->s0"
     link_source: NDArray[np.int32]  # (L,) node
@@ -114,11 +120,11 @@ class Network:
     buffer_bytes: NDArray[np.int64]  # (L,) of the port at the source; no limit where the source is a host
     policy: Policy
     tables: Tables
-    detours: Detours | None  # of policies that have some
+    detours: Detours | None
+    """Detours that the policy makes; None if it makes none."""
     inside: HostLinks | None = None  # links inside hosts, where their work takes time
 
     def first_link(self, host: int) -> int:
-        """The link that packets of a host leave on."""
         return host if self.inside is None or self.inside.send[host] < 0 else int(self.inside.send[host])
 
     def last_link(self, host: int) -> int:
@@ -134,7 +140,6 @@ class Network:
         return int(self.inside.packet_ps[link]) + starts_message * int(self.inside.message_ps[link])
 
     def is_inside(self, link: int) -> bool:
-        """Whether a link is inside a host."""
         return bool(self.link_source[link] == self.link_target[link] and self.is_host[self.link_source[link]])
 
 
@@ -182,47 +187,42 @@ def compile_network(graph: nx.Graph, room_bytes: int | None = None, policy: Poli
 # Which of several equal links a flow takes: its key, and the choice by it at every node.
 #
 # Real switches hash the addresses and ports of a packet, each switch with a seed of its own (RFC 2992
-# analyses such hashes). So do these. Compiled code calls `flow_key` and `way_of`, Python their twins, which
-# return the same.
+# analyses such hashes). So do these, and choices in a row do not depend on each other: among switches that
+# share one hash function they would, and leave most links unused ("hash polarisation"). Compiled code calls
+# `flow_key` and `way_of`, Python their twins, which return the same.
 
 
-SWITCHES = -1  # as an end of a flow: the switches of its job
-TURNS = 840  # which all numbers up to 8 divide
+SWITCHES = -1
+"""End of a flow that stands for the switches of its job."""
+TURNS = 840
+"""A number that all numbers up to 8 divide."""
 
 
 @kernel
 def flow_key(seed: Integer, job: Integer, source: Integer, target: Integer, channel: Integer) -> np.uint64:
-    """The key of a flow, of 31 bits. Its answers are the flow whose ends are exchanged.
-
-    Modulo `TURNS` it is source + target + channel, by which flows take the ports of their server in turn.
-    """
+    # A key has 31 bits. Answers are a flow of their own, with the ends exchanged. Modulo `TURNS` a key is
+    # source + target + channel, so flows take the ports of their server in turn.
     draw = mix(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> np.uint64(34)
     turn = np.uint64(source + target + channel + TURNS) % np.uint64(TURNS)
     return draw - draw % np.uint64(TURNS) + turn
 
 
 def flow_key_plain(seed: int, job: int, source: int, target: int, channel: int = 0) -> int:
-    """Plain-Python twin of `flow_key`.
-
-    `source` and `target` are workers, then servers, of a job, so networks that are compared share keys.
-    `channel` counts the connections of the two, from 0.
-    """
+    # `source` and `target` are workers, then servers, of a job, so networks that are compared share keys.
+    # `channel` counts the connections of the two, from 0.
     draw = mix_plain(seed, purposes.FLOW_ROUTE, job, source, target, channel) >> 34
     return draw - draw % TURNS + (source + target + channel) % TURNS
 
 
 def planned_key(number: int) -> int:
-    """A key by which every node takes way `number mod count`, without a hash: that of a planned tree."""
+    # Negative keys are not hashed: every node takes way `number mod count`, as in a planned tree.
     return -1 - number
 
 
 @inlined
 def way_of(key: int, node: int, ways: int) -> np.uint32:
-    """The number of the way that a key takes at a node with so many.
-
-    They are negative at the ports of the server that sends: its flows take these in turn, as collectives
-    put one channel after the other on a server's network cards. Servers on the way hash.
-    """
+    # At the ports of the server that sends, `ways` is negative: its flows take these in turn, as collectives
+    # put one channel after the other on a server's network cards. Servers on the way hash.
     if key < 0:
         return np.uint32(-1 - key) % np.uint32(abs(ways))
     if ways < 0:
@@ -259,19 +259,13 @@ def next_links(network: Network, node: int, target: int) -> list[int]:
 
 
 def path(network: Network, source: int, target: int, key: int) -> list[int]:
-    """Links that a flow takes from one node to another; empty if they are the same.
-
-    Each node hashes the key anew (`way_of`), so choices in a row do not depend on each other: among
-    switches that share one hash function they would, and leave most links unused ("hash polarisation").
-    The key of a sprayed packet is its entropy. See `routing.py` for the other policies. Links inside the
-    two hosts are its first and its last.
-    """
+    # Links inside the two hosts come first and last. The key of a sprayed packet is its entropy.
     out, into = _ends(network, source, target)
     return [*out, *_between(network, source, target, key), *into]
 
 
 def nodes_of(network: Network, links: Sequence[int]) -> list[int]:
-    """Nodes that the links of a path lead to, in order; links inside hosts lead nowhere."""
+    # Links inside hosts lead nowhere.
     return [int(network.link_target[link]) for link in links if not network.is_inside(link)]
 
 
@@ -293,10 +287,7 @@ def _between(network: Network, source: int, target: int, key: int) -> list[int]:
 
 
 def shares(network: Network, source: int, target: int, key: int) -> dict[int, float]:
-    """How often each link carries a packet of a flow, in the mean: 1 for each link of its path if it has one.
-
-    Sprayed packets divide evenly at every node, in expectation.
-    """
+    # How often each link carries a packet, in the mean: sprayed packets divide evenly at every node.
     if not (network.policy.is_sprayed and _is_steered(network, source, target)):
         return dict(Counter(path(network, source, target, key)))
     return equal_shares(network, source, target)
@@ -326,7 +317,7 @@ def detour_of(network: Network, source: int, target: int, key: int) -> int:
 
 
 def _is_steered(network: Network, source: int, target: int) -> bool:
-    """Whether the policy applies: it is for traffic between hosts."""
+    # Policies are for traffic between hosts.
     return bool(network.is_host[source] and network.is_host[target])
 
 

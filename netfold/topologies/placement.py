@@ -13,31 +13,22 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.topologies.graph import TopologyError, check_counts, hosts, racks, switches, where
 
+# A rack is a switch and the hosts on it; where all hosts have an `island` (a server of several GPUs), it is
+# an island, its hosts in the order of their `rail`. The policies are
+#
+# - "pack": fill one rack after the other. So consecutive ranks share a server and the local rank is the rail,
+#   as launchers such as torchrun and mpirun number them;
+# - "spread": one host of each rack in turn, until racks are full;
+# - "random": all hosts in an order that is drawn from a seed (Fisher-Yates by sorting keys);
+# - "rails": fill one rail across all islands, then the next. So consecutive ranks are on one rail, which
+#   joins the same GPU of every server by switches of its own (NVIDIA's rail-optimized networks).
 POLICIES = ("pack", "spread", "random", "rails")
 
 
 def place_workers(
     graph: nx.Graph, count: int, policy: str | Sequence[str], noun: str = "worker", seed: int = 0
 ) -> list[str]:
-    """Host of each worker, in order of worker index (rank); errors call a worker `noun`.
-
-    A rack is a switch and the hosts on it; where all hosts have an `island` (a server of several GPUs), it
-    is an island, its hosts in the order of their `rail`. The policies are
-
-    - "pack": fill one rack after the other. So consecutive ranks share a server and the local rank is the
-      rail, as launchers such as torchrun and mpirun number them;
-    - "spread": one host of each rack in turn, until racks are full;
-    - "random": all hosts in an order that is drawn from `seed` (Fisher-Yates by sorting keys);
-    - "rails": fill one rail across all islands, then the next. So consecutive ranks are on one rail, which
-      joins the same GPU of every server by switches of its own (NVIDIA's rail-optimized networks);
-    - host names, one per worker: exactly these.
-
-    Raises
-    ------
-    TopologyError
-        Not enough hosts; an unknown policy; "rails" where hosts have none; or names that are too few or too
-        many, unknown, or used twice.
-    """
+    # In order of rank. Errors call a worker `noun`.
     check_counts("place_workers", count=count)
     if not isinstance(policy, str):
         return _check_named(graph, count, policy, noun)

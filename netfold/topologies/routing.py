@@ -24,7 +24,8 @@ from netfold.topologies.graph import TopologyError, switches, where
 
 
 _PORT = np.dtype(np.uint16)
-_SET_BYTES = 8  # of a set, besides its ports
+_SET_BYTES = 8
+"""Bytes of a set, besides its ports."""
 _GIB = 2**30
 
 
@@ -45,7 +46,6 @@ class Fabric(NamedTuple):
 
     @property
     def switches_count(self) -> int:
-        """S."""
         return int(self.degrees.size)
 
 
@@ -60,7 +60,6 @@ class Tables(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the tables."""
         return sum(int(array.nbytes) for array in self[1:])
 
 
@@ -89,13 +88,6 @@ def fabric_of(link_source: NDArray[np.int32], link_target: NDArray[np.int32], ho
 
 
 def check_room(fabric: Fabric, room_bytes: int | None) -> None:
-    """Refuse tables that would not fit `room_bytes`, before they are made.
-
-    Raises
-    ------
-    TopologyError
-        With the estimate: what the tables take at most, and what it takes to make them.
-    """
     needed = room_needed(fabric)
     if room_bytes is not None and needed > room_bytes:
         raise TopologyError(
@@ -190,7 +182,7 @@ def dimension_order_tables(graph: nx.Graph, fabric: Fabric) -> Tables:
     number = _numbering(graph, dimensions, place)
     strides = np.append(np.cumprod(dimensions[::-1])[::-1][1:], 1)
     at = np.empty(place.shape[0], np.int64)
-    at[number] = np.arange(place.shape[0])  # from a place's number to the switch there
+    at[number] = np.arange(place.shape[0])  # the switch at each place, by the place's number
     ports = _port_of(graph, fabric, dimensions, place)
     builder = TablesBuilder(fabric)
     for switch in range(fabric.switches_count):
@@ -290,7 +282,7 @@ class _Ports:
         self._neighbours = neighbours  # ascending
 
     def towards(self, switch: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The port to each of these neighbours; any for what is none."""
+        # Switches that are no neighbours get any port.
         return np.searchsorted(self._neighbours, switch).clip(max=max(0, self._neighbours.size - 1))
 
 
@@ -373,7 +365,7 @@ def ports_nearer(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> NDAr
     unseen = ~frontier
     nearer = np.zeros((far_end.size, words), np.uint64)
     prices = [1] if costs is None else np.unique(costs).tolist()
-    reached = [frontier]  # at the last costs, the latest first
+    reached = [frontier]  # frontiers at the last costs, the latest first
     while far_end.size and any(one.any() for one in reached):
         beyond = frontier[far_end] if costs is None else _beyond(reached, far_end, costs, prices)
         new = np.zeros_like(frontier)
@@ -434,7 +426,8 @@ class Detours(NamedTuple):
     group: NDArray[np.int32]  # (S,) from 0
     groups_count: int
     first_entry: NDArray[np.int64]  # (S * groups + 1,) rows of `entries`; (1,) where a switch is a group
-    entries: NDArray[np.int32]  # by switch, then group: the switches of the group that are nearest, ascending
+    entries: NDArray[np.int32]
+    """By switch, then group: the switches of the group that are nearest, ascending."""
 
 
 def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
@@ -528,7 +521,6 @@ class Policy:
 
     @property
     def is_for_hosts_alone(self) -> bool:
-        """Whether packets between hosts and switches take other paths than those between hosts."""
         return self.is_sprayed or self.find_detours is not None
 
 

@@ -147,9 +147,9 @@ class Assembly:
         self._run, self._names, self._bucket_bytes = run, names, bucket_bytes
         self._layout: Layout | None = None
         self._expected: Sequence[Sequence[str]] | None = None  # the layout of a state that was loaded
-        self._waiting: list[Handed] = []  # for the layout
-        self._gradients: list[Gradient] = []  # of each bucket
-        self._given: list[list[tuple[Handed, int]]] = []  # of each bucket: who gave which parameter
+        self._waiting: list[Handed] = []  # buckets of DDP that wait for the layout
+        self._gradients: list[Gradient] = []  # each bucket's gradient
+        self._given: list[list[tuple[Handed, int]]] = []  # each bucket's parameters, and who gave them
 
     @property
     def tensors(self) -> list[list[str]] | None:
@@ -248,7 +248,7 @@ class Assembly:
         part = Part(given[0][0].step, number, bucket.name, bucket.tensors, taken_bytes)
         mean = self._run(part, self._gradients[number])
         self._given[number] = []
-        mean = np.require(mean, requirements=["C", "W"])  # as PyTorch demands of an array
+        mean = np.require(mean, requirements=["C", "W"])  # PyTorch demands this of an array
         for handed, place in given:
             own, gradient = self._layout.places[handed.parameters[place]], handed.gradients[place]
             with handed.on_stream():
@@ -259,5 +259,4 @@ class Assembly:
 
 
 def _view(flat: Gradient, place: slice, like: torch.Tensor) -> torch.Tensor:
-    """A part of a bucket as a tensor in the shape of a gradient."""
     return torch.from_numpy(flat[place]).view(like.shape)

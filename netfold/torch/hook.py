@@ -1,4 +1,4 @@
-"""The communication hook of DistributedDataParallel.
+"""The communication hook of DistributedDataParallel, and a reduce-scatter for FSDP2.
 
 DDP compares the annotations of a hook with types. So this module must not import annotations from
 `__future__`, which would make them text.
@@ -94,8 +94,8 @@ class State:
         self._assembly = Assembly(self._mean_of, names, bucket_bytes)
         self._fifo = Fifo(f"netfold {self.codec.kind}")
         self._failure: BaseException | None = None
-        self._step = 0  # of the next backward pass
-        self._calls: dict[int, int] = {}  # of `reduce`, by part
+        self._step = 0  # number of the next backward pass
+        self._calls: dict[int, int] = {}  # calls of `reduce`, by part
 
     @property
     def step(self) -> int:
@@ -201,7 +201,7 @@ class State:
             self._calls = dict(state["calls"])
         except NetfoldError:
             raise
-        except Exception as error:  # of any codec that is given what it did not save
+        except Exception as error:  # any codec may raise anything if it did not save this
             raise DataError(f"the state cannot be loaded: {type(error).__name__}: {error}", _SAME) from error
 
     def close(self) -> None:
@@ -254,12 +254,11 @@ _SAME = "load what the same worker saved, with the same codec, options, number o
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:
-    """Call something in this thread after the backward pass, and after what is to be called there so far."""
+    # It runs in this thread, after what has been queued before.
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _rate_of(given: float | Callable[[int], float] | None) -> Callable[[int], float] | None:
-    """The learning rate of each step."""
     return given if given is None or callable(given) else lambda step: given
 
 
@@ -318,7 +317,7 @@ class ReduceScatter:
     """
 
     def __init__(self, state: State, number: int) -> None:
-        """Make the one of module `number`, which is the number of its bucket."""
+        # The module's number is also that of its bucket.
         self._state, self._number = state, number
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -64,7 +64,8 @@ Sent = tuple[Message, ...] | Decoded | Exception
 
 _SENDS, _DECODED, _FAILED = range(3)
 _ROOM = 6  # messages of an operation that fit into the first exchange
-_COLUMNS = 2  # of each: digest of its kind, words
+_COLUMNS = 2
+"""Columns of a message: digest of its kind, words."""
 
 
 def agree(wire: Wire, sent: Sent, place: str) -> list[list[int]]:
@@ -135,7 +136,7 @@ def _row(sent: Sent) -> NDArray[np.int64]:
 
 
 def _digest(text: str) -> int:
-    """63 bits that are the same in all processes."""
+    # Unlike `hash`, it is the same in all processes; 63 bits fit into int64.
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -256,7 +257,8 @@ def _merged(message: Message, parts: list[Words], key: int) -> Words:
 # What a state has sent, and what its codec reports.
 
 
-ROUNDS_KEPT = 10_000  # of the last rounds, and of their notes; totals are of all
+ROUNDS_KEPT = 10_000
+"""How many of the last rounds are kept, and of their notes; totals are of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +269,14 @@ class RoundSent:
     bucket: int
     elements: int
     operations: int
-    gradient_bytes: int  # of the gradient, in the type that the model has
-    payload_bytes: int  # of the messages that the codec sent, as a run's `payload_bytes_up`
-    carried_bytes: int  # given to collectives: the payload, what workers agree on, and shares passed on
-    exchange_s: float  # from the gradient to the decoded total
+    gradient_bytes: int
+    """Bytes of the gradient, in the type that the model has."""
+    payload_bytes: int
+    """Bytes of the messages that the codec sent, as a run's `payload_bytes_up`."""
+    carried_bytes: int
+    """Bytes given to collectives: the payload, what workers agree on, and shares passed on."""
+    exchange_s: float
+    """Time from the gradient to the decoded total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +383,8 @@ def _ratio(bytes_before: int, bytes_after: int) -> float:
     return bytes_before / bytes_after if bytes_after else float("inf")
 
 
-_JOB = 0  # as in a run with one job
+_JOB = 0
+"""Number of the job, as in a run with one."""
 
 
 class Part(NamedTuple):
@@ -387,7 +394,8 @@ class Part(NamedTuple):
     bucket: int
     name: str
     tensors: tuple[Tensor, ...] = ()
-    gradient_bytes: int = 0  # in the type of the model
+    gradient_bytes: int = 0
+    """Bytes of the gradient, in the type of the model."""
 
 
 class Rounds:

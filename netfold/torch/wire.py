@@ -22,10 +22,11 @@ from netfold.sim.studies.codec_study_gradients import read_codec
 from netfold.sim.workload.workload import refusal_of_needs
 
 _OPERATIONS = {Merge.ADD: dist.ReduceOp.SUM, Merge.MAX: dist.ReduceOp.MAX, Merge.OR: dist.ReduceOp.BOR}
-BACKENDS = {  # that carry messages: the device that they take tensors from, and merges that they lack
+BACKENDS = {
     "gloo": ("cpu", frozenset[Merge]()),
     "nccl": ("cuda", frozenset({Merge.OR})),  # NCCL has no bitwise operations
 }
+"""Backends that carry messages: the device that they take tensors from, and merges that they lack."""
 
 
 class Wire:
@@ -200,5 +201,5 @@ def support_of(codec: Codec) -> Support:
 
 
 def _travels(merge: Merge, codec: Codec) -> str:
-    """How a codec's messages of a merge do: no backend adds 16-bit integers."""
+    # No backend adds 16-bit integers.
     return _TRAVELS[Merge.TABLE_ADD if merge is Merge.ADD and codec.lane_bits == 16 else merge]

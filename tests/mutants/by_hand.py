@@ -240,7 +240,7 @@ CHANGES = (
     ("an absent worker counts", "present[worker] = not message.is_absent", "present[worker] = True"),
     (
         "all engines have seed 1",
-        "self.world = allocate.new_world(network, rules, seed)",
+        "self.world = setup.new_world(network, rules, seed)",
         "self.world = allocate.new_world(network, rules, 1)",
     ),
     (

@@ -70,8 +70,10 @@ from netfold.homomorphic.sketch import (
 # announce as `Work`.
 
 
-_INDEX_BYTES = 1 / 8  # of an index, per element
-_AGREED_WORDS: dict[Values, int] = {"block_exponent": 1, "float32": 0, "exact": 2}  # by each block
+_INDEX_BYTES = 1 / 8
+"""Bytes of an index, per element."""
+_AGREED_WORDS: dict[Values, int] = {"block_exponent": 1, "float32": 0, "exact": 2}
+"""Words by which workers agree on the numbers of one block."""
 
 
 class Counts(NamedTuple):
@@ -79,14 +81,22 @@ class Counts(NamedTuple):
 
     values: Values
     elements: int
-    members: int  # elements that are non-zero at some worker
-    own_members: float  # of one worker, expected: between an equal share and all
-    live_runs: int  # of 64 elements, with a member
-    live_elements: int  # in runs of 256 with a member
-    block_elements: int  # of a block that agrees on its numbers
-    dense_words: int  # for the values of all elements
-    member_words: int  # for the values of members
-    live_words: int  # for the values of live elements
+    members: int
+    """Elements that are non-zero at some worker."""
+    own_members: float
+    """Members of one worker, expected: between an equal share and all."""
+    live_runs: int
+    """Runs of 64 elements with a member."""
+    live_elements: int
+    """Elements in runs of 256 with a member."""
+    block_elements: int
+    """Elements of a block that agrees on its numbers."""
+    dense_words: int
+    """Words for the values of all elements."""
+    member_words: int
+    """Words for the values of members."""
+    live_words: int
+    """Words for the values of live elements."""
 
     @property
     def agreed_words(self) -> int:
@@ -122,7 +132,7 @@ class RoundCost(NamedTuple):
 
 
 def _plain(*messages: int) -> tuple[MessageSize, ...]:
-    """An operation of messages with these numbers of words."""
+    # One operation, with a message of each of these numbers of words.
     return tuple(MessageSize(words) for words in messages)
 
 
@@ -220,8 +230,10 @@ class UnionMemory:
     taken for sparse again after every dense round.
     """
 
-    _union: WideIndex | None = None  # of the last round that sent its union
-    _shown: WideIndex | None = None  # the support of that round's sum
+    _union: WideIndex | None = None
+    """The union of the last round that sent it."""
+    _shown: WideIndex | None = None
+    """The support of that round's sum."""
 
     def state(self) -> State:
         """The last union that was sent, and the support of its sum."""
@@ -256,8 +268,10 @@ class _Extent(NamedTuple):
     """Sizes of an index."""
 
     members: int
-    runs: int  # of 64 elements
-    blocks: int  # of 256
+    runs: int
+    """Runs of 64 elements with a member."""
+    blocks: int
+    """Blocks of 256 elements with a member."""
 
 
 def _sent_union(index_words: int, observed: Observed) -> WideIndex | None:
@@ -326,7 +340,8 @@ class Experience:
 
     values: Values
     numbers: NumberFormat[Any]
-    unit_elements: int  # of dense block_exponent
+    unit_elements: int
+    """Elements that share an exponent in dense block_exponent."""
     history: History  # the record of all rounds, from which the sketch forecasts
     _union: UnionMemory = field(default_factory=UnionMemory)
     _counts: Counts | None = None
@@ -545,7 +560,8 @@ class AutoEncoder(Encoder):
     encoders: dict[Choice, Encoder]
     sketch: LosslessEncoder  # one of the encoders; its history records all rounds
     numbers: NumberFormat[Any]
-    _known: dict[int, Experience] = field(default_factory=dict)  # by bucket
+    _known: dict[int, Experience] = field(default_factory=dict)
+    """What is known of each bucket, by its number."""
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Choose an encoding, report the choice, exchange with it, and learn from the round's messages."""
@@ -603,7 +619,6 @@ class AutoEncoder(Encoder):
 
 
 def _in_units(figure: float | None, unit: int) -> int | None:
-    """Convert a figure to smaller units, at least one."""
     return None if figure is None else max(1, round(figure * unit))
 
 

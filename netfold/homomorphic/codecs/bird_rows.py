@@ -64,7 +64,8 @@ class Rider(NamedTuple):
 class Group(NamedTuple):
     """Rows of a layer, and what rides along."""
 
-    name: str  # of the tensor with the rows
+    name: str
+    """Name of the tensor with the rows."""
     tensor: int  # its place among the bucket's tensors
     start: int  # offset in the bucket, elements
     rows: int
@@ -245,7 +246,8 @@ def add_signs(
 
 
 _SIGNED: dict[int, type[np.signedinteger[Any]]] = {8: np.int8, 16: np.int16}
-_FREE_BITS = WORD_BITS - 1  # of a word, without its sign
+_FREE_BITS = WORD_BITS - 1
+"""Bits of a word without its sign."""
 
 Integers = NDArray[np.int32]
 
@@ -312,7 +314,8 @@ class Digits:
 
     fields: Fields
     base: int
-    count: int  # of each number
+    count: int
+    """Digits of each number."""
 
     @classmethod
     def of(cls, number_bits: int, lane_bits: int, workers: int) -> Digits:
@@ -391,8 +394,10 @@ class Kept(NamedTuple):
     """What is sent of a group of rows."""
 
     rows: Rows
-    scale: float  # of all rows; with `halves`, of 1
-    halves: Halves | None = None  # of each row
+    scale: float
+    """Scale of all rows; with `halves`, what a half of 1 stands for."""
+    halves: Halves | None = None
+    """Scale of each row, as a share of `scale`; None: all have the same."""
 
 
 def scale_of(scale: float, workers: int, group: Group) -> float:
@@ -591,7 +596,8 @@ def gamma_for(ratios: Norms, wanted: float) -> float:
 
 
 Down = Literal["sum", "rows"]
-_LAUNCHES = 3  # of each group: norms, draws, signs
+_LAUNCHES = 3
+"""Kernel launches for each group: norms, draws, signs."""
 _NORM_BYTES = 8
 
 

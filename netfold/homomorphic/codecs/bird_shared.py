@@ -53,8 +53,10 @@ from netfold.kernels.keyed import mix_plain
 
 NORM_BITS = 16
 _NORM_MAX = 2**NORM_BITS - 1
-_LAUNCHES = 3  # of each group: norms, draws, signs
-_SHARED, _ROUNDING = 0, 1  # in keys: draws that all workers share, and each worker's own
+_LAUNCHES = 3
+"""Kernel launches for each group: norms, draws, signs."""
+_SHARED, _ROUNDING = 0, 1
+"""Parts of keys: of draws that all workers share, and of each worker's own."""
 
 
 @register

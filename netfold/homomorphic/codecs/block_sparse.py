@@ -59,7 +59,8 @@ from netfold.homomorphic.index import (
 )
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 
-BLOCK_ELEMENTS = 256  # of OmniReduce's evaluation
+BLOCK_ELEMENTS = 256
+"""Elements of a block, as in OmniReduce's evaluation."""
 _BLOCK_WORDS = BLOCK_ELEMENTS // WORD_ELEMENTS
 
 Announcement = Literal["lookahead", "bitmap"]
@@ -224,7 +225,7 @@ class _Upcoming:
             )
 
     def _key(self, blocks: Blocks) -> Blocks:
-        """A sort key: by column, then by number."""
+        # Sorts by column, then by number.
         return (blocks % self._columns) * self.end + blocks
 
 

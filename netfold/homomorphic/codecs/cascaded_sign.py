@@ -33,7 +33,8 @@ from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs,
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
 from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Round, Words, Work
 
-_HEADER_WORDS = 2  # of a part: its number of elements, and the bits of its scale
+_HEADER_WORDS = 2
+"""Words before the signs of a part: its number of elements, and the bits of its scale."""
 
 
 @register

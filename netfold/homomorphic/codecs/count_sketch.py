@@ -86,8 +86,10 @@ from netfold.kernels.words import largest
 # A start and the signs are the two halves of one SplitMix64, a bijection that mixes all bits.
 
 
-LANES = 32  # that share a hash; as many as there are signs in half of it
-_TASK_BLOCKS = 1 << 13  # of a thread's task
+LANES = 32
+"""Neighbours that share a hash: as many as half of it has signs."""
+_TASK_BLOCKS = 1 << 13
+"""Blocks of a thread's task."""
 _AT_A_TIME = 1 << 11  # elements
 
 _ONE, _HALF = np.uint64(1), np.uint64(32)
@@ -123,7 +125,8 @@ def count(rows: Rows, values: Gradient) -> Gradient:
     in_parallel(add, rows.keys.size)
     # Blocks that begin in the last counters have run over the end: those lanes belong to the first counters.
     beyond = sketch[:, rows.columns :]
-    with np.errstate(over="ignore", invalid="ignore"):  # as in the kernel; the caller looks at the counters
+    # The kernel does not warn either; callers look at the counters.
+    with np.errstate(over="ignore", invalid="ignore"):
         sketch[:, : rows.lanes - 1] += beyond
     return np.ascontiguousarray(sketch[:, : rows.columns]).reshape(-1)
 
@@ -235,9 +238,11 @@ Places = NDArray[np.int64]
 class Layout(NamedTuple):
     """What is sent of a bucket."""
 
-    rows: int  # of the sketch; 0: there is none, all elements are candidates
+    rows: int
+    """Rows of the sketch; 0: there is no sketch, and all elements are candidates."""
     columns: int
-    candidates: int  # whose values are added up in the second round; 0: there is none
+    candidates: int
+    """Elements whose values are added up in the second round; 0: there is no second round."""
     chosen: int
 
 
@@ -447,7 +452,8 @@ class MomentumEncoder(Encoder):
     encoder: Encoder  # its exchange returns `Selected`
     momentum: float
     is_masked: bool
-    _velocities: dict[int, Gradient] = field(default_factory=dict)  # by bucket
+    _velocities: dict[int, Gradient] = field(default_factory=dict)
+    """Velocities by bucket."""
 
     def begin(self, step: Step) -> None:
         """Pass the step on."""

@@ -41,9 +41,11 @@ from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_sign
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Step, StepFact, Work
 
 STATE_BYTES = 4  # per element: what a worker holds back
-_MANTISSA_BITS = 24  # of float32
+_MANTISSA_BITS = 24
+"""Bits of float32's mantissa."""
 _STEP_MAX = 1e30  # far below the largest float32
-_MEANS = 2  # in a default step: ours, see docs/systems/marsit.md
+_MEANS = 2
+"""Mean magnitudes in a default step; ours, see docs/systems/marsit.md."""
 
 
 @register

@@ -128,7 +128,8 @@ class RandomK(Codec):
 class ScaledBound:
     """Bound of sums of which a share is scaled up and the others are left out."""
 
-    bound: ErrorBound  # of the numbers
+    bound: ErrorBound
+    """Bound of the numbers alone, without scaling."""
     scale: float
 
     def of(self, sums: Sums) -> Doubles:
@@ -199,9 +200,8 @@ class RandomKEncoder(Encoder):
 
 
 def _drawing(elements: int) -> Work:
-    """Work of choosing elements: a draw of 8 bytes for each is written, and read twice to find the least;
-    a byte for each is written, and read for its bit in the index.
-    """
+    # Of each element: a draw of 8 bytes is written, and read twice to find the least; then a byte is written,
+    # and read for its bit in the index.
     return Work(17 * elements, 9 * elements + elements // 8)
 
 

@@ -93,9 +93,9 @@ class UploadRule:
         self.rate = np.float32(0)
         self._alpha, self._staleness, self._workers = alpha, staleness, workers
         self._now: int | None = None  # number of the step that has begun
-        self._steps = 0  # begun so far
+        self._steps = 0  # steps begun so far
         self._waited = 0  # steps from the last upload to the next step; 0 before the first
-        self._squares: deque[float] = deque(maxlen=staleness - 1)  # of the norms of the last updates
+        self._squares: deque[float] = deque(maxlen=staleness - 1)  # squared norms of the last updates
 
     def begin(self, step: Step) -> None:
         """Decide about a step."""
@@ -446,7 +446,7 @@ class _Summing(Server):
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self._work = Work()  # of the last merge
+        self._work = Work()  # work of the last merge
 
     def read(self, parts: Sequence[Words], dtype: type[np.generic]) -> dict[int, Entries]:
         """The uploads that arrived, by worker."""
@@ -480,7 +480,7 @@ class LastUploads(_Summing):
 
     def __init__(self, options: ServerOptions) -> None:
         super().__init__(options)
-        self._last: dict[int, dict[int, Entries]] = {}  # by bucket and worker
+        self._last: dict[int, dict[int, Entries]] = {}  # last uploads by bucket and worker
 
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Replace the uploads of those who sent one; add up all."""
@@ -518,7 +518,7 @@ class RunningSum(_Summing):
 
     def __init__(self, options: ServerOptions) -> None:
         super().__init__(options)
-        self._sums: dict[int, NDArray[np.int32]] = {}  # by bucket
+        self._sums: dict[int, NDArray[np.int32]] = {}  # sums by bucket
 
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Add the differences of those who sent one."""
@@ -543,7 +543,7 @@ class RunningSum(_Summing):
 
 
 def _elements(request: Request) -> int:
-    """Elements of the bucket; 0 if its tensors are unknown."""
+    # 0 if the bucket's tensors are unknown.
     return sum(tensor.elements for tensor in request.tensors)
 
 

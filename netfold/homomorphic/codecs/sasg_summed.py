@@ -43,7 +43,8 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round,
 
 Integers = NDArray[np.int32]
 _SUM_BYTES = 4  # per element
-_BITS = 32  # of an index word
+_BITS = 32
+"""Bits of an index word."""
 
 
 @register
@@ -110,7 +111,7 @@ class SummedEncoder(Encoder):
         self.rule = codec.rule(workers)
         self._codec, self._grid = codec, Grid(codec.fraction_bits, workers)
         self._uploads = Uploads(codec.share, self._grid)
-        self._sums: dict[int, Integers] = {}  # of all workers' last uploads, by bucket
+        self._sums: dict[int, Integers] = {}  # sums of all workers' last uploads, by bucket
 
     def begin(self, step: Step) -> None:
         """Decide whether to upload."""

@@ -6,10 +6,8 @@
 or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
 folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
 
-recording  what every rank does: `recorder` hooks into a model, `buckets` asks DDP for its buckets
-parts      what every rank writes, and how the last one joins all of it
-layout     trace.json: its fields, limits and checks;  values  the gradients of a rank and step
-launcher   the command; `site` is what it puts into the processes of a training
+recording_files  what every rank writes, and how the last one joins all of it
+launcher         the command; `site` is what it puts into the processes of a training
 """
 
 from __future__ import annotations
@@ -43,7 +41,8 @@ from netfold.sim.files import package_version
 # The buckets of a DDP model: which parameters are summed together, and in which order.
 
 
-Buckets = list[list[int]]  # of each bucket, the places of its parameters in DDP's list
+Buckets = list[list[int]]
+"""For each bucket, the places of its parameters in DDP's list."""
 
 NOT_REBUILT = (
     "DDP kept its first buckets, by the order of the parameters and not by that in which gradients are "
@@ -108,7 +107,8 @@ def _bytes(parameter: Any) -> int:
 # What a recording asks of a model: how its gradients are kept, and where its outputs are.
 
 
-OUTPUTS_MAX = 1000  # of a model's forward pass that are looked at
+OUTPUTS_MAX = 1000
+"""The most outputs of a forward pass that are looked at."""
 
 
 def row_of(one: Reduced) -> TensorRow:
@@ -169,10 +169,10 @@ class Settings:
     folder: str  # an absolute path
     steps: int = STEPS
     skip: int = SKIP  # first steps that are not recorded: DDP makes new buckets after the first
-    run: str = ""  # of the launcher; empty: rank 0 makes one up
+    run: str = ""
+    """The launcher's name for this run; empty: rank 0 makes one up."""
 
     def as_text(self) -> str:
-        """The value of the environment variable."""
         return json.dumps(asdict(self))
 
 
@@ -213,15 +213,16 @@ class _Times:
 
     started_ns: int
     before_ns: int = 0
-    hidden_ns: int = 0  # that recording took
+    hidden_ns: int = 0
+    """The time that recording took."""
     forward_end_ns: int = 0
     backward_start_ns: int | None = None
-    ready_ns: dict[int, int] = field(default_factory=dict)  # by the place of the parameter
+    ready_ns: dict[int, int] = field(default_factory=dict)
+    """When each gradient was ready, by the place of its parameter."""
     synced_ns: int = 0
     micro_batches: int = 0
 
     def now(self) -> int:
-        """Time since the step began."""
         return time.perf_counter_ns() - self.started_ns - self.hidden_ns
 
 
@@ -376,9 +377,8 @@ class Recorder:
         torch.autograd.Variable._execution_engine.queue_callback(self._gradients_end)
         if self._ddp.find_unused_parameters and self._is_wanted():
             began_ns = time.perf_counter_ns()
-            for place, one in enumerate(
-                self._reduced
-            ):  # of those without a gradient in this pass, DDP sums these
+            # Parameters that this pass does not reach keep their gradients, and DDP sums these.
+            for place, one in enumerate(self._reduced):
                 if one.parameter.grad is not None:
                     self._copies[place] = self._copy(place, one.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
@@ -534,13 +534,7 @@ def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = S
 
 
 def begin(model: Any, settings: Settings) -> Recorder:
-    """Begin to record on this rank; all ranks must call it.
-
-    Raises
-    ------
-    DataError
-        As `capture`.
-    """
+    # All ranks must call it.
     parts = Parts(Path(settings.folder), _run_of_all(model, settings.run), is_watched=bool(settings.run))
     return Recorder(model, settings, parts, _facts(model))
 

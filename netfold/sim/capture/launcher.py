@@ -32,7 +32,8 @@ NOTHING = (
 class Launched(NamedTuple):
     """What became of a launched training."""
 
-    status: int  # of the command, as a shell has it
+    status: int
+    """The command's exit status, as a shell has it."""
     trace: TraceFile | None
     lines: tuple[str, ...]  # why there is no trace
 
@@ -152,7 +153,6 @@ class _Wrapped(Loader):
         self._loader, self._settings = loader, settings
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As usual."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""The file trace.json of a recording: its fields, its limits, and the checks of a reader."""
+"""The files of a recording: trace.json, the parts that ranks write, values; limits and checks of a reader."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 FORMAT = "netfold trace 1"
 NAME = "trace.json"
-TRACE_BYTES_MAX = 64 << 20  # of trace.json
+TRACE_BYTES_MAX = 64 << 20
+"""The largest size of trace.json."""
 RANKS_MAX = 4096
 STEPS_MAX = 100_000
 TENSORS_MAX = 10_000
-ELEMENTS_MAX = 2**53  # of a gradient
+ELEMENTS_MAX = 2**53
+"""The most elements of a gradient."""
 TIME_NS_MAX = 10**15  # 11 days, of a step
 DTYPES = ("float32", "float16", "bfloat16")
 HINT = "netfold capture writes such a folder; README.md in sim/capture describes it"
@@ -55,7 +57,6 @@ class TensorRow(_Part):
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
 
@@ -65,14 +66,18 @@ class RankStep(_Part):
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.safetensors$", max_length=200)]
     bytes: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    before_ns: Nanoseconds  # from the end of the step before to the forward pass
+    before_ns: Nanoseconds
+    """The time from the end of the step before to the forward pass."""
     forward_end_ns: Nanoseconds
     backward_start_ns: Nanoseconds
     backward_end_ns: Nanoseconds  # the last gradient is ready
     synced_ns: Nanoseconds  # all gradients are summed
-    ready_ns: list[Nanoseconds | None]  # of each tensor; null: it has no gradient in this step
-    bucket_ready_ns: list[Nanoseconds]  # of each bucket: the last of its tensors
-    recording_ns: Annotated[int, Field(ge=0)] = 0  # that recording took, and that no other time contains
+    ready_ns: list[Nanoseconds | None]
+    """When each tensor's gradient is ready; null: it has none in this step."""
+    bucket_ready_ns: list[Nanoseconds]
+    """When the last tensor of each bucket is ready."""
+    recording_ns: Annotated[int, Field(ge=0)] = 0
+    """The time that recording took, which no other time contains."""
     micro_batches: Annotated[int, Field(ge=1)] = 1
 
 
@@ -97,7 +102,6 @@ class TraceFile(_Part):
 
     @property
     def elements(self) -> int:
-        """Elements of a gradient."""
         return sum(tensor.elements for tensor in self.tensors)
 
 
@@ -242,15 +246,8 @@ class Parts:
             self._remove_failed(rank)
 
     def finish(self, rank: int, part: Mapping[str, Any]) -> None:
-        """Keep what a rank has recorded, and join all parts if it is the last.
-
-        Raises
-        ------
-        RunError
-            The parts do not fit each other.
-        """
         write_file(self.path / f"rank-{rank:04d}.json", json.dumps(part).encode())
-        self._join(int(part["world_size"]))
+        self._join(int(part["world_size"]))  # does nothing until all parts are there
         with contextlib.suppress(OSError):  # joined
             self._remove_failed(rank)
 
@@ -361,13 +358,6 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:
-    """Require that a disk has room for a recording.
-
-    Raises
-    ------
-    DataError
-        It has not.
-    """
     free_bytes = shutil.disk_usage(folder).free
     if needed_bytes > free_bytes:
         raise DataError(
@@ -389,7 +379,6 @@ _NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64"
 
 
 def file_name(step: int, rank: int) -> str:
-    """The name of the file of a step and rank."""
     return f"step-{step:06d}-rank-{rank:04d}.safetensors"
 
 

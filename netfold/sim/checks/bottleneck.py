@@ -4,8 +4,8 @@ The time to split is `aggregation_ps` of all finished steps: the time in which s
 aggregated, from the first worker's encoding to the last worker's decoded result. It is split in two stages,
 from the records of the run and the samples of its network alone. Nothing is taken from the scenario.
 
-**1. The critical path** (`path.py`). Each round is walked backwards from its end, at the worker that finished
-last. Where rounds overlap, the time counts for the one that began first, as in `results/breakdown.py`.
+**1. The critical path.** Each round is walked backwards from its end, at the worker that finished last. Where
+rounds overlap, the time counts for the one that began first, as in `results/summary.py`.
 
 - While a worker encodes or decodes, its *device* bounds the round, with that stage. What it takes longer
   than the median of the workers at the same place is a *straggler*'s: without that worker it would not
@@ -16,7 +16,7 @@ last. Where rounds overlap, the time counts for the one that began first, as in 
   (*straggler* if it is not in the round: some other worker is).
 - All else is *network* time.
 
-**2. Network time** (`network_time.py`), sample by sample (`engine/observe/samples.py`). The *busiest link* of
+**2. Network time**, sample by sample (`engine/observe.py`). The *busiest link* of
 a sample is, of the links that were busy for at least 95 % of what the busiest one was, the one that was busy
 longest in all the network time of the job. Let b be its busy share of the sample, d the share of units that
 senders wait for and of which no packet is on its way (they wait for a retransmission timer), and u the share
@@ -72,7 +72,7 @@ from netfold.units import PS_PER_US
 
 
 class Cause(StrEnum):
-    """What the critical resource did; `sim/bounds` says how it is found."""
+    """What the critical resource did; the top of this file says how it is found."""
 
     LINK = "link"
     LOOPBACK = "loopback"
@@ -89,7 +89,7 @@ class Cause(StrEnum):
 CAUSES = tuple(cause.value for cause in Cause)
 
 
-# Network time, split by the samples of the network; `sim/bounds` states the rule.
+# Network time, split by the samples of the network; the top of this file states the rule.
 
 
 ALIKE = 0.95  # links that were busy this share of what the busiest was are as busy as it
@@ -141,7 +141,7 @@ class NetworkTime:
         return self._saved_ps(bound_ps, group)
 
     def saved_by_windows_ps(self) -> float:
-        """Time that the job saves at most if windows are twice as large, and links as busy as they were."""
+        # Windows are twice as large, and links as busy as they were.
         return self._saved_ps(self.window_ps, ())
 
     def _saved_ps(self, bound_ps: Floats, group: Sequence[int]) -> float:
@@ -152,7 +152,8 @@ class NetworkTime:
         np.add.at(totals, self.links[known], shares[known])
         whole_ps = float(bound_ps.sum())
         rest_ps = float(self.covered_ps.sum()) - whole_ps
-        totals = np.maximum(totals, self.total_ps - rest_ps)  # of links that samples do not list, at least
+        # Links that samples do not list were busy for at least this long.
+        totals = np.maximum(totals, self.total_ps - rest_ps)
         totals[list(group)] = 0.0
         return max(0.0, whole_ps - max(whole_ps / 2, float(totals.max(initial=0.0))))
 
@@ -214,7 +215,6 @@ def _unlisted(samples: Samples, busy: Floats, covered: Floats, run_busy_ps: Sequ
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Shares; 0 of nothing."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
 
 
@@ -225,9 +225,8 @@ def _busiest(links: NDArray[np.int32], busy: Floats, total: Floats) -> tuple[NDA
     is_candidate = (links >= 0) & (busy >= ALIKE * busy.max(1, keepdims=True)) & (busy > 0)
     rank = np.where(is_candidate, total[links], -1.0)
     best = rank.max(1, keepdims=True)
-    numbers = np.where(
-        is_candidate & (rank >= best), links, np.iinfo(np.int32).max
-    )  # of equal ones the first
+    # Of links that are equally busy, the one with the lowest number is chosen.
+    numbers = np.where(is_candidate & (rank >= best), links, np.iinfo(np.int32).max)
     place = numbers.argmin(1)
     rows = np.arange(len(links))
     has_any = is_candidate.any(1)
@@ -422,11 +421,15 @@ class Network(NamedTuple):
     """Names of links and of the workers' hosts, and the samples of the network."""
 
     link_names: Sequence[str]
-    kinds: Sequence[Cause]  # by link: what it is called where it bounds a job
-    busy_ps: Sequence[int]  # by link, in all the run
-    hosts: Sequence[str]  # by worker
+    kinds: Sequence[Cause]
+    """What each link is called where it bounds a job."""
+    busy_ps: Sequence[int]
+    """Time that each link was busy in all the run."""
+    hosts: Sequence[str]
+    """The host of each worker."""
     samples: Samples
-    job: int  # in the samples
+    job: int
+    """The job's number in the samples."""
 
 
 class Records(NamedTuple):
@@ -439,13 +442,14 @@ class Records(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """One cause, and its part of the aggregation time of a step; see `sim/bounds`."""
+    """One cause, and its part of the aggregation time of a step; see the top of this file."""
 
     cause: str  # one of `CAUSES`
     where: str  # link or host; empty: no single one
     stage: str  # device and straggler: encode, decode, backward …; else empty
     time_us: float  # mean per step
-    share: float  # of the aggregation time
+    share: float
+    """Share of the aggregation time."""
     busy: float | None = None  # link, loopback, host: its busy share of the aggregation time
     alike: int = 0  # link, loopback, host: further ones that were as busy
     following: str = ""  # link, loopback, host: the busiest that is not among them …
@@ -504,7 +508,7 @@ def _host_parts(pieces: Sequence[Piece], network: Network, total_ps: int) -> lis
 
 
 def _remedied(cause: Cause) -> float:
-    """The share of a part that its remedy saves: half of what is done, all that is waited for in vain."""
+    # A straggler is waited for in vain, so its remedy saves all of the part; other remedies save half.
     return 1.0 if cause is Cause.STRAGGLER else 0.5
 
 

@@ -56,7 +56,8 @@ class RoundLog:
     gradients: list[Gradient]  # every worker's, while the round is open
     operations: list[Operation] = field(default_factory=list)
     decoded: dict[int, Decoded] = field(default_factory=dict)
-    notes: dict[int, list[Note]] = field(default_factory=dict)  # of each worker that has begun
+    notes: dict[int, list[Note]] = field(default_factory=dict)
+    """Notes of each worker that has begun."""
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
@@ -146,7 +147,8 @@ class Journal:
     signs: Signs = field(default_factory=Signs)  # checks of all rounds
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
-    drifts: dict[int, Drift] = field(default_factory=dict)  # of an unbiased codec, by bucket
+    drifts: dict[int, Drift] = field(default_factory=dict)
+    """Drift of an unbiased codec, by bucket."""
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
@@ -397,17 +399,12 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
 
 
 def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
-    """Words that adders clipped in a round of which no part was sent again."""
+    # Adders may clip words of a round of which parts are sent again.
     return 0 if record.redone_parts or record.forecast_misses else findings.clipped_words
 
 
 def merges_are_right(journal: Journal) -> Finding:
-    """Every merged word that is no integer is right, at every worker.
-
-    Float32 words are within the error of the additions from the sum of the words sent. Each bit of sign words
-    is some present worker's, all workers received the same, and no worker's bits survive more often than its
-    weight allows. This holds for any codec: estimates, too, are computed from sums that were added right.
-    """
+    # This holds for any codec: estimates, too, are computed from sums that were added right.
     found = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
     if not found:
         return Finding(True, "no words were added as floats")
@@ -565,7 +562,8 @@ class _Programs(NamedTuple):
 
     taken: int = 0  # packets
     sent: int = 0  # packets
-    receivers_max: int = 0  # of one result
+    receivers_max: int = 0
+    """Receivers of one result, at most."""
 
 
 def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _Programs]:

@@ -1,4 +1,4 @@
-"""Compiled passes over slices of words, independent of the kernels that made or merged them.
+"""Errors of a decoded sum: NMSE, cosine, largest error; compiled passes, independent of other kernels.
 
 They call no kernel of another module: this file is not among the sources that name the folder of compiled
 code, so only Numba's own check of this file notices that the code is stale.
@@ -81,10 +81,7 @@ def count_beyond(found: NDArray[np.float32], total: Doubles, allowed: Doubles, m
 def measure_errors(
     decoded: NDArray[np.float32], total: Doubles, bound: Doubles, errors: Doubles, relative: Doubles
 ) -> None:
-    """Write errors, and errors relative to their bounds: far more than 1 where the bound is 0.
-
-    An infinite bound is no bound: nothing is within it.
-    """
+    # Where the bound is 0, relative errors are far more than 1. Nothing is within an infinite bound.
     for i in range(decoded.size):
         off_by = abs(np.float64(decoded[i]) - total[i])
         errors[i] = off_by
@@ -129,7 +126,7 @@ def add_likeness(decoded: NDArray[np.float32], total: Doubles, likeness: Doubles
 class Likeness:
     """Squares and products of totals and of what they should be."""
 
-    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # see `kernels.add_likeness`
+    sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(4))  # see `add_likeness`
 
     @property
     def nmse(self) -> float | None:
@@ -150,8 +147,10 @@ class Likeness:
 class Loss(Likeness):
     """One round's loss, and the supports of its gradients; it grows part by part."""
 
-    nonzeros: int = 0  # at worker 0
-    union_nonzeros: int = 0  # at any worker
+    nonzeros: int = 0
+    """Elements that are not zero at worker 0."""
+    union_nonzeros: int = 0
+    """Elements that are not zero at some worker."""
     largest: float = 0.0  # |total − Σ gradients|; infinite if either is not finite
     is_exact: bool = True  # the total is Σ gradients, rounded once; of float32 additions: within their errors
 

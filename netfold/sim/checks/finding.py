@@ -21,7 +21,8 @@ from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord
 from netfold.switch.program import ProgramSpec
 
-Counters = Sequence[Mapping[str, int]]  # of one job's switch program, by point
+Counters = Sequence[Mapping[str, int]]
+"""Counters of one job's switch program, by point."""
 
 
 class Finding(NamedTuple):
@@ -43,11 +44,13 @@ class Ending(NamedTuple):
 
     verdict: str
     detail: str
-    diagnosis: Mapping[str, Any] | None = None  # of a stall
+    diagnosis: Mapping[str, Any] | None = None
+    """The diagnosis of a stall."""
     leaks: Sequence[str] = ()  # slots and entries that are still occupied at the end
     leak_causes: Sequence[LeakCause] = ()  # injected faults that can explain them
     is_undecoded: bool = False  # some merged messages could not be decoded
-    trace: str = ""  # of a codec that raised: Python's traceback
+    trace: str = ""
+    """Python's traceback of a codec that raised."""
 
 
 def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
@@ -147,7 +150,8 @@ LEAKS_SHOWN = 3
 
 # A packet that arrives after its slot or entry was released opens it again, and no worker sends the rest. A
 # slot with a timer closes by itself. Without retransmissions no packet can overtake a copy of itself.
-_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"}  # by the names in `ProgramSpec.reopened_by`
+_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"}
+"""What the faults that `ProgramSpec.reopened_by` names did to a packet."""
 
 
 def nothing_leaked(ending: Ending) -> Finding:
@@ -224,11 +228,11 @@ class Operation:
 
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
     received: dict[int, tuple[Merged, ...]] = field(default_factory=dict)
-    number: int = 0  # of its workers' operations over the whole run
+    number: int = 0
+    """Its number among its workers' operations over the whole run."""
 
     @property
     def sent_bytes(self) -> int:
-        """Payload of all workers' messages."""
         return sum(message.size_bytes for messages in self.sent.values() for message in messages)
 
     @property
@@ -241,7 +245,6 @@ class Operation:
         )
 
     def contributes(self, worker: int) -> bool:
-        """Whether a worker sent any words."""
         return any(message.words.size and not message.is_absent for message in self.sent[worker])
 
 
@@ -257,8 +260,10 @@ class WrongWord:
     received: int | float | None  # None if there is no word, or if the exponent is wrong
     right: int | float | None
     allowed: float = 0.0  # largest error of float32 additions
-    place: str = ""  # where it was merged
-    lane: int | None = None  # of the word, where it has several
+    place: str = ""
+    """Where the word was merged."""
+    lane: int | None = None
+    """The lane of the word, where it has several."""
     claim: str = ""  # what its message wrongly says of its contributors
 
     def __str__(self) -> str:
@@ -290,10 +295,13 @@ class Findings:
     wrong_words: int  # merged words (or lanes), over all workers, that are not the sum in integers
     is_integer: bool  # all its messages merge as integers, so `wrong_words` covers all of them
     replicas_agree: bool
-    max_bounded_error: float  # of elements with a bound of the codec
-    max_estimate_error: float  # of the other elements
+    max_bounded_error: float
+    """Largest error of elements with a bound of the codec."""
+    max_estimate_error: float
+    """Largest error of elements without a bound of the codec."""
     max_error_over_bound: float
-    worst_element: int  # where the error is largest relative to its bound
+    worst_element: int
+    """The element whose error is largest relative to its bound."""
     nonzeros: int
     union_nonzeros: int
     loss: Loss  # against the sum of all gradients
@@ -308,8 +316,10 @@ class Findings:
     wrong_floats: int = 0  # those farther from the sum than float32 additions can be
     first_wrong_float: WrongWord | None = None
     worst_magnitude: float = 0.0  # Σ|x| at the worst element
-    inexact_elements: int = 0  # that are not the exact sum, if the codec promises it
-    drift: Drift | None = None  # of a codec that promises to be unbiased
+    inexact_elements: int = 0
+    """Elements that are not the exact sum, if the codec promises it."""
+    drift: Drift | None = None
+    """Drift of a codec that promises to be unbiased."""
     is_far: bool = False  # worker 0's total from the sum of the gradients, though all of them went in
     beyond: Beyond | None = None  # a sum that float32 does not have
     at_hosts: AtHosts = AtHosts()
@@ -323,18 +333,12 @@ class Findings:
 
     @property
     def bit_exact(self) -> bool | None:
-        """Whether the total of all workers is the exact sum of the gradients, rounded once to float32.
-
-        None if words were added as float32, in some order, and the total is within the errors of that.
-        """
         is_exact = self.loss.is_exact and self.replicas_agree
+        # None: words were added as float32, in some order, and the total is within the errors of that.
         return None if is_exact and self.float_words else is_exact
 
     def merges_verified(self, was_resent: bool = False) -> bool:
-        """Whether every merged word, at every worker, is the merge of the words that were sent.
-
-        Adders may have clipped words of a round of which parts were sent again.
-        """
+        # Adders may have clipped words of a round of which parts were sent again.
         clipped = 0 if was_resent else self.clipped_words
         return not (self.wrong_words or clipped or self.wrong_floats or self.at_hosts.wrong)
 
@@ -387,12 +391,10 @@ class Slice(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Lanes that are merged."""
         return self.lanes * (self.last - self.first)
 
     @property
     def merged(self) -> slice:
-        """The range of words in the merged result."""
         return slice(self.merged_words * self.first, self.merged_words * self.last)
 
 

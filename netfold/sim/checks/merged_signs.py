@@ -1,4 +1,4 @@
-"""Whether a random merge of bits is fair: how far a worker's agreement with the result may be from its mean.
+"""Merges of signs: is each bit some worker's, and is a random merge fair to all of them?
 
 **What is random.** SIGN keeps, at each bit position, the bit of one of the n present workers, each with
 probability 1/n. Given the bits sent, with m ones among n, the merged bit r is 1 with probability p = m/n,
@@ -59,7 +59,8 @@ Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
 Signs = NDArray[np.uint32]
 
-FALSE_ALARMS = 1e-8  # of one job
+FALSE_ALARMS = 1e-8
+"""Probability that one job raises a false alarm, at most."""
 _GRID = 4  # points per doubling of a variance that is not known in advance
 
 
@@ -75,7 +76,8 @@ class Unfair(NamedTuple):
 
     worker: int | None  # None: the ones
     stretch: int
-    stretches: int  # that the message is divided into
+    stretches: int
+    """Stretches that the message is divided into."""
     excess: float  # agreements above the mean; negative: below
     allowed: float
     sigmas: float  # the excess in standard deviations
@@ -172,17 +174,19 @@ def tally(sent: Signs, result: Signs, first: int, edges: Longs, ones: Longs, sum
 
 # Merged sign bits: each is some present worker's, and no worker's survive more often than its weight allows.
 #
-# `Signs` belongs to a job: it adds up the statistics of its rounds, so that a small bias in a small bucket is
-# found in the course of a run. `fairness` says what is allowed and proves how rare false alarms are.
+# `SignCheck` belongs to a job: it adds up the statistics of its rounds, so that a small bias in a small
+# bucket is found in the course of a run. The top of this file says what is allowed and proves how rare false
+# alarms are.
 
 
-STRETCH_WORDS = 64  # of the shortest stretch of a long message
+STRETCH_WORDS = 64
+"""Words of the shortest stretch of a long message."""
 STRETCHES_MAX = 1 << 14
-_PART_WORDS = 1 << 12  # of all workers that are looked at at once
+_PART_WORDS = 1 << 12
+"""Words, of all workers together, that are looked at at once."""
 
-Locate = Callable[
-    [int, tuple[int, int, int], int, int], str
-]  # worker, operation, part, word: where it was merged
+Locate = Callable[[int, tuple[int, int, int], int, int], str]
+"""Where a word was merged, from its worker, operation, part and number."""
 
 
 class Place(NamedTuple):
@@ -190,7 +194,8 @@ class Place(NamedTuple):
 
     step: int
     bucket: int
-    operation: int  # of the round
+    operation: int
+    """The operation's number in the round."""
     part: int
     label: str
 
@@ -203,7 +208,8 @@ class WrongSigns:
     """A merged word with bits that cannot be."""
 
     place: Place
-    worker: int  # that received it
+    worker: int
+    """The worker that received it."""
     word: int | None  # None: the result has another length
     why: str
     merged_at: str = ""
@@ -219,7 +225,8 @@ class UnfairSigns:
     """Bits of a worker that survive too often or too seldom."""
 
     place: Place
-    messages: int  # whose statistics were added up
+    messages: int
+    """Messages whose statistics were added up."""
     words: tuple[int, int]  # the stretch, both ends included
     found: Unfair
 
@@ -254,7 +261,8 @@ class Merger(NamedTuple):
 class _OverRounds:
     """Sums over the rounds of a run."""
 
-    number: int  # of these sums, from 1
+    number: int
+    """The number of these sums, from 1."""
     sums: Sums
     rounds: int = 0
 
@@ -346,12 +354,12 @@ class SignCheck:
 
 
 def _share(number: int) -> float:
-    """The share of false alarms of the number-th message, or of the number-th sums over rounds."""
+    # Half of the false alarms are for messages, half for sums over rounds; the number-th gets this share.
     return 0.5 / (number * (number + 1))
 
 
 def _fewest_stretches(workers: int) -> int:
-    """Stretches of a message, a power of two: at least four for every worker, for segments of a ring."""
+    # A power of two; at least four for every worker, for segments of a ring.
     return min(1 << (4 * workers - 1).bit_length(), STRETCHES_MAX)
 
 

@@ -1,4 +1,4 @@
-"""Merged words against the words that were sent, by kind of merge: `words.py` picks the check."""
+"""Merged words against the words that were sent, by kind of merge: `check_message` picks the check."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequen
 
 
 def _is_added(merged: Merged, own: Slice) -> bool:
-    """Whether any word of a slice was added as a float."""
     return merged.is_float is None or bool(merged.is_float[own.merged].any())
 
 
@@ -66,7 +65,8 @@ class _FloatSums(NamedTuple):
     """The float64 sum of a slice, and the largest error of its float32 sum."""
 
     total: NDArray[np.float64]
-    magnitude: NDArray[np.float64]  # of the words that are finite
+    magnitude: NDArray[np.float64]
+    """Σ|x| of the words that are finite."""
     allowed: NDArray[np.float64]
 
     @classmethod
@@ -143,7 +143,7 @@ def check_integers(
         for own in slices(size, integers.lanes, integers.merged_words):
             right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
-                _compare_integers(place, integers, (own, result, overflow), right)
+                _compare_integers(place, integers, result, own=own, right=right, overflow=overflow)
     for result in results:
         check_exponents(place, first, integers.exponents, result)
 
@@ -151,11 +151,13 @@ def check_integers(
 def _compare_integers(
     place: MessagePlace,
     integers: _Integers,
-    what: tuple[Slice, Result, Overflow],
+    result: Result,
+    *,
+    own: Slice,
     right: Lanes,
+    overflow: Overflow,
 ) -> None:
     """Compare a slice of one result; words that were added as floats are not integers."""
-    own, result, overflow = what
     merged = result.merged
     found = merged.words[own.merged].view(integers.lane)
     if merged.is_float is not None and merged.is_float[own.merged].any():
@@ -166,19 +168,20 @@ def _compare_integers(
     if overflow is not Overflow.WRAP and integers.are_added:
         is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, found, overflow)
         is_wrong &= ~is_clipped
-        _add_to_tally(place, result, own, (result.clipped, is_clipped), (found, right))
-    _add_to_tally(place, result, own, (result.wrong, is_wrong), (found, right))
+        _add_to_tally(place, result, result.clipped, own=own, is_marked=is_clipped, lanes=(found, right))
+    _add_to_tally(place, result, result.wrong, own=own, is_marked=is_wrong, lanes=(found, right))
 
 
 def _add_to_tally(
     place: MessagePlace,
     result: Result,
+    tally: Tally,
+    *,
     own: Slice,
-    marked: tuple[Tally, NDArray[np.bool_]],
+    is_marked: NDArray[np.bool_],
     lanes: tuple[Lanes, Lanes],
 ) -> None:
     """Add the marked lanes of a slice to a tally."""
-    tally, is_marked = marked
     count = int(np.count_nonzero(is_marked))
     if count:
         first = int(np.argmax(is_marked))
@@ -211,7 +214,7 @@ class _Integers:
         self._sent = sent
         self._first_rank, first = next(iter(sent.items()))
         self.lane = _LANE_TYPES.get(first.lane_bits, np.int32)
-        # of a word sent
+        # Merged words, and lanes, of one word sent.
         self.merged_words = first.merged_words
         self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
         self.are_added = first.merge in SUMS
@@ -272,7 +275,7 @@ class _Integers:
         positive = sum(np.maximum(part, 0) for part in parts)
         negative = sum(np.minimum(part, 0) for part in parts)
         total = positive + negative
-        sticks = overflow is Overflow.STICKY  # from ±largest on
+        sticks = overflow is Overflow.STICKY  # adders stick from ±largest on
         largest, smallest = int(np.iinfo(self.lane).max), int(np.iinfo(self.lane).min)
         above, below = positive > largest - sticks, negative < smallest + 2 * sticks
         least = smallest if sticks else np.maximum(total, smallest)
@@ -342,7 +345,7 @@ def _listed(workers: NDArray[np.bool_]) -> str:
 # Integers must equal the sum, union or maximum bit for bit; floats must be within the error of float32
 # additions in any order. Workers that are absent do not count. A result that claims other contributors than
 # those who sent words is wrong. An array that several workers share is examined once. Merges that a codec
-# brings along (HOST) are judged by `hosts`, and SIGN by `signs`.
+# brings along (HOST) are judged by `HostReplay`, and SIGN by `SignCheck`.
 
 
 def check_message(
@@ -360,7 +363,7 @@ def check_message(
         for result in results:
             if result.merged.parts:
                 _check_gathered(place, sent, result)
-            else:  # a server answered: `hosts.py` compares that
+            else:  # a server answered: `HostReplay` compares that
                 tallies.is_integer = False
     elif not present:
         _check_nothing(place, sent[0], results)
@@ -382,7 +385,7 @@ def check_message(
             assert len(floats) == len(present), f"worker without floats of '{place.label}'"
             check_floats(place, floats, mixed)
             tallies.is_integer = False
-    if merge is not Merge.GATHER:  # where the parts say it
+    if merge is not Merge.GATHER:  # the parts of a gathered message say who contributed
         check_members(place, sent, results, "wrong_floats" if merge is Merge.FLOAT_ADD else "wrong")
     for name in ("wrong", "clipped", "wrong_floats"):
         found = [(result, getattr(result, name)) for result in results]
@@ -435,7 +438,8 @@ def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result
 # order.
 
 
-Orders = Mapping[tuple[int, int], Sequence[Sequence[HostHop]]]  # by operation and message
+Orders = Mapping[tuple[int, int], Sequence[Sequence[HostHop]]]
+"""Hops of HOST messages, by operation and message."""
 
 
 @dataclass
@@ -467,10 +471,8 @@ class HostReplay:
     """Replays the host merges and server answers of one job, round by round."""
 
     def __init__(self, server: Server | None = None, tensors: Sequence[tuple[Tensor, ...]] = ()) -> None:
-        """Check the answers of a codec's server part with this replica; None: the codec has none.
-
-        `tensors` are those of each bucket; empty: unknown.
-        """
+        # `server` is a replica of the codec's server part (None: it has none); `tensors` are those of each
+        # bucket (empty: unknown).
         self.server, self._tensors = server, tensors
 
     def examine(self, place: tuple[int, int], operations: Sequence[Operation], orders: Orders) -> AtHosts:

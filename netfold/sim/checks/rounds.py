@@ -24,18 +24,23 @@ from netfold.sim.engine.interface import Overflow
 # Decoded totals compared, in parts, with the ideal of the contributions, against the codec's promise.
 
 
-NMSE_MAX = 1e-3  # of totals to which whole gradients were contributed: more is no rounding
+NMSE_MAX = 1e-3
+"""NMSE of totals to which whole gradients were contributed, at most: more is no rounding."""
 ROUNDING = 2.0**-10  # relative error of the coarsest numbers that are sent, of half precision
 
 
 class Errors(NamedTuple):
     """Largest errors of decoded totals."""
 
-    bounded: float = 0.0  # of elements with a bound
+    bounded: float = 0.0
+    """Largest error of elements with a bound."""
     estimated: float = 0.0
-    over_bound: float = 0.0  # relative to the bound
-    worst_element: int = 0  # where that is
-    worst_magnitude: float = 0.0  # Σ|x| there
+    over_bound: float = 0.0
+    """Largest error relative to its bound."""
+    worst_element: int = 0
+    """The element whose error is largest relative to its bound."""
+    worst_magnitude: float = 0.0
+    """Σ|x| at the worst element."""
 
     def joined(self, other: Errors) -> Errors:
         """The larger errors of the two."""
@@ -50,8 +55,10 @@ class Compared(NamedTuple):
     errors: Errors
     loss: Loss  # against the sum of the gradients
     inexact: int = 0  # elements that are not the exact sum, if the codec promises it
-    drift: Drift | None = None  # of a codec that promises to be unbiased
-    is_far: bool = False  # from the sum of the gradients, though these are what workers contributed
+    drift: Drift | None = None
+    """Drift of a codec that promises to be unbiased."""
+    is_far: bool = False
+    """Whether the total is far from the sum of the gradients, though these are what workers contributed."""
     beyond: Beyond | None = None
 
 
@@ -85,7 +92,7 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
             continue
         ideal, allowed = codec.ideal(sums), bound.of(sums)
         part = _Part(sums.first, ideal, allowed, sums.magnitude)
-        errors = _of_part(errors, part, whole, (exempt, buffers))
+        errors = _of_part(errors, part, whole, exempt=exempt, buffers=buffers)
         if drift is not None and variance is not None:
             spread = variance.together * variance.of(sums), variance.together * allowed
             drift.add(part.first, whole[0][place] - ideal, ideal, *spread)
@@ -95,7 +102,7 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
         if holders is not None:
             for sums in sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words):
                 part = _Part(sums.first, codec.ideal(sums), bound.of(sums), sums.magnitude)
-                errors = _of_part(errors, part, [own], (exempt, buffers))
+                errors = _of_part(errors, part, [own], exempt=exempt, buffers=buffers)
     if not is_all:
         for sums in sums_of_parts(totals.gradients):
             place = slice(sums.first, sums.first + sums.total.size)
@@ -148,10 +155,11 @@ def _of_part(
     errors: Errors,
     part: _Part,
     decoded: Sequence[Gradient],
-    more: tuple[Exempt, NDArray[np.float64]],
+    *,
+    exempt: Exempt,
+    buffers: NDArray[np.float64],
 ) -> Errors:
-    """Add the errors of one part of the totals; `more` is the exempt elements, and two buffers."""
-    exempt, buffers = more
+    """Add the errors of one part of the totals; `buffers` are two rows to work in."""
     size = part.ideal.size
     own = Exempt(*(_within(elements, part.first, size) for elements in exempt))
     is_exempt = own.estimates.size or own.infinities.size
@@ -300,7 +308,7 @@ def _to_compare(
 
 
 def _of_elements(holders: Holders | None, values: int) -> Holders | None:
-    """Holders by units of elements, of which a word has several in narrow lanes."""
+    # In narrow lanes a word has several elements.
     return None if holders is None else replace(holders, unit_words=values * holders.unit_words)
 
 

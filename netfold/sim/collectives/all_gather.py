@@ -1,4 +1,4 @@
-"""All-gather round a ring: `spec.py` has its keys and schedule, `run.py` runs it."""
+"""All-gather round a ring: how it runs, its keys and the numbers of its schedule."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AllGather(ChannelCollective):
         self._chunk_words = plan.chunk_words
         replicas = [context.make_server() for _ in context.nodes]
         self.servers = [one for one in replicas if one is not None]
-        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # by worker and message
+        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker and message
 
     @property
     def chunks_count(self) -> int:

@@ -104,7 +104,8 @@ def _holds_a_word(value: int) -> int:
 
 
 Chunk = Annotated[Size, AfterValidator(_holds_a_word)]
-KeyOf = Callable[[int, int, int], int]  # of a flow: its sender, receiver and channel
+KeyOf = Callable[[int, int, int], int]
+"""The key of a flow, from its sender, receiver and channel."""
 WORD_BYTES = 4
 _HELD_BYTES = 12  # per element: chunks in flight and joined, of all workers together
 _SAMPLE_BYTES = 10**9
@@ -169,8 +170,10 @@ class ClosedForm:
     """A collective between hosts, as a plan needs it."""
 
     kind: str
-    steps: Callable[[int], Steps]  # for a number of workers
-    size: Callable[[int], ScheduleSize] | None = None  # of its transfers; None: the engine carries out none
+    steps: Callable[[int], Steps]
+    """The numbers of its schedule, for some number of workers."""
+    size: Callable[[int], ScheduleSize] | None = None
+    """The size of its schedule, for some number of workers; None: the engine carries out none."""
 
     def resolve(self, section: HostSection, job: JobContext) -> Resolved:
         """The plan of a job's collective.
@@ -233,7 +236,6 @@ class ClosedForm:
         return Resolved(plan, fitted(job.codec, carrier), warnings=told)
 
     def _tables_bytes(self, workers: int) -> int:
-        """Memory of the tables of its schedule."""
         return 0 if self.size is None or workers == 1 else self.size(workers).tables_bytes(workers)
 
     def _check(self, section: HostSection, job: JobContext) -> None:
@@ -332,7 +334,7 @@ def carrier_of(network: Network, traffic: Traffic, frame: Frame, device: Device,
     header_bytes = packet_bytes - 4 * frame.elements  # the last packet is cut to its words
     packet_ps = 8 * packet_bytes * PS_PER_S / rate_bps
     merge_ps = device.work_ps(2 * _SAMPLE_BYTES, _SAMPLE_BYTES) / _SAMPLE_BYTES * 4 * frame.elements
-    round_ps = steps.hops * packet_ps + steps.merges * merge_ps  # of a packet of every chunk
+    round_ps = steps.hops * packet_ps + steps.merges * merge_ps  # time of one packet of every chunk
     return HostCarrier(
         latency_ps=max(1, (steps.trips or steps.hops) * one_way_ps(network, traffic, header_bytes)),
         rate_bps=max(1, round(32 * steps.chunks * frame.elements / max(1.0, round_ps) * PS_PER_S)),

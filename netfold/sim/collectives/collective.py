@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 # cuts a message into blocks overlap.
 
 
-_TRANSFER_BYTES = 300  # of a schedule and what is derived from it, two messages under way
+_TRANSFER_BYTES = 300
+"""Memory per transfer of a schedule and of what is derived from it, with two messages under way."""
 _CELL_BYTES = 64
 WORD_BITS = 32
 PACKET_BYTES = 1024
@@ -66,10 +67,14 @@ class Steps(NamedTuple):
     merges: int  # hops at which a chunk is merged
     trips: int = 0  # paths that a word takes one after the other; 0: as many as hops
     then: Steps | None = None  # what comes after these steps, between other pairs
-    overlaps: bool = False  # of the first: all stages are under way at the same time, with other words each
-    passed_words: int = 0  # that have to arrive before any of them is passed on; 0: those of a packet
-    windows: int = 1  # of a pair: its messages under way at the same time that share no window
-    channels: Sequence[int] = ()  # of each pair, which of its connections it uses; empty: 0
+    overlaps: bool = False
+    """Said by the first stage: all stages are under way at the same time, with other words each."""
+    passed_words: int = 0
+    """Words that have to arrive before any of them is passed on; 0: those of a packet."""
+    windows: int = 1
+    """Messages of a pair under way at the same time that share no window."""
+    channels: Sequence[int] = ()
+    """Which of its connections each pair uses; empty: 0."""
 
     @classmethod
     def chain(cls, stages: Sequence[Steps]) -> Steps:
@@ -97,7 +102,7 @@ class Steps(NamedTuple):
 
 
 class ScheduleSize(NamedTuple):
-    """How large a schedule is that the engine carries out (`engine/schedule.py`)."""
+    """How large a schedule is that the engine carries out (`engine/schedules.py`)."""
 
     transfers: int
     chunks: int
@@ -127,7 +132,8 @@ class Estimate(NamedTuple):
     """The estimated time of one all-reduce, and what bounds it for long messages."""
 
     seconds: float
-    link: str  # that bounds it: the one that is busy longest; empty for one worker
+    link: str
+    """The link that bounds it, which is busy longest; empty for one worker."""
     busy_s: float  # how long that link is busy
     latency_s: float  # delays of paths that follow one another
 
@@ -191,7 +197,7 @@ def longest_ways_ps(pairs: Sequence[tuple[int, int]], delays_ps: Sequence[int], 
         return trips * max(delays_ps)
     own_ps = dict(zip(following, delays_ps, strict=True))
     sums_ps, ends = dict.fromkeys(following, 0), {one: one for one in following}
-    while trips:  # of twice as many pairs each time
+    while trips:  # each time round, a way is of twice as many pairs
         if trips % 2:
             sums_ps = {one: sums_ps[one] + own_ps.get(end, 0) for one, end in ends.items()}
             ends = {one: following.get(end, end) for one, end in ends.items()}
@@ -226,7 +232,8 @@ class OperationPlace(NamedTuple):
 
     step: int
     bucket: int
-    operation: int  # of the round
+    operation: int
+    """The operation's number in the round."""
 
     def __str__(self) -> str:
         return f"step {self.step}, bucket {self.bucket}, operation {self.operation}"
@@ -238,7 +245,6 @@ class OperationPlace(NamedTuple):
 
 
 def _no_server() -> Server | None:
-    """Default: the codec has no server part."""
     return None
 
 
@@ -249,13 +255,16 @@ class RunContext:
     environment: simpy.Environment
     fabric: Fabric
     hosts: HostTimes
-    nodes: tuple[int, ...]  # of each worker
+    nodes: tuple[int, ...]
+    """The node of each worker."""
     device: Device
     seed: int
     job: int = 0  # its number in the variant
     make_server: Callable[[], Server | None] = _no_server  # the codec's part where messages meet
-    tensors: Sequence[tuple[Tensor, ...]] = ()  # of each bucket; empty: unknown
-    ranks: tuple[int, ...] = ()  # of its workers in the job, if they are only some of these
+    tensors: Sequence[tuple[Tensor, ...]] = ()
+    """The tensors of each bucket; empty: unknown."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of its workers in the job, if they are only some of the job's."""
 
 
 class Collective(Protocol):
@@ -344,13 +353,14 @@ class Site:
 
     graph: nx.Graph
     network: Network  # a collective that needs more links replaces it
-    profiles: dict[str, Profile]  # of switches, by their name
+    profiles: dict[str, Profile]
+    """Profiles of switches, by their name."""
     profile_key: str  # the scenario key that names them
     occupied: HostAllocation
-    sharing: int = 1  # by how many jobs what a switch holds is divided, where jobs take what they need
-    shared_state: dict[str, SharedState] = field(
-        default_factory=dict
-    )  # what a collective keeps of earlier jobs, by its kind
+    sharing: int = 1
+    """How many jobs divide what a switch holds, where jobs take what they need."""
+    shared_state: dict[str, SharedState] = field(default_factory=dict)
+    """What a collective keeps of earlier jobs, by its kind."""
 
     def release(self, location: Location) -> None:
         """Free what the collective of a job has reserved; its hosts are in `occupied`."""
@@ -371,11 +381,14 @@ class JobContext:
 
     site: Site
     location: Location
-    index: int  # of the job in its variant
-    hosts: tuple[str, ...]  # of the workers, in rank order
+    index: int
+    """The job's number in its variant."""
+    hosts: tuple[str, ...]
+    """Hosts of the workers, in rank order."""
     codec: Codec
     device: Device
-    elements: int  # that one operation sums
+    elements: int
+    """Elements that one operation sums."""
     buckets_in_flight: int = 1
 
     @property
@@ -397,7 +410,7 @@ Keys = Mapping[str, Any]
 
 
 def _no_choice() -> Mapping[str, Keys]:
-    """Default: no key decides which codecs a collective carries."""
+    # No key decides which codecs a collective carries.
     return {"": {}}
 
 
@@ -438,7 +451,7 @@ class CollectiveSpec:
     as_part: Callable[[Any, JobContext], Any] | None = None
     """From its section to that of a part of another, which it runs in switches; None: it cannot."""
     estimate: Callable[[Any, Network, Sequence[int], int, int], Estimate] | None = None
-    """Its closed form (`closed_form.py`): of its section, on the nodes of workers, for words, with a seed."""
+    """Its closed form: of its section, on the nodes of workers, for words, with a seed."""
     choices: Callable[[], Mapping[str, Keys]] = _no_choice
     """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
 

@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: `schedule.py` builds it, `spec.py` has its keys and closed form."""
+"""Recursive halving and doubling: its schedule, keys and closed form."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ def halving_schedule(workers: int) -> Schedule:
         lows.append(lows[-1] + (places >> step & 1) * (size >> (step + 1)))
     for step in range(size.bit_length() - 1):
         others = places ^ 1 << step
-        cells = lows[step + 1][others], size >> (step + 1)
-        arrived = _exchange(transfers, core, others, cells, arrived, merges=True)
+        first, count = lows[step + 1][others], size >> (step + 1)
+        arrived = _exchange(transfers, core, others, first=first, count=count, arrived=arrived, merges=True)
     for step in reversed(range(size.bit_length() - 1)):
         others = places ^ 1 << step
-        cells = lows[step + 1], size >> (step + 1)
-        arrived = _exchange(transfers, core, others, cells, arrived, merges=False)
+        first, count = lows[step + 1], size >> (step + 1)
+        arrived = _exchange(transfers, core, others, first=first, count=count, arrived=arrived, merges=False)
     last = transfers.add((core[:extra], core[:extra] - 1), (0, size), merges=False)
     transfers.wait(last, arrived[:extra])
     return transfers.schedule()
 
 
 def _exchange(
-    transfers: Transfers, core: Ints, others: Ints, cells: tuple[Ints, int], arrived: Ints, *, merges: bool
+    transfers: Transfers, core: Ints, others: Ints, *, first: Ints, count: int, arrived: Ints, merges: bool
 ) -> Ints:
     """One step of all; each waits for what it got in the step before."""
-    sent = transfers.add((core, core[others]), cells, merges=merges, follows=arrived[others])
+    sent = transfers.add((core, core[others]), (first, count), merges=merges, follows=arrived[others])
     transfers.wait(sent, arrived)
     return sent[others]
 

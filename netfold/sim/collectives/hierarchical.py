@@ -1,4 +1,4 @@
-"""All-reduce inside groups of workers, and across them: see `spec.py` for its keys and closed form."""
+"""All-reduce inside groups of workers, and across them: its keys and closed form."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ from netfold.units import SIZE
 # Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
 # group work at the same time, and the one that takes longer counts.
 #
-# Either part may run in switches (`switched/`): then the phases follow one another, without blocks in
-# between.
+# Either part may run in switches (`hierarchical_switched.py`): then the phases follow one another, without
+# blocks in between.
 
 
 KIND = "hierarchical"
@@ -199,7 +199,6 @@ def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
 
 
 def _example(kinds: Sequence[str]) -> dict[str, Any]:
-    """Keys of a hierarchy of the first two kinds."""
     return {"group_size": 2, "inner": {"kind": kinds[0]}, "outer": {"kind": kinds[1]}}
 
 

@@ -1,4 +1,4 @@
-"""Groups of a job's workers: by the switch that they hang on, by island, or in rank order."""
+"""Hierarchies between hosts: groups of workers, the composed schedule, its closed form, and how it runs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Closed:
     """The closed form of a hierarchy."""
 
     def __init__(self, groups: Groups, owners: Sequence[tuple[float, Sequence[int]]], block: int) -> None:
-        """`owners` are, for each stretch of words, its share and its owner in each group."""
+        # `owners` has, for each stretch of words, its share and its owner in each group.
         self._groups, self._owners, self._block = groups, owners, block
 
     def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
@@ -205,7 +205,7 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
     merged = np.array([_numbered(number, part.merged) for number, part in zip(numbers, parts, strict=True)])
     finals = _across(block, outer.schedule, owners, merged)
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
-        _distribute(block, (part, who), across, finals[group])
+        _distribute(block, part, who, across=across, finals=finals[group])
     cells = [start + (end - start) * edge for start, end in pairwise(edges) for edge in outer.cells[:-1]]
     return in_blocks(block.schedule(), (*cells, Fraction(1)), blocks)
 
@@ -269,7 +269,7 @@ def _across(block: Transfers, outer: Schedule, owners: Ints, merged: Ints) -> li
     waiting = np.repeat(np.arange(outer.transfers), np.diff(outer.waits_first))
     last = [_finals(outer, member) for member in range(outer.workers)]
     for segment, leaders in enumerate(owners.T):
-        ready = merged[:, segment]  # by group: its last merge inside
+        ready = merged[:, segment]  # each group's last merge inside
         base = block.count
         follows = outer.follows.astype(np.int64)
         numbers = block.add(
@@ -295,9 +295,8 @@ def _finals(schedule: Schedule, worker: int) -> Ints:
     return np.concatenate([merging[-1:], final])  # merges follow one another
 
 
-def _distribute(block: Transfers, group: tuple[_Inner, Ints], across: int, finals: Sequence[Ints]) -> None:
+def _distribute(block: Transfers, part: _Inner, who: Ints, *, across: int, finals: Sequence[Ints]) -> None:
     """Add the transfers inside a group that do not merge; owners wait for what comes from across."""
-    part, who = group
     schedule = part.schedule
     numbers = _add(block, part, who, across, merges=False)
     for transfer in np.flatnonzero(~schedule.merges):
@@ -341,7 +340,7 @@ class Hierarchical(ScheduledCollective):
         super().__init__(plan, context)
         self._hierarchy = plan
         self._group_of = {rank: number for number, group in enumerate(plan.groups) for rank in group}
-        self._cuts: dict[int, Cut] = {}  # by blocks
+        self._cuts: dict[int, Cut] = {}  # keys: blocks of a message
         self._by_chunks: dict[int, Cut] = {}
 
     def schedule(self, words: int, is_host: bool) -> Schedule:

@@ -1,4 +1,4 @@
-"""Hierarchies whose inner or outer collective runs in switches: see `resolve.py` for their closed form."""
+"""Hierarchies whose inner or outer collective runs in switches, with their closed form."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ RankGroups = Sequence[Sequence[int]]  # workers
 class Lane(NamedTuple):
     """Workers, one of each group, who own the same stretches of every message, as shares of it."""
 
-    members: tuple[int, ...]  # by group
+    members: tuple[int, ...]
+    """The worker of each group."""
     stretches: tuple[tuple[Fraction, Fraction], ...]
 
     @property
@@ -157,10 +158,13 @@ class SwitchedPlan(ChunkedPlan):
 
     groups: Groups
     lanes: tuple[Lane, ...]
-    inner: Callable[[int], Cut]  # of a group of some size; only its second half if switches do the first
+    inner: Callable[[int], Cut]
+    """Schedule of a group of some size; only its second half if switches do the first."""
     outer: Cut | None  # None: switches do it
-    inside: tuple[CollectivePlan | None, ...]  # by group, what switches do; None: nothing
-    across: tuple[CollectivePlan | None, ...]  # by lane
+    inside: tuple[CollectivePlan | None, ...]
+    """What switches do in each group; None: nothing."""
+    across: tuple[CollectivePlan | None, ...]
+    """What switches do in each lane."""
 
 
 # What a hierarchy with switches consists of: who does what, without times.
@@ -219,7 +223,7 @@ def _whole(stage: Steps, block: int, halves: int) -> Steps:
     return stage._replace(passed_words=round(block / stage.chunks * waits))
 
 
-# Closed forms of hierarchies with switches: see `resolve.py` for what they say.
+# Closed forms of hierarchies with switches; what they say is further down, above `CARRIED`.
 
 
 def pace_of_phases(
@@ -266,16 +270,19 @@ def estimate_switched(
     phases = [estimate_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
     many: list[list[Estimate]] = []
     if shape.inner_spec.composable is None:
-        groups = [group for group in shape.groups if len(group) > 1]
+        inner_best = partial(_part_best, shape.inner_spec, shape.section.inner, network, seed=seed)
+        groups = [[nodes[worker] for worker in group] for group in shape.groups if len(group) > 1]
+        many.append([inner_best(nodes=group, words=words) for group in groups])
+    if shape.outer_spec.composable is None and len(shape.groups) > 1:
+        outer_best = partial(_part_best, shape.outer_spec, shape.section.outer, network, seed=seed)
         many.append(
             [
-                _part_best(shape.inner_spec, shape.section.inner, network, nodes, (one, words, seed))
-                for one in groups
+                outer_best(
+                    nodes=[nodes[worker] for worker in lane.members], words=math.ceil(lane.share * words)
+                )
+                for lane in shape.lanes
             ]
         )
-    if shape.outer_spec.composable is None and len(shape.groups) > 1:
-        lanes = [(lane.members, math.ceil(lane.share * words), seed) for lane in shape.lanes]
-        many.append([_part_best(shape.outer_spec, shape.section.outer, network, nodes, one) for one in lanes])
     phases += [_together(bests) for bests in many if bests]
     if not phases:
         return Estimate(0.0, "", 0.0, 0.0)
@@ -289,12 +296,13 @@ def _part_best(
     spec: CollectiveSpec,
     section: Any,
     network: Network,
+    *,
     nodes: Sequence[int],
-    of: tuple[Sequence[int], int, int],
+    words: int,
+    seed: int,
 ) -> Estimate:
-    members, words, seed = of
     assert spec.estimate is not None
-    return spec.estimate(section, network, [nodes[worker] for worker in members], words, seed)
+    return spec.estimate(section, network, nodes, words, seed)
 
 
 def _together(bests: Sequence[Estimate]) -> Estimate:
@@ -331,7 +339,8 @@ class PartLocation(Location):
     """Where the keys of a part of a job's collective are."""
 
     part: str = ""
-    key: str = "groups"  # that divides the workers
+    key: str = "groups"
+    """The key that divides the workers."""
 
     @property
     def name_in_errors(self) -> str:
@@ -522,7 +531,7 @@ class Stage(ScheduledCollective):
         self._cut, self._chunk_words = cut, plan.chunk_words
         self._ranks = tuple(ranks)
         self._begun = number * _MESSAGES
-        self._cuts: dict[int, Cut] = {}  # by blocks
+        self._cuts: dict[int, Cut] = {}  # keys: blocks of a message
         self._by_chunks: dict[int, Cut] = {}
 
     def schedule(self, words: int, is_host: bool) -> Schedule:
@@ -549,7 +558,8 @@ class Stage(ScheduledCollective):
 class _Operation:
     """An operation that some worker has begun and not all have finished."""
 
-    totals: dict[int, list[Words]] = field(default_factory=dict)  # by group, of each message
+    totals: dict[int, list[Words]] = field(default_factory=dict)
+    """The totals of each group, one for each message."""
     finished: list[int] = field(default_factory=list)  # groups, whose totals are those of the first if equal
     served: int = 0  # workers
 

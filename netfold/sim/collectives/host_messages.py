@@ -1,4 +1,4 @@
-"""Runs a schedule between hosts: sends chunks, receives them, and merges them."""
+"""Messages between hosts: chunks over connections, and schedules that the engine carries out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Parcel(NamedTuple):
     """A chunk of a message; all but the words is in the header of its first packet."""
 
     owner: int  # worker or part of a message that the words belong to
-    number: int  # of the chunk
+    number: int
+    """Number of the chunk."""
     total: int  # chunks of the message
     words: Words  # none: the packet is a header
     present: NDArray[np.bool_] | None = None  # (workers,) of a merged chunk: who contributed
@@ -102,7 +103,7 @@ class Channels:
         return context.fabric.flow(flow), received
 
     def _packets(self, words: Words) -> int:
-        """Packets of a chunk: one even without words."""
+        # A chunk without words takes one, too.
         return max(1, -(-words.size // self._plan.frame.elements))
 
     def _pump(self, source: int, target: int) -> None:
@@ -146,7 +147,7 @@ class Finished:
         self.received, self.expected = 0, 0  # chunks; 0 expected: as many as of every message
         self.hops: defaultdict[int, list[HostHop]] = defaultdict(list)  # HOST, of each part
         self._first: dict[Hashable, Words] = {}  # the first chunk's words for each index
-        self._made: dict[str, Any] = {}  # of these chunks
+        self._made: dict[str, Any] = {}  # what workers make of these chunks, by name
 
     @property
     def is_over(self) -> bool:
@@ -260,7 +261,7 @@ class HostCollective(ABC):
         self._context = context
         self._begun = 0  # messages
         self._open: dict[tuple[OperationPlace, int], _Open] = {}
-        self._orders: dict[tuple[int, int], MergeOrders] = {}  # by step and bucket
+        self._orders: dict[tuple[int, int], MergeOrders] = {}  # keys: step and bucket
 
     @abstractmethod
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
@@ -337,7 +338,7 @@ class HostCollective(ABC):
 
 
 class ChannelCollective(HostCollective):
-    """Messages between hosts in chunks, over connections that send them in order (`channels.py`)."""
+    """Messages between hosts in chunks, over connections that send them in order (`Channels`)."""
 
     def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
         """Run on the nodes of the context, and on those of servers."""
@@ -368,7 +369,6 @@ def merge_words_ps(device: Device, words: int) -> int:
 
 
 def _are_same(present: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
-    """Whether two chunks name the same contributors."""
     return present is other or (present is not None and other is not None and np.array_equal(present, other))
 
 
@@ -388,9 +388,11 @@ class _Cell:
 class _UnderWay:
     """A message that the engine carries."""
 
-    number: int  # of the engine's schedule
+    number: int
+    """Number of the engine's schedule."""
     schedule: Schedule
-    message: Message  # of the first worker that has begun
+    message: Message
+    """The message of the first worker that has begun."""
     result: Words | None
     exchange: MessageExchange
     present: NDArray[np.bool_]  # (workers,)
@@ -409,9 +411,9 @@ class ScheduledCollective(HostCollective):
         super().__init__(context)
         self._plan = plan
         workers = range(self.workers)
-        self._ranks = tuple(workers)  # of its workers in the job
+        self._ranks = tuple(workers)  # its workers' ranks in the job
         self._delayed = tuple(worker for worker in workers if context.hosts.is_delayed(worker))
-        self._under_way: dict[int, _UnderWay] = {}  # by message
+        self._under_way: dict[int, _UnderWay] = {}  # keys: messages
 
     @abstractmethod
     def schedule(self, words: int, is_host: bool) -> Schedule:
@@ -520,7 +522,7 @@ class ScheduledCollective(HostCollective):
             if merged.workers == self.workers:
                 under_way.final[part] = merged.words
             sizes.append(merged.words.size)
-            key = mix_plain(key, part)  # of the next part
+            key = mix_plain(key, part)  # the next part's key
         return work_ps, np.array(sizes, np.int64)
 
     def _merge_key(self, exchange: MessageExchange, worker: int, step: int) -> int:

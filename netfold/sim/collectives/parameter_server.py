@@ -1,4 +1,4 @@
-"""Parameter servers: `spec.py` has their keys and schedule, `run.py` the workers, `serve.py` the servers."""
+"""Parameter servers: the servers, the workers, and their keys and schedule."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class ParameterServer(ChannelCollective):
     def __init__(self, plan: ServerPlan, context: RunContext) -> None:
         super().__init__(plan, context, plan.servers)
         self.chunk_words = plan.chunk_words
-        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # by worker or server, and message
+        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker or server, and message
         parts = [context.make_server() for _ in plan.servers]
         self.servers = [one for one in parts if one is not None]
         owners = plan.owners or (None,) * len(plan.servers)
@@ -351,7 +351,7 @@ class ParameterServer(ChannelCollective):
         self._inboxes.pop((party, operation.number), None)
 
     def _server_of(self, operation: MessageExchange) -> int:
-        """The server that a whole message goes to."""
+        # That server gets the whole message.
         return operation.request.bucket % len(self._hosts)
 
     def _range(self, message: Message, server: int) -> Words:
@@ -365,11 +365,9 @@ class ParameterServer(ChannelCollective):
         return size * (server + 1) // count - size * server // count
 
     def _chunks_count(self, message: Message, server: int) -> int:
-        """Chunks of a server's range."""
         return -(-self._range_words(message, server) // self.chunk_words)
 
     def _chunk_words(self, message: Message, server: int, number: int) -> int:
-        """Words of one of them."""
         return min(self.chunk_words, self._range_words(message, server) - number * self.chunk_words)
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:

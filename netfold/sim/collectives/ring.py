@@ -1,4 +1,4 @@
-"""Ring all-reduce (Patarasuk and Yuan, JPDC 2009): `spec.py` has its keys and schedule, `run.py` runs it."""
+"""Ring all-reduce (Patarasuk and Yuan, JPDC 2009): its schedule, how it runs, and its keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class RingPlan(HostPlan):
     """Workers in one ring or several."""
 
     channels: int = 1
-    chunk_words: int = 0  # that are passed on as one; 0: a segment
+    chunk_words: int = 0
+    """Words that are passed on as one; 0: a segment."""
 
 
 # The schedule of the ring (Patarasuk and Yuan, JPDC 2009), with channels and chunks.
@@ -172,7 +173,7 @@ def cut_of(section: Any, workers: int) -> Cut:
 
 
 def _resolve(section: RingSection, job: JobContext) -> Resolved:
-    """The plan of a job's rings; raises as `Schedule.resolve`."""
+    """The plan of a job's rings; raises as `ClosedForm.resolve`."""
     words = 0 if section.chunk is None else section.chunk // WORD_BYTES
     make_plan = partial(RingPlan, channels=section.channels, chunk_words=words)
     steps = partial(steps_of, channels=section.channels)

@@ -1,4 +1,4 @@
-"""All-reduce on a 2-D torus: `spec.py` has its keys, `grid.py` says who owns what, `run.py` runs it."""
+"""All-reduce on a 2-D torus: who owns what, how it runs, and its keys."""
 
 from __future__ import annotations
 
@@ -54,14 +54,16 @@ class Spot(NamedTuple):
     """A worker's place."""
 
     row: int
-    position: int  # in the row
+    position: int
+    """Its position in the row."""
 
 
 @dataclass(frozen=True)
 class Grid:
     """Workers in rows, in rank order."""
 
-    lengths: tuple[int, ...]  # of each row, at least 1
+    lengths: tuple[int, ...]
+    """The length of each row, at least 1."""
 
     @classmethod
     def of(cls, workers: int, rows: int) -> Grid:
@@ -115,7 +117,8 @@ class Cut:
     """The segments of a message; part i of it is part i % rows of segment i // rows."""
 
     grid: Grid
-    starts: tuple[Fraction, ...]  # of each segment, as a share of the message
+    starts: tuple[Fraction, ...]
+    """Where each segment starts, as a share of the message."""
 
     @property
     def segments(self) -> int:
@@ -214,7 +217,8 @@ class Transfer(NamedTuple):
     """A transfer, in the order of the schedule."""
 
     stage: Stage
-    turn: int  # of the ring
+    turn: int
+    """The turn of the ring."""
     parts: range
     source: int
     target: int
@@ -285,7 +289,7 @@ def _program(grid: Grid, cut: Cut, worker: int, is_host: bool) -> Iterator[Trans
 
 
 def _parts(segment: int, rows: int) -> range:
-    """The parts of a segment, one for each row."""
+    # One for each row.
     return range(segment * rows, (segment + 1) * rows)
 
 
@@ -333,7 +337,7 @@ class Torus2d(ScheduledCollective):
         return torus_schedule(self.grid, is_host)
 
     def ends(self, schedule: Schedule, words: int) -> NDArray[np.int64]:
-        """The segments lie between the boundaries of all rows' groups (`grid.py`)."""
+        """The segments lie between the boundaries of all rows' groups."""
         return np.array(self.grid.words.ends(words), np.int64)
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
@@ -381,7 +385,7 @@ def steps_of(grid: Grid) -> Steps:
     columns = [cut.column(segment) for segment in range(cut.segments)]
     down = [(one[row], one[(row + 1) % grid.rows]) for one in columns for row in range(grid.rows)]
     most = max(len(group) for group in cut.groups[shortest])  # columns of a worker of the shortest row
-    parts = grid.rows * shortest * most  # of their average size
+    parts = grid.rows * shortest * most  # parts of average size
     below = Steps(down, hops=2 * (grid.rows - 1), chunks=parts, merges=grid.rows - 1)
     if grid.columns == 1:
         return below
@@ -453,7 +457,6 @@ def _part_of(section: Any, workers: int) -> Part:
 
 
 def _check(section: Any, workers: int, job: JobContext) -> None:
-    """Raises as `_grid`."""
     _grid(section, replace(job, hosts=job.hosts[:workers]))
 
 

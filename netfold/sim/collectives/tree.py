@@ -1,4 +1,4 @@
-"""Binary trees: `schedule.py` builds their schedule, `spec.py` has their keys and closed form."""
+"""Binary trees: their schedule, keys and closed form."""
 
 from __future__ import annotations
 
@@ -83,9 +83,8 @@ class BinaryTree(NamedTuple):
 @lru_cache(maxsize=64)
 def binary_tree(workers: int, number: int) -> BinaryTree:
     """The first (`number` 0) or second (1) tree."""
-    places = np.arange(
-        1, workers + 1
-    )  # in order; a place with i zeros at its end is i links above its leaves
+    # Places are in order; one with i zeros at its end is i links above its leaves.
+    places = np.arange(1, workers + 1)
     parents = _above(places)
     while (parents > workers).any():  # beyond the last worker: the next one above takes its place
         parents = np.where(parents > workers, _above(parents), parents)
@@ -93,7 +92,7 @@ def binary_tree(workers: int, number: int) -> BinaryTree:
     ranks = places - 1
     if number:
         ranks = workers - places if workers % 2 == 0 else (places - 2) % workers
-    rank_of = np.r_[NONE, ranks]  # by place
+    rank_of = np.r_[NONE, ranks]  # index: place
     above, children, depths = (np.full(shape, NONE, np.int64) for shape in (workers, (workers, 2), workers))
     above[ranks] = rank_of[parents]
     for place in np.flatnonzero(parents) + 1:
@@ -143,9 +142,8 @@ def tree_schedule(workers: int, trees: int = TREES, pieces: int = 1) -> Schedule
     return transfers.schedule(channel=tree)
 
 
-Rows = tuple[
-    Ints, Ints, Ints, Ints, Ints, Ints
-]  # source, target, tree, follows, before, awaited; of one piece
+Rows = tuple[Ints, Ints, Ints, Ints, Ints, Ints]
+"""Source, target, tree, follows, before and awaited, of the transfers of one piece."""
 
 
 def _ups(workers: int, trees: int) -> Rows:
@@ -154,7 +152,7 @@ def _ups(workers: int, trees: int) -> Rows:
     for number in range(trees):
         tree, first = binary_tree(workers, number), number * (workers - 1)
         order = np.lexsort((tree.is_second, -tree.depths))[: workers - 1]  # without the root
-        sent = np.full(workers + 1, NONE, np.int64)  # by child; the last one is that of NONE
+        sent = np.full(workers + 1, NONE, np.int64)  # each child's transfer; the last one is that of NONE
         sent[order] = first + np.arange(workers - 1)
         parents, is_second = tree.parents[order], tree.is_second[order]
         follows = np.where(is_second, sent[tree.children[parents, 0]], NONE)
@@ -253,13 +251,13 @@ def steps_of(workers: int, trees: int = TREES, chunk_words: int = 0) -> Steps:
 
 
 def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
-    """Of words that go all the way up a tree, and sums that go all the way down."""
+    # Words go all the way up a tree, and sums all the way down.
     return estimate_of(network, nodes, _steps(section, len(nodes)), words, seed, _ways_ps)
 
 
 def _ways_ps(stage: Steps, delays_ps: Sequence[int]) -> int:
     """The longest way up a tree and the longest one down it, of the tree where both together are longest."""
-    edges = len(stage.pairs) // (2 * stage.chunks)  # of a tree: all up, then as many down
+    edges = len(stage.pairs) // (2 * stage.chunks)  # edges of one tree: all up, then as many down
     longest_ps = 0
     for start in range(0, len(stage.pairs), 2 * edges):
         pairs, trips = stage.pairs[start : start + edges], stage.trips // 2
@@ -276,7 +274,7 @@ def cut_of(section: TreeSection, workers: int) -> Cut:
 
 
 def _resolve(section: TreeSection, job: JobContext) -> Resolved:
-    """The plan of a job's trees; raises as `Schedule.resolve`."""
+    """The plan of a job's trees; raises as `ClosedForm.resolve`."""
     steps = partial(steps_of, trees=section.trees, chunk_words=section.chunk_words)
     make_plan = partial(TreePlan, chunk_words=section.chunk_words, trees=section.trees)
     cells = section.trees * max(1, -(-job.elements // (section.trees * section.chunk_words)))
@@ -286,7 +284,7 @@ def _resolve(section: TreeSection, job: JobContext) -> Resolved:
 
 
 def _size(workers: int, cells: int) -> ScheduleSize:
-    """Every cell goes up and down every edge of its tree."""
+    # Every cell goes up and down every edge of its tree.
     return ScheduleSize(2 * (workers - 1) * cells, cells)
 
 

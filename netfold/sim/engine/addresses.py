@@ -21,7 +21,6 @@ from netfold.kernels.compiled import inlined
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Address of an array's first element."""
     return int(array.ctypes.data)
 
 
@@ -51,7 +50,7 @@ def _view(item: types.Type, item_bytes: int) -> Any:
 
 
 def view_of(rows: np.dtype[Any]) -> Any:
-    """Make an intrinsic (address, count) → table of rows that lies at an address; for compiled code only."""
+    # An intrinsic (address, count) → table, for compiled code only.
     return _view(from_dtype(rows), rows.itemsize)
 
 
@@ -124,7 +123,7 @@ def prefetch(address: int, count: int) -> None:
 
 @inlined
 def prefetch_row(table: Any, row: int, count: int) -> None:
-    """Prefetch `count` 4-byte words of a row; row −1 does no harm."""
+    # Row −1 does no harm.
     prefetch(row_address(table, row), count)
 
 

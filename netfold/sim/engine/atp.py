@@ -1,4 +1,4 @@
-"""ATP's worker: a window of units, answered by the parameter server (README, ATP)."""
+"""ATP: its workers' windows, its switches and its parameter server (README, ATP)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ from netfold.switch.registers import add_sticky
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
 
-INCREASE_BYTES = 1500  # of the window, once a window without marks
+INCREASE_BYTES = 1500
+"""What a worker's window grows by, after a window without marks."""
 
 
 @kernel
@@ -283,7 +284,8 @@ def on_atp_timer(at: int, row: int) -> None:
 # Flags of a unit.
 MARKED, HAS_COLLIDED, IS_FLOAT, IS_DONE = 1, 2, 4, 8
 
-TRIES = 64  # for a free entry to propose
+TRIES = 64
+"""The most entries that are tried to find a free one to propose."""
 
 
 @kernel

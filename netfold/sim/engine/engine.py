@@ -40,24 +40,16 @@ class EngineSchedules(EngineViews):
     """Opens schedules, lets workers begin, and answers what the engine asks."""
 
     def __init__(self) -> None:
-        self._schedules: dict[int, OpenSchedule] = {}  # by number
+        self._schedules: dict[int, OpenSchedule] = {}  # open schedules by their number
         self._schedules_count = 0
         self._copies = 1  # packets that a fault may make of one
         self._reserve = 8  # packets that one event may take
         self._payload_reserve = 1
 
     def open_schedule(self, operation: Operation) -> int:
-        """Prepare to carry out a schedule; returns its number, which its completions carry as their job.
-
-        `run` returns one of kind "worker" for each worker, when all transfers to it are processed, and one of
-        kind "merge" for each merge that it asks for, with the number of the transfer: `end_merge` answers.
-
-        Raises
-        ------
-        ValueError
-            Arrays of another shape or type than `Operation` says, `ack_every` outside of the window, hosts
-            that are none or not different.
-        """
+        # The number returned is the job of its completions: `run` gives one of kind "worker" for each worker,
+        # when all transfers to it are processed, and one of kind "merge" for each merge that the engine asks
+        # for; `end_merge` answers.
         for host in operation.hosts:
             self._check_host("host", host)
         check_size(operation.frame)
@@ -78,15 +70,7 @@ class EngineSchedules(EngineViews):
         sizes: NDArray[np.int64] | None = None,
         is_absent: bool = False,
     ) -> None:
-        """Let a worker begin now, with its words; HOST: with (chunks,) how many words it has of each chunk.
-
-        Raises
-        ------
-        ValueError
-            Words or sizes of another type or number than the operation's.
-        RuntimeError
-            It has begun already.
-        """
+        # HOST: `sizes`, (chunks,), are how many words the worker has of each chunk.
         opened = self._schedules[number]
         if opened.parties[worker].has_begun:
             raise RuntimeError(f"worker {worker} of schedule {number} has begun already")
@@ -123,13 +107,6 @@ class EngineSchedules(EngineViews):
         return found
 
     def close_schedule(self, number: int) -> None:
-        """Forget a schedule, all of whose workers have finished.
-
-        Raises
-        ------
-        RuntimeError
-            Some have not.
-        """
         row = self.world.schedules[self._schedules[number].row]
         if row.unfinished:
             raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
@@ -213,7 +190,6 @@ class Engine(EngineSchedules):
         self._make_room(64)
 
     def start_log(self) -> None:
-        """Keep one row per event from now on."""
         self.world.clock[0].is_logging = 1
 
     def next_event_ps(self) -> int | None:
@@ -369,13 +345,6 @@ class Engine(EngineSchedules):
         return Completion(self.now_ps, "stream", int(stream.job), int(stream.worker))
 
     def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change a link's rate; what has not left its transmitter continues at the new rate.
-
-        Raises
-        ------
-        ValueError
-            The rate is less than 1 bps, or the link is inside a host.
-        """
         if self.network.is_inside(link):
             raise ValueError(
                 f"link {self.network.link_names[link]} is inside a host: its rate does not change"
@@ -383,11 +352,9 @@ class Engine(EngineSchedules):
         setup.change_rate(self.world, link, rate_bps)
 
     def cut(self, link: int) -> None:
-        """Take a link down: packets on its wire are lost, other packets wait until it is restored."""
         setup.cut(self.world, link)
 
     def flush(self, link: int) -> None:
-        """Lose the packets that wait on a link that is down."""
         setup.flush(self.world, link)
 
     def restore(self, link: int) -> None:
@@ -396,17 +363,13 @@ class Engine(EngineSchedules):
         setup.restore(self.world, link)
 
     def clear(self, switch: int) -> None:
-        """Reset all registers of a switch."""
         setup.clear(self.world, switch)
 
     def release_job(self, job: int) -> None:
-        """Reset the slots of a job that has ended, for the next job that gets them."""
         setup.release(self.world, job)
 
     def crash(self, host: int) -> None:
-        """Stop a host permanently."""
         self.world.hosts[host].away_until_ps = tables.NEVER
 
     def pause(self, host: int, until_ps: int) -> None:
-        """Pause a host: its packets and timers wait until a time."""
         self.world.hosts[host].away_until_ps = max(until_ps, int(self.world.hosts[host].away_until_ps))

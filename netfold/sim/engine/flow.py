@@ -26,7 +26,8 @@ from netfold.sim.engine.tables import (
     World,
 )
 
-IS_DUPLICATE = 1  # in the flags of an acknowledgement: its cause had arrived before
+IS_DUPLICATE = 1
+"""A flag of an acknowledgement: the packet that it answers had arrived before."""
 TOLERANCE_STEPS = 4  # a flow tolerates a quarter of its window at first, and three at most
 
 
@@ -54,14 +55,11 @@ def start_flow(world: World, row: int) -> None:
 
 @inlined
 def arm(world: World, row: int) -> None:
-    """Set the flow's timer to its deadline.
-
-    An entry that an earlier flow of the row has left in the heap does for it, if it is not too late: when its
-    time comes, it is put off. So closed flows do not fill the heap.
-    """
     clock, flow = world.clock[0], world.flows[row]
     flow.armed_order, flow.armed_ps = clock.order, flow.deadline_ps
     clock.order += 1
+    # An entry that an earlier flow of the row has left in the heap does, if it is not too late: when its time
+    # comes, it is put off. So closed flows do not fill the heap.
     if flow.entry_order < 0 or flow.entry_ps > flow.armed_ps:
         push_timer(world, row)
 

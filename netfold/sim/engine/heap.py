@@ -115,7 +115,7 @@ def move(heap: Table, source: int, target: int) -> None:
 # gets that address and reads them from there. It is valid until the kernel returns.
 #
 # Numba compiles all callees of a function into it once more. Rare handlers are therefore compiled apart, and
-# called through an address too (`call_cold`; `cold_handlers.py`).
+# called through an address too (`call_cold`; `loop.py`).
 
 
 _WORLD_TYPE = numba.typeof(empty_world())

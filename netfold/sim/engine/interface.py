@@ -19,7 +19,8 @@ BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps a
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
 BACKOFF_MAX = 6  # how often a flow's timeout doubles at most
 RULES_MAX = 64  # a link's rules are one word of bits
-SEGMENTS_MAX = 8  # of a stream
+SEGMENTS_MAX = 8
+"""The most segments that a stream has."""
 MEMBERS_MAX = 32  # workers of a job that the bitmap in a packet's header has room for
 
 
@@ -39,7 +40,6 @@ class Frame:
     ack_bytes: int = 84
 
     def wire_bytes(self, words: int, *, first: bool, last: bool) -> int:
-        """Bytes on the wire of one packet that carries `words` words."""
         return self.overhead_bytes + 4 * words + self.first_bytes * first + self.last_bytes * last
 
 
@@ -48,7 +48,7 @@ class Overflow(IntEnum):
 
     WRAP = 0  # modulo 2^32
     SATURATE = 1  # the nearest int32; later words may bring it back
-    STICKY = 2  # as SATURATE, and a word at or beyond ±(2^31 − 1) does not change
+    STICKY = 2  # the nearest int32; a word at or beyond ±(2^31 − 1) does not change any more
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,11 @@ class Split:
     """
 
     switch: int  # node
-    point: int  # whose results
+    point: int
+    """The point whose results it copies."""
     parent: int  # the split that it gets its copy from, before it in `Job.splits`; −1: from the point
-    children: tuple[int, ...]  # of the point, by index, that it sends a copy to itself; ascending
+    children: tuple[int, ...]
+    """Children of the point, by index, that it sends a copy to itself; ascending."""
     route: int = 0  # picks among equal-cost paths between it and its parent
 
 
@@ -108,7 +110,8 @@ class Job:
     homes: tuple[int, ...] = ()  # point of each worker; empty: all at the root
     slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
     lanes: int = 1  # TABLE_ADD: result words per word sent; 8, 4 or 2 for lanes of 32, 16 or 8 bits
-    server: Server | None = None  # of programs that have one
+    server: Server | None = None
+    """The parameter server, for programs that have one."""
     splits: tuple[Split, ...] = ()  # multicast of results; without, a point sends a copy to each child
     waits_for_loss: bool = False  # timers do nothing before something is lost, and back off unit by unit
 
@@ -123,7 +126,6 @@ class Job:
 
     @property
     def points(self) -> tuple[int, ...]:
-        """Node of each point, the root first."""
         return self.switches[: 1 + len(self.branches)]
 
     def children_of(self, point: int) -> tuple[tuple[bool, int], ...]:
@@ -142,7 +144,8 @@ class Shared:
     same bits writes nothing; one that receives other bits writes them into its `result` and marks the packet.
     """
 
-    words: NDArray[Any]  # as `Segment.result`, one for all workers
+    words: NDArray[Any]
+    """Like `Segment.result`, but one for all workers."""
     seen: NDArray[np.uint8]  # (units · unit_packets,) zeros at first
 
 
@@ -155,19 +158,20 @@ class Segment:
     """
 
     words: NDArray[Any]  # int32, uint32 or float32; float32 if scaled
-    result: NDArray[Any]  # as many words; `lanes` times that for TABLE_ADD
+    result: NDArray[Any]
+    """As many words as `words`; `Job.lanes` times that for TABLE_ADD."""
     merge: Merge
     table: NDArray[np.int32] | None = None  # (16,) TABLE_ADD
-    holders: NDArray[np.uint32] | None = (
-        None  # (units,) slots with timers, written: bitmap of the workers in each result
-    )
-    floats: NDArray[np.float32] | None = (
-        None  # (words,) a server: sent in place of words whose sum overflowed
-    )
+    holders: NDArray[np.uint32] | None = None
+    """(units,) for slots with timers, written: a bitmap of the workers in each result."""
+    floats: NDArray[np.float32] | None = None
+    """(words,) for programs with a server: sent in place of words whose sum overflowed."""
     is_float: NDArray[np.uint8] | None = None  # (units,) a server, read and written: units sent as floats
     shared: Shared | None = None  # the same object for all workers
-    own: NDArray[np.uint8] | None = None  # as `shared.seen`, this worker's
-    lane_bits: int = WORD_BITS  # of sums: the width of the lanes that words and results are packed with
+    own: NDArray[np.uint8] | None = None
+    """(units · unit_packets,) zeros at first; marks packets whose words are in this worker's `result`."""
+    lane_bits: int = WORD_BITS
+    """For sums: the width of the lanes that words and results are packed with."""
     absent_words: int = 0
     members: NDArray[np.uint32] | None = None
     """(packets, 2), written by programs that carry absence: how many workers each result packet holds, and
@@ -175,26 +179,22 @@ class Segment:
 
     @property
     def is_absent(self) -> bool:
-        """Whether its worker contributes nothing."""
         return self.absent_words > 0
 
     @property
     def size(self) -> int:
-        """Words of the message, or of those of the others where its worker is absent."""
+        # An absent worker has the size of the others.
         return self.absent_words or int(self.words.size)
 
 
 def all_members(packets: int, workers: int) -> NDArray[np.uint32]:
-    """`Segment.members` of results that hold all workers: their number, and a bitmap, bit r for worker r.
-
-    In jobs of more than `MEMBERS_MAX` workers no bit is set.
-    """
+    # (packets, 2) for `Segment.members`; in jobs of more than `MEMBERS_MAX` workers no bit is set.
     all_workers = workers | all_bits(workers) << 32
     return np.full(packets, all_workers, "<u8").view(np.uint32).reshape(packets, 2)
 
 
 def all_bits(workers: int) -> int:
-    """The bitmap of all workers of a job; 0 if there are too many."""
+    # Bit r for worker r; 0 if there are too many workers.
     return 2**workers - 1 if workers <= MEMBERS_MAX else 0
 
 
@@ -206,11 +206,11 @@ class Fate(IntEnum):
     FLIP = 2  # a bit of its words flips, undetected
     DUPLICATE = 3  # a copy follows it
     REORDER = 4  # it arrives later, and others may overtake it
-    BURST_LOSS = 5  # as LOSS, with a probability that depends on a state of the link
+    BURST_LOSS = 5  # the packet is lost, with a probability that depends on a state of the link
 
     @property
     def copies(self) -> bool:
-        """Whether it may need a second packet, or a payload row, for each packet that it strikes."""
+        # Whether a packet that it strikes may need a second packet, or a payload row.
         return self in (Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
 
 
@@ -227,7 +227,6 @@ class Burst:
 
     @property
     def bad_share(self) -> float:
-        """Share of packets that find the bad state."""
         return self.good_to_bad / (self.good_to_bad + self.bad_to_good)
 
 
@@ -279,13 +278,14 @@ class Flow:
     ack_every: int
     route: int  # picks among equal paths, see `topologies/network.py`
     key: int
-    job: int = 0  # that its retransmissions are counted for
+    job: int = 0
+    """The job that its retransmissions are counted for."""
     waits_for_loss: bool = False  # its timer does nothing before something is lost
-    ack_route: int | None = None  # of its acknowledgements; None: the same
+    ack_route: int | None = None
+    """The route of its acknowledgements; None: the same as its own."""
 
     @property
     def route_back(self) -> int:
-        """The route of its acknowledgements."""
         return self.route if self.ack_route is None else self.ack_route
 
 
@@ -310,9 +310,12 @@ class SlotState:
     children_seen: int  # bitmap
     children_count: int
     missing_count: int  # packets that its counter waits for; the bitmap is separate state
-    last_ps: int  # when its last packet was processed; −1: never
-    last_child: int  # that packet's child; −1: none
-    last_verdict: str  # of the program on that packet, "" if there was none
+    last_ps: int
+    """When its last packet was processed; −1: never."""
+    last_child: int
+    """The child that sent its last packet; −1: none."""
+    last_verdict: str
+    """What the program decided on its last packet; empty if there was none."""
     is_answered: bool  # it holds its parent's result
 
 
@@ -321,7 +324,8 @@ class Disturbance(NamedTuple):
 
     fate: Fate  # DUPLICATE, REORDER or FLIP
     packets_count: int
-    links: tuple[int, ...]  # on some of these
+    links: tuple[int, ...]
+    """The links that the fault names; it struck on some of them."""
 
 
 class WaitingTransfer(NamedTuple):
@@ -408,9 +412,8 @@ class Schedule:
     first: NDArray[np.int32]  # (T,) the first chunk that it carries
     count: NDArray[np.int32]  # (T,) chunks that it carries, 1 or more
     merges: NDArray[np.bool_]  # (T,)
-    step: NDArray[
-        np.int64
-    ]  # (T,) with the source, and with the target, identifies the transfer in keyed draws
+    step: NDArray[np.int64]
+    """(T,) A step identifies the transfer in keyed draws, with its source, and also with its target."""
     follows: NDArray[np.int32]  # (T,) a transfer to the same target that is processed before; NONE
     lane: NDArray[np.int32]  # (T,) numbered from 0, of one source and target each; NONE
     waits_first: NDArray[np.int64]  # (T + 1,)
@@ -419,7 +422,6 @@ class Schedule:
 
     @property
     def transfers(self) -> int:
-        """T."""
         return int(self.source.size)
 
     def ends(self, words: int) -> NDArray[np.int64]:
@@ -444,8 +446,10 @@ class Operation:
     window: int  # packets: of a lane, and the most of a flow
     timeout_ps: int
     ack_every: int
-    number: int  # with the job, identifies the operation in keyed draws
-    seed: int  # of keyed draws
+    number: int
+    """The number that, with the job, identifies the operation in keyed draws."""
+    seed: int
+    """The seed of keyed draws."""
     ends: NDArray[np.int64]  # (chunks + 1,) where the chunks begin; HOST: not used
     job: int = 0
     merge: Merge | None = None
@@ -454,6 +458,8 @@ class Operation:
     lane_bits: int = WORD_BITS
     lifted_words: int = 1  # TABLE_ADD of codes: merged words for each word of a worker
     merge_ps: NDArray[np.int64] | None = None  # (T, 2) time of each merge, of codes or words and of lanes
-    ranks: tuple[int, ...] = ()  # of its workers in the job; empty: it has all of these
+    ranks: tuple[int, ...] = ()
+    """The ranks of its workers in the job; empty: it has all workers of the job."""
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
-    waits_for_loss: bool = False  # of its flows
+    waits_for_loss: bool = False
+    """Whether timers of its flows do nothing before something is lost."""

@@ -347,15 +347,6 @@ class LockStep:
         self._opened: dict[tuple[int, int], tuple[StreamLayout, int]] = {}
 
     def open(self, job: int, worker: int, serial: int, layout: StreamLayout, workers_count: int) -> None:
-        """Record that a worker opens a stream.
-
-        Raises
-        ------
-        ValueError
-            Another worker's stream has another layout.
-        RuntimeError
-            The worker has used up its streams.
-        """
         if serial >= SERIALS_MAX:
             raise RuntimeError(f"worker {worker} of job {job} has opened {serial} streams, the maximum")
         first, opened = self._opened.get((job, serial), (layout, 0))
@@ -369,7 +360,8 @@ class LockStep:
 # The tables of schedules that are under way: made when one is opened, and dropped when it is closed.
 
 
-SCRATCH_WORDS = 1 << 16  # of the first block of buffers, at least
+SCRATCH_WORDS = 1 << 16
+"""The least size of a schedule's first block of buffers, in words."""
 
 
 @dataclass
@@ -384,7 +376,8 @@ class OpenSchedule:
     parties: Table  # (workers + 1,)
     lanes: Table
     kept: list[NDArray[Any]] = field(default_factory=list)  # workers' words, buffers
-    block: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # of buffers, the last
+    block: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """The last block of buffers."""
     buffers: int = 0
 
 
@@ -508,7 +501,6 @@ def write_worker(
 
 
 def write_absent(opened: OpenSchedule, worker: int) -> None:
-    """Write that a worker contributes nothing."""
     opened.cells[worker]["held"] = 1
 
 

@@ -26,12 +26,12 @@ from netfold.sim.engine.tables import (
 )
 from netfold.topologies.network import way_of
 
-# Links: packets in the queue, on the wire, and in flight; `forward.py` puts them there.
+# Links: packets in the queue, on the wire, and in flight; `put` puts them there.
 #
 # There is one event per packet and link: the arrival time is known when a packet is put, unless something
 # changes. Acknowledgements overtake packets whose transmission has not begun. A link does not update each
 # waiting packet: it accumulates their common delay, and a packet adds it when its transmission begins
-# (`due_ps`, `note_begun`). Changes of the rate are rare, and reschedule the queue (`transmitter.py`).
+# (`due_ps`, `note_begun`). Changes of the rate are rare, and reschedule the queue (`setup.py`).
 
 
 PS_BYTES = 8 * 10**12  # picoseconds · bits per byte: time on the wire is size · PS_BYTES / rate
@@ -106,7 +106,7 @@ def starts_message(packet: Any) -> bool:
 
 @inlined
 def due_ps(lane: Any, packet: Any) -> int:
-    """Arrival time of a packet in line on a link, with the common delay of waiting packets."""
+    # `shift_ps` is the common delay of packets whose transmission has not begun.
     return int(packet.arrive_ps + (lane.shift_ps if packet.order > lane.begun_order else 0))
 
 
@@ -414,7 +414,7 @@ def put(world: World, index: int, row: int) -> None:
 
 @inlined
 def send_towards(world: World, node: int, row: int) -> None:
-    """Put a packet on the next link from a switch towards its target; hosts `put` it on their first link."""
+    # For switches; hosts `put` a packet on their first link.
     put(world, natural(next_link(world, node, row)), row)
 
 

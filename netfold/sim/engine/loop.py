@@ -1,4 +1,4 @@
-"""The event loop."""
+"""The event loop: arrivals, timers, and the handlers of rare events."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def postpone(world: World, what: int, time_ps: int) -> int:
     return order
 
 
-# Handlers that are compiled apart from the event loop, because they are rare (see `cold_calls.py`).
+# Handlers that are compiled apart from the event loop, because they are rare (see `heap.py`).
 
 
 _SIGNATURE = types.void(*[types.int64] * 5)
@@ -338,19 +338,16 @@ def _schedules(at: int, what: int, row: int, first: int, second: int) -> None:
 
 @cache
 def rare_handler() -> int:
-    """Address of the handler of faults, trees, timers and the log."""
     return address_of(_rare, _SIGNATURE)
 
 
 @cache
 def atp_handler() -> int:
-    """Address of the handler of ATP."""
     return address_of(_atp, _SIGNATURE)
 
 
 @cache
 def schedules_handler() -> int:
-    """Address of the handler of schedules."""
     return address_of(_schedules, _SIGNATURE)
 
 
@@ -404,7 +401,7 @@ def go_on_now(world: World, packets: int, payloads: int) -> int:
 
 @kernel
 def tell_schedule(world: World, what: int, row: int, first: int, second: int) -> None:
-    """Call the handler of schedules (`cold_handlers.py`) now."""
+    """Call the handler of schedules now."""
     world.clock[0].at = store_tables(world)
     call_cold(world.clock[0].schedules, world.clock[0].at, what, row, first, second)
 

@@ -149,10 +149,7 @@ def link_counters(world: World) -> list[dict[str, int]]:
 
 
 def backlog_bytes_max(link: np.record) -> int:
-    """Largest backlog of a link in bytes, the rest of the packet on its wire included.
-
-    Inside a host: at its mean rate so far.
-    """
+    # Inside a host: at its mean rate so far. Elsewhere the rest of the packet on its wire is included.
     if link.packet_ps or link.message_ps:
         return int(link.backlog_ps_max) * int(link.sent_bytes) // max(1, int(link.busy_ps))
     now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
@@ -375,7 +372,8 @@ class Samples:
     start_ps: NDArray[np.int64]  # (n,)
     end_ps: NDArray[np.int64]  # (n,)
     links: NDArray[np.int32]  # (n, min(L, LINKS_MAX))
-    busy_ps: NDArray[np.int64]  # as `links`; a link that is down and has packets is busy
+    busy_ps: NDArray[np.int64]
+    """Busy time of each of `links`; a link that is down and has packets is busy."""
     waiting: NDArray[np.float64]  # (n, J, STATES) means of what was found where the sample begins and ends:
     # units that senders wait for; of these, units of which no packet is on its way; senders that have more
     # to send than their windows allow; senders
@@ -403,7 +401,8 @@ class Seen(NamedTuple):
 
     before_ps: NDArray[np.int64]  # (L,) busy time until the look before …
     busy_ps: NDArray[np.int64]  # … and until this one
-    links: NDArray[np.int32]  # as a row of `Samples`, as the next two
+    links: NDArray[np.int32]
+    """This and the next two are like a row of `Samples`."""
     links_busy_ps: NDArray[np.int64]
     waiting: NDArray[np.int64]  # (J, STATES)
     owners: NDArray[np.int64]  # job by number of the engine's job
@@ -447,7 +446,6 @@ def count_packets(world: World) -> tuple[int, int]:
 
 @inlined
 def on_their_way(link: Any) -> int:
-    """Packets that a link has taken, and has neither delivered nor lost."""
     return link.sent_packets - link.delivered_packets - link.lost_packets
 
 
@@ -605,27 +603,22 @@ class EngineViews:
 
     @property
     def now_ps(self) -> int:
-        """Simulated time."""
         return int(self.world.clock[0].now_ps)
 
     @property
     def links_count(self) -> int:
-        """Links of the network."""
         return len(self.network.link_names)
 
     @property
     def packet_hops(self) -> int:
-        """Packets delivered across a link so far."""
         return int(self.world.clock[0].packet_hops)
 
     @property
     def events(self) -> int:
-        """Events processed so far."""
         return int(self.world.clock[0].events)
 
     @property
     def progress(self) -> int:
-        """Units completed and flow packets received in order so far."""
         return int(self.world.clock[0].progress)
 
     def streams_share(self, job: int) -> float:
@@ -643,16 +636,14 @@ class EngineViews:
         return int(found["processed"].sum()) / transfers if transfers else 0.0
 
     def waiting_transfers(self) -> list[WaitingTransfer]:
-        """Transfers of schedules that are sent and not delivered, by flow."""
         return waiting_transfers(self.world)
 
     @property
     def busy_until_ps(self) -> int:
-        """When the last merge of a schedule ends that has begun."""
+        # End of the last merge of a schedule that has begun.
         return int(self.world.clock[0].busy_until_ps)
 
     def flow_retransmissions(self, job: int) -> int:
-        """Packets that all flows of a job have sent again."""
         return flow_counts(self.world, job)[0]
 
     def flow_reordering(self, job: int) -> tuple[int, int]:
@@ -662,11 +653,10 @@ class EngineViews:
 
     @property
     def log(self) -> list[tuple[int, ...]]:
-        """Events since `start_log`: (time_ps, order, what, where, owner, unit, part, attempt)."""
+        # Rows of `tables.LOG`, one per event since `start_log`.
         return [tuple(row) for row in self.world.log[: self.world.clock[0].log_count].tolist()]
 
     def link_counters(self) -> list[dict[str, int]]:
-        """Counters of every link, by name."""
         return link_counters(self.world)
 
     def worker_counters(self, job: int, worker: int) -> dict[str, int]:
@@ -680,7 +670,6 @@ class EngineViews:
         return {name: sum(point[name] for point in points) for name in rows.POINT_COUNTERS}
 
     def point_counters(self, job: int) -> list[dict[str, int]]:
-        """What each switch of a job's tree did, by point."""
         return point_counters(self.world, job)
 
     def split_counters(self, job: int) -> list[int]:
@@ -689,37 +678,29 @@ class EngineViews:
         return [int(packets) for packets in splits["packets"][splits["job"] == job]]
 
     def job_points(self, job: int) -> list[PointView]:
-        """The switches of a job's tree and the children of each, by point."""
         return job_points(self.world, job)
 
     def outstanding(self, job: int) -> list[Outstanding]:
-        """Units that the job's workers have sent and whose results they wait for, by worker."""
         return outstanding(self.world, self._jobs[job].program, job)
 
     def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
-        """State of one version of a slot at a point; with a server: of the entry with that number."""
         return slot_state(self.world, self._jobs[job].program, job, (point, slot, version))
 
     def leaks(self, job: int) -> list[str]:
-        """Slots that are neither idle nor complete, and entries that are claimed; of a job that has ended."""
+        # For a job that has ended.
         return leaks(self.world, self._jobs[job].program, job, self.network.nodes)
 
     def disturbances(self) -> list[Disturbance]:
-        """Packets that faults have duplicated, delayed or changed since the start, by fault."""
         return disturbances(self.world)
 
     def rule_counters(self) -> list[int]:
-        """Packets that each rule has struck."""
         return [int(struck) for struck in self.world.rules["struck"]]
 
     def down_links(self) -> list[int]:
-        """Links that are down."""
         return down_links(self.world)
 
     def sent_bytes(self, link: int) -> int:
-        """Bytes that a link has carried so far."""
         return int(self.world.links[link].sent_bytes)
 
     def flow_counters(self, number: int) -> dict[str, int]:
-        """Counters of a flow; only until its row is reused."""
         return flow_counters(self.world, number)

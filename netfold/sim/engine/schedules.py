@@ -58,7 +58,7 @@ INT32_MIN = np.int32(-(2**31))
 
 @inlined
 def has_buffers(schedule: Any, count: int) -> bool:
-    """Whether so many cells can be merged: each may take a buffer, and one of them another for a while."""
+    # Each of `count` cells that are merged may take a buffer, and one of them another for a while.
     return bool(schedule.merge < 0 or schedule.scratch_count > count)
 
 
@@ -227,7 +227,7 @@ def merge_words(
 
 @inlined
 def finish_cell(world: World, row: int, chunk: int, cell: int) -> None:
-    """Write a chunk that stands for all workers into the result; it is written once (`schedule.py`)."""
+    """Write a chunk that stands for all workers into the result; it is written once (`interface.py`)."""
     schedule = world.schedules[row]
     cells = cells_at(schedule.cells, schedule.workers_count * schedule.chunks)
     state = cells[cell].state
@@ -263,7 +263,8 @@ def fill_words(words: NDArray[np.int32], merge: int) -> None:
 # merges one transfer. Where rows of flows or buffers are short, it says so and leaves it in the queue.
 
 
-QUEUE_BITS = 32  # of a transfer's number in the queue, below the row of its schedule
+QUEUE_BITS = 32
+"""Bits of an entry of the queue for a transfer's number; the row of its schedule is above."""
 
 
 @inlined

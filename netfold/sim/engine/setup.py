@@ -136,11 +136,11 @@ def with_routes(world: World, network: Network) -> World:
     clock = world.clock[0]
     clock.hosts_count, clock.policy = fabric.hosts_count, SPRAYED if network.policy.is_sprayed else PLAIN
     choice = tables.choice
-    if cards.size:  # cards have a row for all of them, which leads nowhere (`forward.next_link`)
+    if cards.size:  # cards have a row for all of them, which leads nowhere (`links.next_link`)
         choice = np.concatenate([choice, np.zeros((1, fabric.switches_count), choice.dtype)])
     sets = tables.sets.copy()
     owner = np.repeat(np.arange(tables.first_set.size), np.diff(tables.first_set, append=len(sets)))
-    sets[np.isin(owner + fabric.hosts_count, [*network.server_ports]), 1] *= -1  # see `flows.way_of`
+    sets[np.isin(owner + fabric.hosts_count, [*network.server_ports]), 1] *= -1  # see `links.next_link`
     world = world._replace(nodes=nodes, choice=choice, sets=sets, ports=tables.ports)
     if detours is None:
         return world
@@ -182,7 +182,7 @@ def _rules(rules: Sequence[Rule]) -> Table:
 
 
 def threshold(probability: float) -> int:
-    """A probability as the integer that 64 random bits are compared with."""
+    # 64 random bits are compared with it.
     return min(2**64 - 1, int(probability * 2.0**64))
 
 
@@ -338,7 +338,7 @@ def cut(world: World, link: int) -> None:
             lose(world, index)
         elif entry[2] not in waiting:
             left.append(entry)
-    left.sort()  # which a heap may be
+    left.sort()  # a sorted list is a heap
     if left:
         world.heap[: len(left)] = np.array(left, world.heap.dtype)
     clock.heap_count = len(left)
@@ -511,7 +511,7 @@ class KeepAlive:
 
     def __init__(self) -> None:
         self._latest: defaultdict[tuple[str, int], deque[object]] = defaultdict(lambda: deque(maxlen=2))
-        self._tables: dict[int, object] = {}  # by identity
+        self._tables: dict[int, object] = {}  # tables of TABLE_ADD by their `id`
 
     def stream(self, row: int, segments: list[Segment], scaled: Scaled | None) -> None:
         """Pin the buffers of a worker's next stream."""
@@ -519,9 +519,7 @@ class KeepAlive:
         self._tables |= {id(one.table): one.table for one in segments if one.table is not None}
 
     def sums(self, job: int, arrays: list[object]) -> None:
-        """Pin the arrays of a job's server for its next stream."""
         self._latest["sums", job].append(arrays)
 
     def flow(self, row: int, flow: Flow) -> None:
-        """Pin the buffers of the next flow in a row."""
         self._latest["flow", row].append(flow)

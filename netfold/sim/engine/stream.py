@@ -171,7 +171,7 @@ def store_result(world: World, row: int, index: int) -> None:
     if job.program == TIMED:
         segment = world.segments[row, segment_of(world, row, packet.unit)]
         bits_at(segment.holders, packet.unit + 1)[packet.unit - segment.first_unit] = packet.bits
-    if packet.words == 0:  # when it was sent the stream was not open yet
+    if packet.words == 0:  # the stream was not open yet when it was sent
         packet.words = result_address(world, row, index)
     if packet.words == 0:
         return
@@ -437,7 +437,7 @@ def jitter_ps(world: World, row: int, slot: int) -> int:
 
 @inlined
 def is_in_vain(world: World, waits_for_loss: int, attempt: int, sent_ps: int) -> bool:
-    """Whether a copy of a unit would change nothing: nothing was lost since it was sent, once."""
+    # Nothing was lost since the unit was sent, once: a copy would change nothing.
     return bool(waits_for_loss and attempt == 0 and world.clock[0].lost_ps < sent_ps)
 
 

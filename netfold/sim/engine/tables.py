@@ -1,4 +1,4 @@
-"""The engine's tables: rows, the event heap, addresses, calls of cold handlers."""
+"""The engine's tables: the rows of each, and the world that holds all of them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CLOCK = np.dtype(
         ("is_logging", "i8"),
         ("is_keyed", "i8"),  # whether packets need keys: there are faults
         ("links_count", "i8"),  # rows of the links table: links, then their priority lanes
-        ("at", "i8"),  # address of the tables' descriptors (`cold_calls.py`)
-        ("rare", "i8"),  # addresses of handlers that are compiled apart (`cold_handlers.py`)
+        ("at", "i8"),  # address of the tables' descriptors (`heap.py`)
+        ("rare", "i8"),  # addresses of handlers that are compiled apart (`loop.py`)
         ("atp", "i8"),
         ("unfinished", "i8"),  # calls of these that have begun and not ended
         ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
-        ("policy", "i8"),  # `world.PLAIN` and so on
-        ("groups_count", "i8"),  # of switches, for detours
+        ("policy", "i8"),  # `PLAIN` and so on
+        ("groups_count", "i8"),  # groups of switches, for detours
         ("hosts_count", "i8"),
         ("attention", "i8"),  # whether something is done, or there are transfers in the queue
         ("queue_head", "i8"),  # transfers that may go on: the row of their schedule, and their number
@@ -46,10 +46,10 @@ CLOCK = np.dtype(
         ("schedules", "i8"),  # address of a handler
         # What a transfer lacks to go on: 0 nothing, −1 rows of flows, buffers of a row + 1.
         ("short_of", "i8"),
-        ("busy_until_ps", "i8"),  # when the last merge ends that has begun
+        ("busy_until_ps", "i8"),  # end of the last merge that has begun
         ("flows_count", "i8"),  # opened so far
         ("flow_free", "i8"),  # head of the list of rows of closed flows
-        ("lost_ps", "i8"),  # when a packet or a register was last lost, or a packet struck; −1: never
+        ("lost_ps", "i8"),  # last time that a packet or a register was lost, or a packet struck; −1: never
     ],
     align=True,
 )
@@ -75,20 +75,20 @@ LINK = in_lines(
         ("head", "i4"),  # packets queued or in flight, oldest first
         ("tail", "i4"),
         ("wire", "i4"),  # packet that was on the wire when the rate changed last; see `wire_order`
-        ("shift_ps", "i8"),  # `link.due_ps`; lane: always 0
+        ("shift_ps", "i8"),  # `links.due_ps`; lane: always 0
         ("begun_order", "i8"),
         ("delivered_packets", "i8"),
         ("delivered_bytes", "i8"),
         ("sent_packets", "i8"),
         ("sent_bytes", "i8"),
-        ("free_at_ps", "i8"),  # when all that is queued has left; lane: all acknowledgements
+        ("free_at_ps", "i8"),  # all that is queued has left by then; lane: all acknowledgements
         ("byte_ps", "i8"),  # time of one byte where that is a whole number and all there is, else 0
         ("delay_ps", "i8"),
         ("buffer_ps", "i8"),  # longest backlog, as time on the wire; DOWN: the link is down (lane too)
         ("ecn_ps", "i8"),  # backlog from which on packets are marked; NEVER: none
         ("rules", "u8"),  # bit per rule that names the link
         ("busy_ps", "i8"),
-        ("backlog_ps_max", "i8"),  # at the present rate; at earlier ones: the next
+        ("backlog_ps_max", "i8"),  # the largest at the present rate; the next field: at earlier rates
         ("backlog_bytes_max", "i8"),
         ("lost_packets", "i8"),
         ("lost_bytes", "i8"),
@@ -103,7 +103,7 @@ LINK = in_lines(
         ("begun", "i4"),  # the last packet known to have begun, where it is still in line
         ("pad", "i4"),
         ("begun_leaves_ps", "i8"),
-        ("wire_order", "i8"),  # of `wire`; −1: none
+        ("wire_order", "i8"),  # order of the packet `wire`; −1: none
         ("wire_work", "i8"),  # what was left of it: bits · 10^12
         ("changed_ps", "i8"),
     ]
@@ -119,7 +119,7 @@ RULE = np.dtype(
         ("fate", "i8"),
         # BURST_LOSS
         ("chain", "i8"),  # row of `chains`
-        ("threshold_good", "u8"),  # as `threshold`, which is that of the bad state
+        ("threshold_good", "u8"),  # the good state's; `threshold` is the bad state's
         ("to_bad", "u8"),  # probabilities times 2^64 of changing the state
         ("to_good", "u8"),
         ("starts_bad", "u8"),
@@ -157,13 +157,13 @@ PACKET = np.dtype(
         ("words_count", "i4"),
         ("slot", "i4"),
         ("version", "i4"),  # slots with timers: turn
-        ("receiver", "i4"),  # results: child, or one of the constants above
-        ("point", "i4"),  # where it is added up, or leaves from
+        ("receiver", "i4"),  # results: child, or one of the constants below
+        ("point", "i4"),  # the point where it is added up, or that it leaves from
         ("bits", "u4"),  # workers it holds, as a bitmap: none in jobs of more than `MEMBERS_MAX`
-        ("copy", "u4"),  # which copy of a packet it is or follows from; 0: of none
-        ("merge", "i1"),  # number of merge and lanes (`arithmetic.number_of`), like those of other rows
+        ("copy", "u4"),  # the copy of a packet that it is or follows from; 0: none
+        ("merge", "i1"),  # number of merge and lanes (`registers.number_of`), like those of other rows
         ("exponent", "i1"),
-        ("child", "i1"),  # of the point, that sent it
+        ("child", "i1"),  # the child of the point that sent it
         ("is_marked", "i1"),  # ECN
         ("workers", "i2"),  # how many it holds; 0: it is a header, or the result of an expired unit
         ("flags", "i2"),  # ATP
@@ -177,14 +177,14 @@ POINT = np.dtype(
         ("job", "i4"),
         ("switch", "i4"),
         ("parent", "i4"),  # row, −1: the root
-        ("index", "i4"),  # in its job: 0 is the root
+        ("index", "i4"),  # its number in its job: 0 is the root
         ("child", "i4"),  # its index at its parent
         ("children_count", "i4"),
         ("first_child", "i4"),  # row
         ("first_receiver", "i4"),  # row of `children`: who gets a copy of a result for all
         ("receivers_count", "i4"),
         ("loopback_link", "i4"),
-        ("register_base", "i4"),  # of its switch's slots
+        ("register_base", "i4"),  # its switch's slots begin there
         ("route", "i4"),
         # counters
         ("packets", "i8"),
@@ -218,7 +218,7 @@ SPLIT_ROW = np.dtype(
     [
         ("job", "i4"),
         ("switch", "i4"),
-        ("index", "i4"),  # in its job
+        ("index", "i4"),  # its number in its job
         ("route", "i4"),
         ("first_receiver", "i4"),  # row of `children`
         ("receivers_count", "i4"),
@@ -269,7 +269,7 @@ STREAM = np.dtype(
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
         ("window", "i4"),  # units; of this stream
-        ("first_link", "i4"),  # that packets of its host leave on
+        ("first_link", "i4"),  # the link that packets of its host leave on
         ("pad", "i4"),
         ("early_head", "i4"),  # early results, oldest first
         ("early_tail", "i4"),
@@ -301,12 +301,12 @@ WINDOW = np.dtype(
         ("attempt", "i4"),
         ("psn", "i4"),  # next to send
         ("parts", "i4"),  # result packets of the unit received in order
-        ("expected_psn", "i4"),  # of the next result packet
+        ("expected_psn", "i4"),  # PSN of the next result packet
         ("switch_expected_psn", "i4"),  # the switch's front end for this worker and queue pair
         ("switch_psn", "i4"),  # next result packet
-        ("version", "i4"),  # of the unit that is, or will be, outstanding; slots with timers: turn
+        ("version", "i4"),  # version of the unit that is, or will be, outstanding; slots with timers: turn
         ("pad", "i4"),
-        ("sent_ps", "i8"),  # when it was last sent
+        ("sent_ps", "i8"),  # the last time that the unit was sent
     ],
     align=True,
 )
@@ -316,8 +316,8 @@ SEGMENT = np.dtype(
         ("words", "i8"),
         ("result", "i8"),
         ("shared", "i8"),  # shared results, address or 0; the next two are then set
-        ("seen", "i8"),  # by result packet: whether the shared result holds it
-        ("own", "i8"),  # by result packet: whether this worker received other words, which are in its result
+        ("seen", "i8"),  # marks by result packet: whether the shared result holds it
+        ("own", "i8"),  # marks by result packet: whether this worker's words differ, and are in its result
         ("words_count", "i8"),
         ("table", "i8"),  # address or 0, as the rest below
         ("holders", "i8"),
@@ -351,9 +351,8 @@ LOG = np.dtype(
 HOST = np.dtype([("away_until_ps", "i8")], align=True)  # NEVER: it has crashed
 
 DONE = np.dtype([("what", "i4"), ("row", "i4"), ("serial", "i4"), ("pad", "i4")], align=True)
-DONE_STREAM, DONE_FLOW, DONE_WORKER, DONE_ASKS = range(
-    4
-)  # what is done; the last: a merge is to be carried out
+DONE_STREAM, DONE_FLOW, DONE_WORKER, DONE_ASKS = range(4)
+"""What is done; the last: a merge is to be carried out."""
 
 
 # Row types of the tables for ATP.
@@ -371,7 +370,7 @@ SERVER = np.dtype(
         ("switch", "i4"),
         ("loopback_link", "i4"),
         ("route", "i4"),
-        ("entry_base", "i4"),  # of its switch's entries
+        ("entry_base", "i4"),  # its switch's entries begin there
         ("entries", "i4"),
         ("window_max", "i4"),
         ("is_adaptive", "i4"),
@@ -409,7 +408,7 @@ FLOW = in_lines(
         ("deadline_ps", "i8"),
         ("armed_order", "i8"),
         ("armed_ps", "i8"),
-        ("entry_ps", "i8"),  # of the row's entry in the heap, and its order; −1: it has none
+        ("entry_ps", "i8"),  # time of the row's entry in the heap, and its order; −1: it has none
         ("entry_order", "i8"),
         ("timeouts", "i8"),
         ("retransmitted_packets", "i8"),
@@ -417,7 +416,7 @@ FLOW = in_lines(
         ("is_open", "i4"),
         ("source", "i4"),
         ("target", "i4"),
-        ("source_link", "i4"),  # that packets of its source leave on, and those of its target
+        ("source_link", "i4"),  # links that packets of its source, and of its target, leave on
         ("target_link", "i4"),
         ("route", "i4"),  # picks among equal ways, and that of its acknowledgements
         ("ack_route", "i4"),
@@ -469,7 +468,7 @@ SCHEDULE = np.dtype(
         ("workers_count", "i4"),
         ("chunks", "i4"),
         ("transfers_count", "i4"),
-        ("operation", "i8"),  # in keyed draws
+        ("operation", "i8"),  # its number in keyed draws
         ("seed", "u8"),
         ("processed", "i4"),  # transfers
         ("unfinished", "i4"),  # workers
@@ -485,13 +484,13 @@ SCHEDULE = np.dtype(
         ("lanes_count", "i4"),
         ("merge", "i4"),  # number of the merge; or `COUNTED`, `ASKED`
         # … and the words
-        ("ends", "i8"),  # where the chunks begin
+        ("ends", "i8"),  # the chunks' first words, by chunk
         ("result", "i8"),
         ("table", "i8"),  # TABLE_ADD: of codes
         ("merge_ps", "i8"),  # 0: merges take no time
         ("lane_bits", "i4"),
         ("lifted_words", "i4"),  # merged words for each word of a worker
-        ("scratch_bytes", "i8"),  # of one buffer
+        ("scratch_bytes", "i8"),  # size of one buffer
         ("scratch_free", "i8"),  # address of a buffer, whose first word is that of the next; 0: none
         ("scratch_next", "i8"),  # the part of the last block that was never used
         ("scratch_end", "i8"),
@@ -519,13 +518,13 @@ PLANNED = np.dtype(
         ("first", "i4"),
         ("count", "i4"),
         ("step", "i8"),
-        ("first_waiter", "i8"),  # in `waiters`, by number; they end where those of the next transfer begin
+        ("first_waiter", "i8"),  # its first in `waiters`, by number; they end where the next transfer's begin
         ("merges", "i4"),
         ("lane", "i4"),
         ("follows", "i4"),
         ("first_follower", "i4"),
         ("next_follower", "i4"),  # another one that follows the same transfer
-        ("channel", "i4"),  # of its source and target
+        ("channel", "i4"),  # the connection of its source and target
     ],
     align=True,
 )
@@ -549,7 +548,7 @@ CELL = np.dtype(
     [
         ("address", "i8"),
         ("words", "i4"),
-        ("workers", "i4"),  # that contributed to it
+        ("workers", "i4"),  # workers that contributed to it
         ("held", "i4"),  # workers that it stands for, absent ones included
         ("state", "i2"),
         ("is_lifted", "i2"),  # TABLE_ADD: it holds lanes
@@ -564,7 +563,7 @@ PARTY = np.dtype(
         ("arrived_head", "i8"),  # before it has begun
         ("arrived_tail", "i8"),
         ("host", "i4"),
-        ("rank", "i4"),  # in its job
+        ("rank", "i4"),  # its rank in its job
         ("has_begun", "i4"),
         ("left", "i4"),  # transfers to it that are not processed
         ("asks", "i4"),  # whoever opened the schedule says when its merges end
@@ -589,7 +588,7 @@ Table = NDArray[Any]  # a structured array
 
 NEVER = np.iinfo(np.int64).max
 
-# Kinds of packets, in groups of handlers (`loop/arrivals.py`): those of the event loop come first.
+# Kinds of packets, in groups of handlers (`loop.py`): those of the event loop come first.
 DATA, RESULT, FLOW_DATA, FLOW_ACK = HOT_KINDS = 0, 1, 2, 3
 LAST_HOT_KIND = HOT_KINDS[-1]
 LOOP = 4  # a result or partial on its switch's loopback link
@@ -639,16 +638,17 @@ class World(NamedTuple):
     links: Table
     rules: Table
     chains: Table  # (rules of burst loss, links)
-    hosts: Table  # by node
+    hosts: Table
+    """One row per node."""
     packets: Table
     payloads: NDArray[np.int32]  # (rows, elements)
     payload_uses: NDArray[np.int32]  # (rows,) packets that refer to the row
     payload_free: NDArray[np.int32]  # stack of free rows
     nodes: Table
-    choice: NDArray[np.uint16]  # this and the next two: `topologies.routing.tables.Tables`
+    choice: NDArray[np.uint16]  # this and the next two: `topologies.routing.Tables`
     sets: NDArray[np.int32]
     ports: NDArray[np.uint16]
-    groups: NDArray[np.int32]  # this and the next two: `topologies.routing.valiant.Detours`
+    groups: NDArray[np.int32]  # this and the next two: `topologies.routing.Detours`
     first_entry: NDArray[np.int64]
     entries_of_groups: NDArray[np.int32]
     jobs: Table
@@ -666,9 +666,8 @@ class World(NamedTuple):
     places: Table  # (streams, window_max)
     flows: Table
     flights: Table  # (flows, window_max)
-    flow_counts: NDArray[
-        np.int64
-    ]  # (jobs, 3) of closed flows: packets sent again, overtaken, sent again in vain
+    flow_counts: NDArray[np.int64]
+    """(jobs, 3) Packets of closed flows that were sent again, overtaken, and sent again in vain."""
     schedules: Table
     done: Table
     log: Table

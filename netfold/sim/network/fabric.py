@@ -88,7 +88,7 @@ class Sampler:
 
     def __init__(self, engine: Engine, jobs_count: int) -> None:
         self._engine, self._jobs_count = engine, jobs_count
-        self._owners: list[int] = []  # by number of the engine's job
+        self._owners: list[int] = []  # owner of each of the engine's jobs
         links_count, nodes_count = engine.links_count, len(engine.network.nodes)
         kept = min(links_count, LINKS_MAX)
         self._seen = Seen(
@@ -106,14 +106,15 @@ class Sampler:
         # The length of the last sample in which hosts did nothing but merge.
         self._empty_ps: int | None = None
         self._before_ps = 0  # length of all periods before this one
-        self._state = np.zeros((jobs_count, STATES)), 0, 0  # at the last look; signature; packets
+        # Found at the last look: waiting, signature, packets on their way.
+        self._state = np.zeros((jobs_count, STATES)), 0, 0
         self._spans: list[tuple[int, int, bool, bool]] = []
         self._links: list[NDArray[np.int32]] = []
         self._busy: list[NDArray[np.int64]] = []
         self._waiting: list[NDArray[np.float64]] = []
 
     def add_job(self, owner: int) -> None:
-        """The engine has one more job; it is part of the variant's job `owner`."""
+        # `owner` is the job of the variant that the engine's next job is part of.
         self._owners.append(owner)
 
     def open(self) -> None:
@@ -183,14 +184,16 @@ class Sampler:
         if was_merging and is_empty:
             self._empty_ps = now_ps - self._last_ps
         end_ps = self._left_empty_ps(now_ps) if self._is_merging() and not was_merging else now_ps
-        self._add((self._last_ps, end_ps, signature == signature_after, is_empty), mean)
+        self._add(self._last_ps, end_ps, mean, is_steady=signature == signature_after, is_empty=is_empty)
         if end_ps < now_ps:
             self._seen.links[:], self._seen.links_busy_ps[:] = -1, 0
-            self._add((end_ps, now_ps, True, True), after)
+            self._add(end_ps, now_ps, after, is_steady=True, is_empty=True)
         self._last_ps = now_ps
 
-    def _add(self, span: tuple[int, int, bool, bool], waiting: NDArray[np.float64]) -> None:
-        self._spans.append(span)
+    def _add(
+        self, start_ps: int, end_ps: int, waiting: NDArray[np.float64], *, is_steady: bool, is_empty: bool
+    ) -> None:
+        self._spans.append((start_ps, end_ps, is_steady, is_empty))
         self._links.append(self._seen.links.copy())
         self._busy.append(self._seen.links_busy_ps.copy())
         self._waiting.append(waiting)
@@ -277,11 +280,11 @@ class Fabric:
     ) -> None:
         self.engine = engine
         self._sampler = sampler
-        self._names = names  # of jobs, for a diagnosis
+        self._names = names  # names of jobs, for a diagnosis
         self.wall_s = 0.0  # spent in the engine
         self._patience_ps = max(PATIENCE_MIN_PS, PATIENCE_TIMEOUTS * timeout_max_ps)
         self._alive_ps = 0  # last progress, or the last announced change
-        self._progress, self._progress_ps = 0, 0  # of the engine, and when it last changed
+        self._progress, self._progress_ps = 0, 0  # the engine's progress, and when it last changed
         self._watched: list[dict[str, int]] | None = None  # link counters when the last tenth began
         self._jobs: list[JobOnSwitch] = []
         self._opened: dict[tuple[int, int], Opened] = {}
@@ -295,11 +298,10 @@ class Fabric:
         self.process = environment.process(self._run())
 
     def mailbox(self) -> simpy.Store:
-        """A new place where processes leave words for one another."""
         return simpy.Store(self._environment)
 
     def turns(self) -> simpy.Resource:
-        """A new resource that one process uses at a time."""
+        # One process uses it at a time.
         return simpy.Resource(self._environment)
 
     def on_packets(self, report: Callable[[int, int], None]) -> None:
@@ -308,10 +310,7 @@ class Fabric:
         engine.on_pause = lambda: report(engine.now_ps, engine.packet_hops)
 
     def add_job(self, job: Job, owner: int = 0, ranks: tuple[int, ...] = ()) -> int:
-        """Add a job to the engine and return its number. `owner` is the job's index in the variant.
-
-        `ranks` are those of its workers in the variant's job, if they are only some of these.
-        """
+        # `owner`: the job's index in the variant; `ranks`: those of its workers there, if it has only some.
         self._jobs.append(JobOnSwitch(owner, job, ranks))
         if self._sampler is not None:
             self._sampler.add_job(owner)
@@ -382,7 +381,7 @@ class Fabric:
         del self._schedules[number]
 
     def expect_change(self, until_ps: int) -> None:
-        """Announce a change of the network at a time: the patience restarts then."""
+        # The patience restarts at the time of the change.
         self._restart_patience(until_ps)
 
     def set_activity(self, owner: int, worker: int, what: str, until_ps: int) -> None:
@@ -391,27 +390,17 @@ class Fabric:
         self._restart_patience(until_ps)
 
     def record_node_event(self, node: int, what: str) -> None:
-        """Record a fault that strikes a node now ("crashed", "registers cleared"), for a diagnosis."""
         self._node_events.append(NodeEvent(int(self._environment.now), node, what))
 
     def run_until(self, event: simpy.Event) -> None:
-        """Advance time until an event has happened.
-
-        Raises
-        ------
-        StuckError
-            A stall: the event will not happen.
-        """
         while not event.processed:
             if self._environment.peek() > TIME_MAX_PS:  # infinite if no event is left
                 raise StuckError(self._diagnosis())
             self._environment.step()
 
     def drain(self) -> None:
-        """Run until packets in flight have arrived and void timers have expired, after all awaited events.
-
-        Traffic that never ends, such as messages to a crashed host, is abandoned after the same patience.
-        """
+        # Packets in flight arrive and void timers expire. Traffic that never ends, such as messages to a
+        # crashed host, is abandoned after the same patience as a stall.
         progress = -1
         while self.engine.next_event_ps() is not None and progress != self.engine.progress:
             progress = self.engine.progress
@@ -551,19 +540,16 @@ class HostTimes:
         self._environment, self._conditions = environment, tuple(conditions)
 
     def of(self, workers: Sequence[int]) -> HostTimes:
-        """The same of some workers, numbered in this order."""
+        # These workers, numbered anew in this order.
         return HostTimes(self._environment, [self._conditions[worker] for worker in workers])
 
     def end_ps(self, worker: int, start_ps: int, work_ps: int) -> int:
-        """Time at which work ends that a worker begins at `start_ps`; ignores crashes."""
         return self._conditions[worker].end_ps(start_ps, work_ps)
 
     def is_delayed(self, worker: int) -> bool:
-        """Whether a fault ever delays or ends a worker's work."""
         return self._conditions[worker] != Condition()
 
     def crash_ps(self, worker: int) -> int:
-        """Time at which a worker crashes."""
         return self._conditions[worker].crash_ps
 
     def work(self, worker: int, work_ps: int) -> simpy.Event:

@@ -15,10 +15,12 @@ from netfold.units import TIME
 # The diagnosis of a stall, as plain data and as text.
 
 
-NAMES_MAX = 6  # in one list
+NAMES_MAX = 6
+"""The most names in one list."""
 GROUPS_MAX = 3  # causes with a sentence each
 IDLE_MAX = 3  # workers with a sentence each
-ROWS_MAX = 64  # of each kind that a run folder keeps
+ROWS_MAX = 64
+"""The most rows of each kind that a run folder keeps."""
 CRASH_ADVICE = "remove the crash from `faults`: a job needs every worker"
 
 
@@ -28,7 +30,8 @@ class Cause:
 
     why: str
     advice: str
-    is_consequence: bool = False  # of the causes of other rows
+    is_consequence: bool = False
+    """It follows from the causes of other rows."""
     is_unknown: bool = False  # no evidence points to one
 
 
@@ -46,7 +49,8 @@ class StuckSlot:
     missing: tuple[str, ...]  # "worker 2", "switch leaf1": children whose bit is not set
     missing_count: int  # packets that its counter still waits for
     age_ps: int  # since the first waiting worker opened its stream
-    last_event: str  # at this slot
+    last_event: str
+    """The last event at this slot."""
     cause: Cause
 
     def __str__(self) -> str:
@@ -66,7 +70,8 @@ class StuckMessage:
     target: str
     age_ps: int  # since it was sent
     cause: Cause
-    what: str = ""  # of a schedule: the transfer, its operation and its flow
+    what: str = ""
+    """For a schedule: the transfer, its operation and its flow."""
 
     def __str__(self) -> str:
         what = f" ({self.what})" if self.what else ""
@@ -122,7 +127,7 @@ class Diagnosis:
             lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
         if later := len(self.slots) - len(roots):
             lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
-        if not self.messages:  # which name their senders and receivers
+        if not self.messages:  # messages name their senders and receivers
             lines += self._idle_lines()
         quiet = "no traffic can make progress"
         if self.quiet_ps:
@@ -231,7 +236,8 @@ class LinkOutcomes(NamedTuple):
     """What happened to the packets put on a link in a time interval."""
 
     sent: int
-    lost: int  # of those sent
+    lost: int
+    """Packets that were sent and lost."""
     dropped: int  # not sent: its buffer was full
     waiting: int = 0  # sent and not arrived at the end of the interval
     is_down: bool = False
@@ -240,7 +246,6 @@ class LinkOutcomes(NamedTuple):
 
     @property
     def tried(self) -> int:
-        """Packets offered to the link."""
         return self.sent + self.dropped
 
 
@@ -288,10 +293,7 @@ def why_blocked(
     *,
     repeats: bool = True,
 ) -> Cause | None:
-    """Why the first link that passes no packets is blocked; None if each passes some.
-
-    A link that lost all of its packets is blocked if their sender `repeats` them: one packet says nothing.
-    """
+    # A link that lost all of its packets is blocked if their sender `repeats` them: one packet says nothing.
     causes = (_why_link_blocked(network, link, outcomes[link], packet_bytes, repeats) for link in links)
     return next((cause for cause in causes if cause), None)
 
@@ -299,25 +301,25 @@ def why_blocked(
 def why_not_repeated(
     network: Network,
     program: str,
-    since_start: tuple[Sequence[LinkOutcomes], Sequence[Disturbance]],
     links: Sequence[int],
+    *,
+    outcomes: Sequence[LinkOutcomes],
+    disturbances: Sequence[Disturbance],
     cleared: str,
 ) -> Cause | None:
     """Why a program without retransmission stalls; None if nothing was lost, duplicated or cleared.
 
-    `since_start` counts from the start of the run: such a program recovers from no loss. `cleared` says which
-    switch lost its registers and when, or is empty.
+    `outcomes` and `disturbances` count from the start of the run: such a program recovers from no loss.
+    `cleared` says which switch lost its registers and when, or is empty.
     """
-    outcomes, disturbances = since_start
     facts, advice = [], []
     if cleared:
         facts.append(cleared)
         advice.append("no switch_reboot")
     losing = [link for link in links if outcomes[link].lost + outcomes[link].dropped]
     if losing:
-        worst = max(
-            losing, key=lambda link: outcomes[link].lost + outcomes[link].dropped
-        )  # of equal ones the first
+        # The first of equal ones.
+        worst = max(losing, key=lambda link: outcomes[link].lost + outcomes[link].dropped)
         outcome = outcomes[worst]
         lost = f"{outcome.lost + outcome.dropped} of {outcome.tried} packets"
         what, verb = ("corruption", "corrupted") if outcome.is_corrupting else ("loss", "lost")
@@ -338,10 +340,7 @@ def why_not_repeated(
 def why_incomplete(
     network: Network, disturbances: Sequence[Disturbance], links: Sequence[int]
 ) -> Cause | None:
-    """Why messages of several packets do not arrive complete; None if no fault broke their order.
-
-    A front end, or a worker's network card, discards the rest of a message after a gap in its numbers.
-    """
+    # A front end, or a worker's network card, discards the rest of a message after a gap in its numbers.
     rule = "a message counts only if its packets arrive in order and without a gap"
     return _why_disturbed(network, disturbances, links, (rule, "message_packets: 1"))
 
@@ -499,16 +498,14 @@ Child = tuple[str, int]  # ("worker", rank) or ("point", number)
 class InspectableEngine(Protocol):
     """An engine whose switches and workers can be inspected."""
 
-    def outstanding(self, job: int) -> list[Outstanding]:
-        """Units that the job's workers wait for."""
-        ...
+    def outstanding(self, job: int) -> list[Outstanding]: ...
 
     def slot_state(self, job: int, point: int, slot: int, version: int) -> SlotState:
-        """One version of a slot at a point of the job's tree; 0 is the root."""
+        # Point 0 is the root.
         ...
 
     def job_points(self, job: int) -> Sequence[PointView]:
-        """The switch and the children of every point, the root first."""
+        # The root is first.
         ...
 
 
@@ -522,7 +519,8 @@ class WaitingFlow(NamedTuple):
     opened_ps: int
     packet_bytes: int
     owner: int = 0  # job of the variant
-    what: str = ""  # of a schedule: the transfer, its operation and its flow
+    what: str = ""
+    """For a schedule: the transfer, its operation and its flow."""
 
 
 class JobOnSwitch(NamedTuple):
@@ -530,10 +528,10 @@ class JobOnSwitch(NamedTuple):
 
     owner: int  # index of the job in the variant; the engine numbers only jobs with slots
     job: Job
-    ranks: tuple[int, ...] = ()  # of its workers in the job of the variant; empty: it has all of these
+    ranks: tuple[int, ...] = ()
+    """Ranks of its workers in the job of the variant; empty: it has all workers of that job."""
 
     def rank(self, worker: int) -> int:
-        """The rank of one of its workers in the job of the variant."""
         return self.ranks[worker] if self.ranks else worker
 
 
@@ -557,14 +555,20 @@ class Snapshot:
     """The state of the network at a stall."""
 
     network: Network
-    names: Sequence[str]  # of the variant's jobs if there are several, else one empty name
-    jobs: Sequence[JobOnSwitch]  # by the engine's number
+    names: Sequence[str]
+    """Names of the variant's jobs if there are several, else one empty name."""
+    jobs: Sequence[JobOnSwitch]
+    """The jobs, by the engine's number."""
     time_ps: int
     quiet_ps: int
-    outcomes: Sequence[LinkOutcomes]  # of each link, over the last part of the stall
-    total_outcomes: Sequence[LinkOutcomes]  # of each link, since the start
+    outcomes: Sequence[LinkOutcomes]
+    """What happened on each link over the last part of the stall."""
+    total_outcomes: Sequence[LinkOutcomes]
+    """What happened on each link since the start."""
     disturbances: Sequence[Disturbance]  # since the start
-    opened: Mapping[tuple[int, int], Opened]  # by the engine's number and worker
+    opened: Mapping[tuple[int, int], Opened]
+    """The streams of each worker, by the engine's number of the job and worker."""
     flows: Sequence[WaitingFlow]
     node_events: Sequence[NodeEvent]
-    activities: Mapping[tuple[int, int], str]  # of workers, by job of the variant and worker
+    activities: Mapping[tuple[int, int], str]
+    """What each worker does, by job of the variant and worker."""

@@ -1,4 +1,4 @@
-"""Diagnosis of host-to-host messages that are not delivered, and helpers shared by all diagnoses."""
+"""Diagnosis of streams that wait for a slot or a result, and of messages that are not delivered."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
 
 
 def has_crashed(snapshot: Snapshot, node: int) -> bool:
-    """Whether a fault has stopped a host."""
     return any(event.node == node and event.what == CRASHED for event in snapshot.node_events)
 
 
@@ -133,7 +132,16 @@ class _JobDiagnosis:
             if rows:
                 return rows
         state = self._state(ROOT, unit)
-        return [self._row(ROOT, unit, waiting, (state, ()), self._why_result_undelivered(waiting))]
+        return [
+            self._row(
+                ROOT,
+                unit,
+                waiting,
+                state=state,
+                missing=(),
+                cause=self._why_result_undelivered(waiting),
+            )
+        ]
 
     def _state(self, point: int, unit: _Unit) -> SlotState:
         return self._engine.slot_state(self.number, point, unit.slot, unit.version)
@@ -148,16 +156,21 @@ class _JobDiagnosis:
         if state.missing_count == 0 and state.children_seen and not lacks_waiting_worker:
             return []
         if not missing:
-            return [self._row(point, unit, waiting, (state, ()), self._why_bitmap_full(point, state))]
+            return [
+                self._row(
+                    point, unit, waiting, state=state, missing=(), cause=self._why_bitmap_full(point, state)
+                )
+            ]
         rows = [
             row for kind, child in missing if kind == "point" for row in self._rows_at(child, unit, waiting)
         ]
+        # Complete points below are among them: their partials do not arrive.
         lost = [
             child for child in missing if child[0] == "worker" or not self._rows_at(child[1], unit, waiting)
-        ]  # and complete points below: their partials do not arrive
+        ]
         if lost:
             cause = min((self._why(point, unit, child) for child in lost), key=lambda found: found[0])[1]
-            rows.append(self._row(point, unit, waiting, (state, lost), cause))
+            rows.append(self._row(point, unit, waiting, state=state, missing=lost, cause=cause))
         return rows
 
     def _row_without_retransmission(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
@@ -175,7 +188,9 @@ class _JobDiagnosis:
             children = enumerate(self._points[point].children)
             missing = [child for bit, child in children if not state.children_seen >> bit & 1]
         state = replace(state, missing_count=len(missing))
-        return self._row(point, unit, waiting, (state, missing), self._why_not_repeated(unit, waiting))
+        return self._row(
+            point, unit, waiting, state=state, missing=missing, cause=self._why_not_repeated(unit, waiting)
+        )
 
     def _why_not_repeated(self, unit: _Unit, waiting: list[int]) -> Cause:
         """Why a unit of a program without retransmission is stuck: losses count from the start of the run."""
@@ -202,9 +217,13 @@ class _JobDiagnosis:
                 snapshot.network, snapshot.total_outcomes, links, self._packet_bytes, repeats=False
             )
         )
-        facts = (snapshot.total_outcomes, snapshot.disturbances)
         cause = cause or evidence.why_not_repeated(
-            snapshot.network, self.job.program.name, facts, links, cleared
+            snapshot.network,
+            self.job.program.name,
+            links,
+            outcomes=snapshot.total_outcomes,
+            disturbances=snapshot.disturbances,
+            cleared=cleared,
         )
         absent = [worker for worker in others if self._opened(worker) <= unit.stream]
         if not cause and absent:
@@ -226,10 +245,11 @@ class _JobDiagnosis:
         point: int,
         unit: _Unit,
         waiting: Iterable[int],
-        found: tuple[SlotState | None, Sequence[Child]],
+        *,
+        state: SlotState | None,
+        missing: Sequence[Child],
         cause: Cause,
     ) -> StuckSlot:
-        state, missing = found
         opened = [self.snapshot.opened[self.number, worker].last_ps for worker in waiting]
         return StuckSlot(
             job=self.snapshot.names[self.owner],
@@ -369,4 +389,4 @@ class _JobDiagnosis:
             else self._why_undelivered(ways) or unknown_cause(f"of {workers_listed(waiting)}")
         )
         lacking = [child for child, (rank, _) in zip(missing, found, strict=True) if rank == 0]
-        return self._row(ROOT, unit, waiting, (None, lacking), cause)
+        return self._row(ROOT, unit, waiting, state=None, missing=lacking, cause=cause)

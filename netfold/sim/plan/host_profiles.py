@@ -1,8 +1,8 @@
 """What hosts take for packets: profiles of processors and network cards, and the scenario's key `hosts`.
 
 A host works on packets one after the other, in front of its wire on the way out and behind it on the way in:
-a link inside the host for each direction (`topologies/network.py`). A profile is one file in
-`profiles/`, which importing registers.
+a link inside the host for each direction (`topologies/network.py`). Profiles are registered
+below.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class HostProfile:
     latency_receive_ps: int = 0
     cores: int = 1
     is_offloaded: bool = False  # the card does packets and bytes: cores divide the time of a message alone
-    sources: Mapping[str, str] = field(default_factory=dict)  # by field
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each number is from, by field."""
 
     @property
     def takes_time(self) -> bool:
-        """Whether anything takes time at such a host."""
         return any(value for name, value in vars(self).items() if name.endswith("_ps"))
 
     def works(self, host: str) -> tuple[Work, Work]:
@@ -98,7 +98,6 @@ def register(profile: HostProfile) -> HostProfile:
 
 
 def host_profiles() -> dict[str, HostProfile]:
-    """All profiles by name, `none` first."""
     return dict(_registry)
 
 

@@ -25,9 +25,12 @@ from netfold.units import PS_PER_S, TIME, transmit_time_ps
 class Down(NamedTuple):
     """Where a job's results go: links from each point to each child, and the links of each copy."""
 
-    to_child: dict[tuple[int, int], tuple[int, ...]]  # by point and index of the child
-    last: dict[tuple[int, int], tuple[int, ...]]  # likewise: of the copy for this child alone
-    to_splits: tuple[tuple[int, ...], ...]  # of the copy that each split gets
+    to_child: dict[tuple[int, int], tuple[int, ...]]
+    """Links to each child, by point and index of the child."""
+    last: dict[tuple[int, int], tuple[int, ...]]
+    """Links of the copy for a child alone, likewise."""
+    to_splits: tuple[tuple[int, ...], ...]
+    """Links of the copy that each split gets."""
 
 
 class _Way(NamedTuple):
@@ -90,7 +93,7 @@ def with_splits(network: Network, job: Job, can_split: Callable[[int], bool]) ->
             links = path(network, job.switches[point], target, route)
             ways.append(_Way(index, tuple(nodes_of(network, links))))
         routes = [route for _, route in _children(job, point)]
-        _grow(splits, point, -1, ways, (routes, can_split))
+        _grow(splits, point, -1, ways, routes=routes, can_split=can_split)
     return dataclasses.replace(job, splits=tuple(splits))
 
 
@@ -109,10 +112,11 @@ def _grow(
     point: int,
     parent: int,
     ways: Sequence[_Way],
-    rules: tuple[list[int], Callable[[int], bool]],
+    *,
+    routes: Sequence[int],
+    can_split: Callable[[int], bool],
 ) -> list[int]:
     """Append the splits below a sender; returns the children that the sender sends their copies itself."""
-    routes, can_split = rules
     by_next: dict[int, list[_Way]] = {}
     direct = [way.child for way in ways if len(way.nodes) < 2]
     for way in ways:
@@ -126,12 +130,12 @@ def _grow(
         able = [hops for hops in range(shared) if can_split(group[0].nodes[hops])]
         if not able:  # all go on as copies, and may meet a switch that can where some have left
             rest = [way._replace(nodes=way.nodes[shared:]) for way in group]
-            direct += _grow(splits, point, parent, rest, rules)
+            direct += _grow(splits, point, parent, rest, routes=routes, can_split=can_split)
             continue
         number, hops = len(splits), able[-1]
         splits.append(Split(group[0].nodes[hops], point, parent, (), routes[group[0].child]))
         rest = [way._replace(nodes=way.nodes[hops + 1 :]) for way in group]
-        kept = _grow(splits, point, number, rest, rules)
+        kept = _grow(splits, point, number, rest, routes=routes, can_split=can_split)
         splits[number] = dataclasses.replace(splits[number], children=tuple(sorted(kept)))
     return direct
 
@@ -215,7 +219,7 @@ def with_loopback(network: Network, name: str, kind: Profile, passes: int) -> tu
 
 
 def without_drops(network: Network) -> Network:
-    """The network with buffers that never fill, like a lossless fabric with credits."""
+    # Buffers never fill, as in a lossless fabric with credits.
     return dataclasses.replace(network, buffer_bytes=np.full_like(network.buffer_bytes, NO_LIMIT_BYTES))
 
 
@@ -323,17 +327,15 @@ class Busiest(NamedTuple):
 
     @property
     def stream_bps(self) -> int:
-        """The rate of each worker: none is ahead of another by more than a window."""
+        # All workers have the same rate: none is ahead of another by more than a window.
         return int(self.rate_bps // self.streams)
 
 
 def busiest_link(
     network: Network, load: Mapping[int, float], frame: Frame, message_packets: int = 0
 ) -> Busiest:
-    """The link with the lowest rate per stream of full packets; the first of equal ones.
-
-    `message_packets` are those of a message, of which the first may take longer; 0: messages are long.
-    """
+    # The lowest rate per stream of full packets; the first of equal ones. `message_packets` are those of a
+    # message, of which the first may take longer; 0: messages are long.
     size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     rates_bps = {link: packet_rate_bps(network, link, size_bytes, message_packets) for link in load}
     link = min(load, key=lambda one: rates_bps[one] / load[one])
@@ -341,7 +343,7 @@ def busiest_link(
 
 
 def words_per_s(frame: Frame, stream_bps: float) -> float:
-    """Words that packets of a frame carry at a rate on the wire."""
+    # `stream_bps` is a rate on the wire, headers included.
     return stream_bps * frame.elements / (8 * frame.wire_bytes(frame.elements, first=False, last=False))
 
 
@@ -361,7 +363,7 @@ def host_bound(network: Network, job: Job, *others: Job) -> Reference | None:
 
 
 def _without(load: Mapping[int, float], network: Network, *, inside: bool) -> dict[int, float]:
-    """The load without that of links inside hosts, or without that of all others."""
+    # `inside` leaves out the links inside hosts; otherwise all others are left out.
     return {link: count for link, count in load.items() if network.is_inside(link) != inside}
 
 
@@ -379,9 +381,12 @@ class Start(NamedTuple):
     """How parallel trees start: a worker's link sends the first windows of one tree after the other."""
 
     trees: int
-    window_elements: int  # of one tree
-    own_elements_per_s: float  # of the workers' links
-    elements_per_s: float  # of all trees together behind them
+    window_elements: int
+    """Elements in the window of one tree."""
+    own_elements_per_s: float
+    """The rate of the workers' own links."""
+    elements_per_s: float
+    """The rate of all trees together behind those links."""
 
     def last_ps(self, elements: float) -> float:
         """When the last tree has sent its share, which waits for the windows of the others."""
@@ -392,11 +397,14 @@ class Start(NamedTuple):
 class Pace(NamedTuple):
     """Time of a collective for a sum of dense words on an idle network, in closed form."""
 
-    elements_per_s: float  # for long gradients
-    latency_ps: int  # besides
+    elements_per_s: float
+    """The rate for long gradients."""
+    latency_ps: int
+    """Time besides, whatever the gradient."""
     busiest: Busiest
     is_windowed: bool = False  # its window limits it, and no link is always busy
-    start: Start | None = None  # of several trees
+    start: Start | None = None
+    """How its trees start, if there are several."""
 
     def time_ps(self, elements: float) -> float:
         """Time of one operation."""
@@ -449,7 +457,7 @@ def slots_needed(network: Network, job: Job, *others: Job) -> int:
 
 
 def _own_links(network: Network, links: Sequence[int]) -> Sequence[int]:
-    """The first links of a way that begins at a host: its wire, and what is inside the host."""
+    # `links` begin at a host: its wire, and what is inside the host.
     return links[: 1 + network.is_inside(links[0])]
 
 
@@ -460,7 +468,7 @@ ROOT = 0
 
 
 def round_trip(network: Network, job: Job, worker: int) -> list[int]:
-    """Links from a worker to the root and back, switch by switch of the tree."""
+    # To the root and back, switch by switch of the tree.
     return [link for links in _paths(network, job, worker) for link in links]
 
 
@@ -468,9 +476,8 @@ def into_switches(network: Network, job: Job) -> set[int]:
     """Links on the paths into the job's switches: from its workers, its other switches, and its server."""
     links: set[int] = set()
     for worker in range(len(job.hosts)):
-        up, _, *between = _paths(
-            network, job, worker
-        )  # the path down to the worker enters no switch of the job
+        # The path down to the worker enters no switch of the job.
+        up, _, *between = _paths(network, job, worker)
         links |= {*up, *(link for links in between for link in links)}
     if job.server is not None:
         links |= {*path(network, job.server.host, job.switch, job.server.route)}
@@ -494,7 +501,8 @@ def _paths(network: Network, job: Job, worker: int) -> Iterator[list[int]]:
 # Warnings about flows whose hashes have put them on few of the links that they could take.
 
 
-Tiers = tuple[int, int]  # of the switches at the ends of a link
+Tiers = tuple[int, int]
+"""Tiers of the switches at the ends of a link."""
 
 
 def crowding_warnings(network: Network, ways: Iterable[Sequence[int]]) -> tuple[str, ...]:
@@ -531,7 +539,7 @@ def _by_tiers(network: Network, links: Iterable[int]) -> defaultdict[Tiers, set[
     found = defaultdict[Tiers, set[int]](set)
     for link in links:
         below, above = network.tiers[network.link_source[link]], network.tiers[network.link_target[link]]
-        if below and above:  # that of a host is 0
+        if below and above:  # a host has tier 0
             found[below, above].add(link)
     return found
 
@@ -545,9 +553,12 @@ def _links_between(network: Network, tiers: Tiers) -> int:
 # Warnings about valid plans.
 
 
-VAIN_SHARE = 0.01  # of packets, from which on those sent again are told
-_LOST_SHARE = 0.05  # of those, that were lost
-_LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}  # of lanes of so many bits
+VAIN_SHARE = 0.01
+"""The share of packets sent again from which on they are told."""
+_LOST_SHARE = 0.05
+"""The share of packets sent again up to which losses do not explain them."""
+_LIMITS = {32: "int32", 16: "int16", 8: "int8", 4: "their 4 bits"}
+"""What sums leave when they overflow, by the bits of their lanes."""
 NO_WORK = (
     "declares no work: its encoding takes no time on the device; give its messages `work` and `decode_work`"
 )

@@ -1,4 +1,4 @@
-"""The plan of a variant, in base units; `sim.resolve` makes it."""
+"""The plan of a variant, in base units; `sim.scenario.resolve` makes it."""
 
 from __future__ import annotations
 
@@ -40,16 +40,14 @@ class Placer(Protocol):
     """Hands out hosts and slots while a variant runs."""
 
     def place(self, index: int) -> Admitted | None:
-        """A job on free hosts and slots, by its number; None if there are too few now."""
+        # None: there are too few free hosts or slots now.
         ...
 
     def release_hosts(self, index: int) -> None:
-        """Take back a job's hosts, before its slots."""
+        # Comes before `release`, which takes back the slots too.
         ...
 
-    def release(self, index: int) -> None:
-        """Take back what a job has."""
-        ...
+    def release(self, index: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -80,16 +78,19 @@ class Passes:
 class CollectivePlan:
     """How the words of a job are aggregated; a collective may subclass it for more."""
 
-    kind: str  # in the registry of collectives
+    kind: str
+    """Its name in the registry of collectives."""
     frame: Frame
     window: int  # packets that a worker may have outstanding
     timeout_ps: int  # 0: nothing is ever sent again
     timeout_max_ps: int  # the longest timeout of its traffic
-    held_bytes: int  # of memory in a run, per element, for all workers together
+    held_bytes: int
+    """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
     passes: Passes = Passes()
-    tables_bytes: int = 0  # of memory in a run, whatever the elements
+    tables_bytes: int = 0
+    """Memory that a run takes whatever the elements."""
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
     is_timeout_released: bool = False  # the timeout is that of its protocol's own client
@@ -97,20 +98,19 @@ class CollectivePlan:
 
     @property
     def aggregation(self) -> Job | None:
-        """The first of its trees; None without switches."""
         return self.aggregations[0] if self.aggregations else None
 
     @property
     def overflow(self) -> Overflow:
-        """What happens to integer sums that leave int32; sums of hosts wrap."""
+        # Sums of hosts wrap.
         return self.aggregation.overflow if self.aggregation else Overflow.WRAP
 
 
-# Resolved faults, for the engine and workers; `sim.resolve.faults` makes them.
+# Resolved faults, for the engine and workers; `sim.scenario.resolve_faults` makes them.
 #
 # A `Rule` affects packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
-# applied to the engine at its time, by `sim.run.fault_driver`. What delays a worker outside the network (a
-# late start, a slow host, a crash or a pause) is collected in its `Condition`, for `sim.network.host_time`.
+# applied to the engine at its time, by `sim.run.simulation`. What delays a worker outside the network (a
+# late start, a slow host, a crash or a pause) is collected in its `Condition`, for `sim.network.fabric`.
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,8 @@ class PlannedFault:
     """One fault of the scenario: its kind, its place, and its effect."""
 
     kind: str
-    where: str  # for people: "h*->s0", "s0", "worker 2"
+    where: str
+    """Its place, for people: "h*->s0", "s0" or "worker 2"."""
     effect: Effect
 
     @property
@@ -258,7 +259,7 @@ class FaultPlan:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules of the engine, in the order of their counters."""
+        # In the order of their counters.
         return tuple(fault.effect for fault in self.faults if isinstance(fault.effect, Rule))
 
     @property
@@ -269,7 +270,6 @@ class FaultPlan:
         return max(times, default=0)
 
     def conditions(self, job: int, workers_count: int) -> tuple[Condition, ...]:
-        """The condition of each worker of a job."""
         return tuple(self._condition(job, worker) for worker in range(workers_count))
 
     def _condition(self, job: int, worker: int) -> Condition:
@@ -305,11 +305,11 @@ class Overlap:
     sends_in_turn: bool = False  # operations pass the network one after the other, whatever the collective
 
     def rank(self, bucket: int) -> int:
-        """Place of a bucket among those that wait; the lowest goes first."""
+        # The lowest goes first.
         return bucket if self.order == "ready" else -bucket
 
     def decode_rank(self, bucket: int, last: int) -> int:
-        """Place of a bucket's decoding among all that waits for the device; passes have the place `last`."""
+        # Among all that waits for the device, where passes have the place `last`.
         return self.rank(bucket) + (2 * last if self.decodes_last else 0)
 
 
@@ -322,7 +322,8 @@ class Reference:
 
     label: str
     elements_per_s: float
-    source: str  # where the number comes from: a paper and its figure, or the formula
+    source: str
+    """Where the number comes from: a paper and its figure, or the formula."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +336,8 @@ class JobPlan:
     - a window of messages between hosts holds at least as many packets as one acknowledgement covers.
     """
 
-    label: str  # in results: the variant's name, and "/" and the job's if there are several
+    label: str
+    """Its name in results: the variant's, and "/" and the job's if there are several."""
     hosts: tuple[int, ...]  # node of each worker
     workload: TrainingSpec | SyntheticSpec | FileSpec
     steps: int
@@ -346,8 +348,10 @@ class JobPlan:
     start_ps: int = 0
     warnings: tuple[str, ...] = ()
     overlap: Overlap = field(default_factory=Overlap)
-    variation: Variation = STEADY  # of its workers' devices
-    costs: Costs | None = None  # of its buckets, where a rule of fusion asks for them; a run measures them
+    variation: Variation = STEADY
+    """How the devices of its workers vary."""
+    costs: Costs | None = None
+    """What its buckets cost, where a rule of fusion asks for it; a run measures it."""
 
 
 @dataclass(frozen=True)
@@ -365,17 +369,17 @@ class VariantPlan:
     jobs: tuple[JobPlan, ...]  # one or more
     graph: nx.Graph = field(default_factory=nx.Graph)  # the topology, as given
     can_aggregate: frozenset[str] = frozenset()  # profiles of its switches that run programs
-    sections: tuple[int, ...] = ()  # of each job: its place in the scenario's list
+    sections: tuple[int, ...] = ()
+    """The place of each job in the scenario's list."""
     admission: Admission | None = field(default=None, compare=False)  # None: all jobs are there at first
 
     @property
     def job_names(self) -> tuple[str, ...]:
-        """The names of its jobs; a single job has an empty name."""
+        # A single job has an empty name.
         return tuple(job.label.removeprefix(self.name).removeprefix("/") for job in self.jobs)
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of all jobs together."""
         return sum(job.steps for job in self.jobs)
 
     @property
@@ -441,7 +445,7 @@ class HostAllocation:
 
     def __init__(self, graph: nx.Graph) -> None:
         self._graph = graph
-        self._taken: dict[str, tuple[str, Location]] = {}  # by host: what it runs, and of which job
+        self._taken: dict[str, tuple[str, Location]] = {}  # what each host runs, and of which job
 
     def place(
         self, count: int, placement: Placement, location: Location, what: Placed = WORKERS
@@ -467,7 +471,6 @@ class HostAllocation:
         return tuple(chosen)
 
     def release(self, location: Location) -> None:
-        """Free the hosts of a job."""
         self._taken = {host: one for host, one in self._taken.items() if one[1] != location}
 
     def _chosen(self, count: int, placement: Placement, location: Location, what: Placed) -> list[str]:
@@ -495,7 +498,6 @@ class HostAllocation:
         return free[:count]
 
     def first_free(self) -> str | None:
-        """The first host without a worker or server, in the graph's order."""
         return next(iter(self._free()), None)
 
     def owner(self, host: str) -> Location | None:

@@ -23,13 +23,15 @@ from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.sim.workload.workload_keys import CHOICES
 
-# What bounds a variant, in words; `sim/bounds` says how it is found.
+# What bounds a variant, in words; `sim/checks/bottleneck.py` says how it is found.
 
 
 Parts = Sequence[Mapping[str, Any]]
 
-CLOSE = 0.5  # of the largest part: a part of at least this is named beside it
-NEARLY = 0.8  # of the busy share of a link: one that is this busy is named beside it
+CLOSE = 0.5
+"""A part of at least this share of the largest one is named beside it."""
+NEARLY = 0.8
+"""The next busiest link is named beside a link if it is at least this share as busy."""
 _LEAST_FASTER = 1.05  # a remedy that gives less is not worth a word
 _NAMES = {
     "link": "links",
@@ -69,12 +71,11 @@ _REMEDIES = {
 
 
 def cause_name(cause: str) -> str:
-    """A cause in the plural: "links"."""
     return _NAMES.get(cause, cause)
 
 
 def short(parts: Parts) -> str:
-    """The largest part: "h0->s0 +15, 96 %"; a dash if nothing is known."""
+    # The largest part is the first: "h0->s0 +15, 96 %".
     return f"{place(parts[0])}, {_percent(parts[0]['share'])}" if parts else words.NOTHING
 
 
@@ -153,16 +154,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def because(mine: Parts, other: tuple[str, Parts]) -> str:
+def because(mine: Parts, other: Parts, *, other_name: str) -> str:
     """Why a variant is faster than another: the cause that costs it least in comparison; may be empty."""
-    times, others = _by_cause(mine), _by_cause(other[1])
+    times, others = _by_cause(mine), _by_cause(other)
     saved = {cause: time_us - times.get(cause, 0.0) for cause, time_us in others.items()}
     if not times or not saved or max(saved.values()) <= 0:
         return ""
     cause = max(saved, key=lambda name: saved[name])
     waits, never = _COSTS.get(cause, (f"{cause_name(cause)} take time", f"{cause_name(cause)} take no time"))
     text = f"{waits} for {words.time(times[cause])}" if cause in times else never
-    return f"{text}, against {words.time(others[cause])} for {other[0]}"
+    return f"{text}, against {words.time(others[cause])} for {other_name}"
 
 
 def _by_cause(parts: Parts) -> dict[str, float]:
@@ -191,7 +192,7 @@ SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
     "cosine": ("cosine", True),
     "error": ("max_abs_error", False),
     "loss": ("loss", False),
-    "score": ("test_score", True),  # of a metric of which less is better, the least
+    "score": ("test_score", True),  # the least is best where less of the metric is better
     "target": ("time_to_target_us", False),
 }
 BY = {  # what a group is ranked by, in words
@@ -200,8 +201,10 @@ BY = {  # what a group is ranked by, in words
     "since_last_rank_us": "time since the last rank arrived, as recorded skew takes much of the rest",
     "aggregation_time_us": "aggregation time",
 }
-GROUPS_MAX = 4  # that lines below a table name
-SKEW_MIN = 0.1  # of the aggregation time: a replay with more is ranked without it
+GROUPS_MAX = 4
+"""The most groups that lines below a table name."""
+SKEW_MIN = 0.1
+"""A replay whose rank skew is a larger share of the aggregation time is ranked without it."""
 
 
 @dataclass(frozen=True)
@@ -248,11 +251,10 @@ class Group:
         return next(reversed(plain or self.ranked), None)
 
     def value(self, one: Entry) -> float | None:
-        """What ranks a variant; None if a check failed."""
         return one["metrics"].get(self.by) if kind(one["verdict"]) in GOOD else None
 
     def times(self, one: Entry) -> float | None:
-        """How many times as fast as the baseline a variant is; None if one of them has no such time."""
+        # How many times as fast as the baseline.
         return words.ratio(self.value(self.baseline), self.value(one)) if self.baseline else None
 
     def rank(self, one: Entry) -> int | None:
@@ -262,7 +264,7 @@ class Group:
 
 
 def rank(value: float, ordered: Sequence[float | None]) -> int:
-    """The rank of a value among all, the best first: that of the first which has the same three digits."""
+    # Values that show the same three digits share the rank of the first of them.
     return 1 + [_alike(other) for other in ordered].index(_alike(value))
 
 
@@ -318,7 +320,6 @@ def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[
 
 
 def times_baseline(groups: Sequence[Group]) -> dict[str, str]:
-    """ "3.21 ×" of every variant, by name."""
     return {one["name"]: words.times(group.times(one)) for group in groups for one in group.members}
 
 
@@ -376,7 +377,7 @@ def _answer(group: Group) -> str:
         error = best[0]["metrics"]["nmse"]
         text += "; its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}")
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
-        why = because(best[0].get("bounds", ()), (other["name"], other.get("bounds", ())))
+        why = because(best[0].get("bounds", ()), other.get("bounds", ()), other_name=other["name"])
         text += f"; {why}" if why else ""
     if len(workers := {one["metrics"]["workers"] for one in group.members}) > 1:
         text += f"; variants have {words.span(workers)} workers"
@@ -386,13 +387,6 @@ def _answer(group: Group) -> str:
 
 
 def check_sort(sort: str) -> str:
-    """The name of an order.
-
-    Raises
-    ------
-    DataError
-        There is no such order.
-    """
     known = [*SORTS, AS_GIVEN]
     if sort not in known:
         raise DataError(f"--sort {sort}: there is no such order", names_hint(sort, known, "orders"))
@@ -436,15 +430,11 @@ class Baseline:
 
     @property
     def name(self) -> str:
-        """The run, and the variant if one is wanted."""
         return f"{name_of(self.run)} {self.variant}".rstrip()
 
     def against(self, variant: Entry, group: Group) -> Entry | None:
-        """The variant of this run to divide a group's variant by; None if this run has none of the group.
-
-        It is the wanted one, or without a wanted one that of the same name, or else the group's baseline
-        among those of this run.
-        """
+        # The variant to divide by: the wanted one; if none is wanted, that of the same name; or else the
+        # group's baseline in this run.
         mine = [one for one in self.run.summary["variants"] if any(one is other for other in group.members)]
         wanted = self.variant or ("" if self.is_only else variant["name"])
         same = next((one for one in mine if one["name"] == wanted), None)
@@ -497,7 +487,6 @@ def _numbered(text: str, loaded: Sequence[Run]) -> Run:
 
 
 def name_of(run: Run) -> str:
-    """A run in tables and notes: "<scenario>/<folder>", or its label."""
     return run.label or f"{run.summary['scenario']}/{run.path.name}"
 
 

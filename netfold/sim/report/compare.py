@@ -120,7 +120,8 @@ class FittingTable(Table):
 # The terminal's table of a run: one line per variant, and notes below.
 
 
-SHARE_MIN = 0.005  # of the aggregation time: only the report shows smaller parts
+SHARE_MIN = 0.005
+"""Only the report shows parts below this share of the aggregation time."""
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
 _RATIO_COLUMN = 3  # belongs to the column left of it
 _LOSS = "; nmse: ‖decoded − true sum‖² over ‖true sum‖²; cosine: of the angle between them"
@@ -287,24 +288,18 @@ _LEGEND = (
     "many further links were as busy (+); bytes/worker: sent by a worker, mean per step; × baseline: the "
     "figure to its left over the baseline's, so that of elements/s is the speedup of the aggregation"
 )
-_KEYS_COUNT = 3  # of the table: rank, run and variant
+_KEYS_COUNT = 3
+"""The key columns of the table: rank, run and variant."""
 _RATIO_COLUMNS = (6, 8, 10)  # each belongs to the column left of it
-_COLUMNS = (
-    "rank",
-    "run",
-    "variant",
-    "group",
-    "verdict",
-    "against",
-    "bottleneck",
-)  # of the frame, before the metrics
+_COLUMNS = ("rank", "run", "variant", "group", "verdict", "against", "bottleneck")
+"""The columns of the frame before the metrics."""
 RATIO_METRICS = (
     "aggregation_elements_per_s",
     "aggregation_time_us",  # per step, as all that follows
     "iteration_time_us",
     "wire_bytes_up_per_worker",
-    "wire_bytes_up",  # of all workers
-    "wire_bytes_down",  # of all workers
+    "wire_bytes_up",  # the sum over all workers
+    "wire_bytes_down",  # the sum over all workers
     "compression_ratio",
 )
 
@@ -320,9 +315,10 @@ class Row:
     against: str  # "<scenario>/<folder> <variant>": what the ratios divide by; empty: nothing
     metrics: dict[str, Any]
     ratios: dict[str, float | None]  # this over the baseline's; None where either failed, is missing or 0
-    rank: int | None  # in its group, from 1, equal ones alike; None if a check failed, or without the metric
+    rank: int | None
+    """The rank in its group, from 1, equal ones alike; None if a check failed, or without the metric."""
     bottleneck: str  # the largest part of the aggregation time, in short
-    parts: tuple[Mapping[str, Any], ...]  # all parts, the largest first; see `sim/bounds`
+    parts: tuple[Mapping[str, Any], ...]  # all parts, the largest first; see `sim/checks/bottleneck.py`
 
 
 @dataclass(frozen=True)
@@ -334,7 +330,7 @@ class Comparison(Shown):
     baseline
         The run that the ratios divide by; of a single run, "<run> <variant>".
     sort
-        The order of the rows, and the metric of their ranks: one of `ranking.SORTS`. "given": the rows are in
+        The order of the rows, and the metric of their ranks: one of `answer.SORTS`. "given": the rows are in
         the order of the runs, and ranked by what their group is: the time to the target, of whole steps where
         buckets differ, or of the aggregation.
     """
@@ -344,8 +340,10 @@ class Comparison(Shown):
     notes: tuple[str, ...]
     runs: tuple[str, ...]  # names, by number
     sort: str = AS_GIVEN
-    groups: tuple[Group, ...] = ()  # of variants that are compared with each other
-    jobs: tuple[Mapping[str, Any], ...] = ()  # of each variant with jobs that come and go, and its run
+    groups: tuple[Group, ...] = ()
+    """Groups of variants that are compared with each other."""
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    """What the summary says of jobs that come and go, for each variant with such jobs, and its run."""
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; `jobs` only if there are any."""
@@ -493,30 +491,10 @@ class Comparison(Shown):
 
 
 def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_GIVEN) -> Comparison:
-    """Compare runs, or the variants of one run, with a baseline.
-
-    A run that is given twice counts once. Variants of equal workload are compared: each with the baseline's
-    of the same name, or with its own baseline (`ranking.Group`) if there is none. Of a single run, all are
-    compared with that.
-
-    Parameters
-    ----------
-    baseline
-        The folder of a run; or one of the runs, by its number from 1; or a variant of the first run that has
-        one of this name, with which all are compared then. By default the first run.
-    sort
-        The order of the rows, best first: one of `ranking.SORTS`; or "given", by run.
-
-    Raises
-    ------
-    DataError
-        There is no run to compare, one of the folders is not a finished run, `baseline` is a number and no
-        run has it, there is no such order, or other instructions computed one (`sim/processor.py`).
-    """
     check_sort(sort)
     if not runs:
         raise DataError("no run to compare", "give one or more run folders, such as runs/latest")
-    loaded = list({run.path: run for run in map(load, runs)}.values())
+    loaded = list({run.path: run for run in map(load, runs)}.values())  # given twice: counts once
     base = baseline_of(baseline, loaded)
     if all(run.path != base.run.path for run in loaded):
         loaded.insert(0, base.run)

@@ -36,13 +36,15 @@ _COLOURS = (
 )
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 _MARKS = "os^Dv"
-_MARKS_COUNT = 5  # on a line
+_MARKS_COUNT = 5
+"""Marks on each line."""
 _THIN, _BROADER = 1.1, 1.5  # line width in points, and how much broader the first line is
 TASKS_MAX = 10  # jobs whose training is drawn
 _ROW_INCHES = 1.95
 _SMOOTHED_SHARE = 25  # a loss is the mean over so great a part of the steps
 _FAR = 4.0  # ratio of values that need a logarithmic axis
-_DECADES_CLOSE = 1.7  # of a logarithmic axis with more than powers of ten on it
+_DECADES_CLOSE = 1.7
+"""A logarithmic axis of fewer decades has more on it than powers of ten."""
 _OFF = 1.3  # times the greatest first loss: what is higher is off the figure
 
 
@@ -52,8 +54,10 @@ class _Row(NamedTuple):
     title: str
     column: str  # loss or test_score
     curves: pl.DataFrame  # the task's, all steps
-    is_last: bool  # of its task
-    metric: str = ""  # of a score
+    is_last: bool
+    """Whether this is the last row of its task."""
+    metric: str = ""
+    """The metric of the score, where the row shows one."""
     targets: tuple[float, ...] = ()  # scores to reach
 
 
@@ -75,8 +79,10 @@ class _Axis(NamedTuple):
 
     label: str
     before: str  # column of `curves`, where a step's loss belongs
-    after: str  # where the test that follows the step belongs
-    text: Callable[[float], str]  # of a value
+    after: str
+    """Column of `curves`, where the test that follows the step belongs."""
+    text: Callable[[float], str]
+    """Writes a value of the axis."""
 
 
 _STEPS = _Axis("steps", "step", "steps", lambda value: f"{value:.0f}")
@@ -210,7 +216,6 @@ def _points(row: _Row, axis: _Axis, label: str) -> _Line:
 
 
 def _smoothed_steps(own: pl.DataFrame) -> int:
-    """How many steps, up to and with its own, a point of a line of losses is the mean of."""
     return max(1, own["step"].n_unique() // _SMOOTHED_SHARE)
 
 
@@ -293,7 +298,7 @@ def _line_style(number: int, count: int) -> dict[str, Any]:
 
 
 def _line(label: str) -> str:
-    """What a label has in the legend: jobs of one variant have rows of their own."""
+    # The legend has variants: jobs, "variant/job", have rows of their own.
     return label.partition("/")[0]
 
 
@@ -384,11 +389,14 @@ def _draw_job(axes: Any, row: int, job: dict[str, Any], factor_us: float, span_u
 LANES_MAX = 8
 PANELS_MAX = ROWS_MAX  # variants and jobs
 _COMPUTE_BUCKET = -1  # bucket of forward and backward in a PhaseRecord
-_LANE_FILL = 0.84  # of a lane's height; the rest separates workers
+_LANE_FILL = 0.84
+"""The share of a lane's height that bars fill; the rest separates workers."""
 _TRACK_INCHES = 0.135
-_TITLE_CHARACTERS = 110  # of a panel
+_TITLE_CHARACTERS = 110
+"""Characters of a panel's title at most."""
 _INSET_TITLE_INCHES = 0.2  # space above the lanes of a magnified step
-_MAGNIFY_BELOW = 0.25  # of the time axis: a step shorter than this is drawn a second time, magnified
+_MAGNIFY_BELOW = 0.25
+"""A step shorter than this share of the time axis is drawn a second time, magnified."""
 
 
 class Bar(NamedTuple):
@@ -396,7 +404,8 @@ class Bar(NamedTuple):
 
     worker: int
     bucket: int
-    name: str  # as in the legend: "backward", "network: values"
+    name: str
+    """The phase as the legend has it, such as "backward" or "network: values"."""
     start_us: float
     end_us: float
 

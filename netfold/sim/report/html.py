@@ -94,16 +94,6 @@ _CAPTIONS = {
 
 
 def build_report(path: Path) -> Path:
-    """Write the figures and the report of a finished run (a folder, or `latest`) again; returns the path.
-
-    Raises
-    ------
-    DataError
-        This is not a finished run, one of its files is missing or damaged, or something else has the place of
-        one that is to be written.
-    UnwrittenError
-        Its folder cannot be written.
-    """
     return write_report(load(path))
 
 

@@ -28,7 +28,8 @@ from netfold.units import RATE
 
 
 Edge = frozenset[str]
-WIDTHS = (0.7, 1.2, 1.8, 2.6, 3.6)  # of lines, by rate; the slowest first
+WIDTHS = (0.7, 1.2, 1.8, 2.6, 3.6)
+"""Widths of lines, by rate; the slowest first."""
 _WIDER = 1.6  # lines with a colour
 _ARC_POINTS = 13
 _ARC = 0.3  # height of a curved link, in units of a layout; less where it is short
@@ -37,10 +38,13 @@ _POINTS = 72.0
 _PAPER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # behind text
 _CHARACTER_POINTS = 0.62  # width of a character over the size of its font
 _FONT_MAX, _FONT_MIN = 8.0, 4.5
-_STEEP = 0.4  # of a vector of length 1: with less of a direction, text is centred in it
+_STEEP = 0.4
+"""Text is centred in a direction of which its vector of length 1 has less than this."""
 _FACING = 0.55  # share of the space between nodes that a name has where two names face each other
-_NAME_POINTS = (8.0, 5.5)  # from a node to its name: of switches, of hosts
-_FASTEST = LINK_RANGES["rate_bps"][1]  # that of links which never limit anything
+_NAME_POINTS = (8.0, 5.5)
+"""The distance from a node to its name: for switches, for hosts."""
+_FASTEST = LINK_RANGES["rate_bps"][1]
+"""The rate of links that never limit anything."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,11 @@ class Look:
 
     title: str
     aggregates: Collection[str] = ()  # profiles of switches that can aggregate
-    busy: Mapping[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # share of time, by link ("from", "to")
+    busy: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """The share of time that a link is busy, by its ends: ("from", "to")."""
     marked: Edge = frozenset()  # a link that stands out
 
     def busier(self, a: str, b: str) -> float:
-        """The share of the busier direction."""
         return max(self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0))
 
 
@@ -249,7 +251,6 @@ _APART = 3.6
 
 
 def tiers_height_inches(tiers: Tiers) -> float:
-    """The height of the drawing."""
     return ROW_INCHES * len({one.tier for one in tiers.classes}) - 0.3
 
 
@@ -357,7 +358,7 @@ def busy_links(run: Run) -> pl.DataFrame:
 
     The share is null for a variant that did not finish: its links kept sending after its last step.
     """
-    network = pl.col("variant").str.split("/").list.first()  # that the jobs of a variant share
+    network = pl.col("variant").str.split("/").list.first()  # the jobs of a variant share it
     unfinished = {
         entry["name"].partition("/")[0] for entry in run.summary["variants"] if not words.has_finished(entry)
     }
@@ -373,10 +374,7 @@ def busy_links(run: Run) -> pl.DataFrame:
 
 
 def graphs(run: Run) -> dict[str, nx.Graph]:
-    """The topology of each variant, from the run's tables; none of runs that did not record their nodes.
-
-    Nodes have the attributes that a drawing needs; edges have `rate_bps`, and a `delay_ps` of 0.
-    """
+    # A run that did not record its nodes has no graphs.
     return {
         str(name): _graph(nodes, run.links.filter(pl.col("variant") == name))
         for (name,), nodes in run.nodes.group_by("variant", maintain_order=True)
@@ -389,7 +387,7 @@ def _graph(nodes: pl.DataFrame, links: pl.DataFrame) -> nx.Graph:
         graph.add_node(row["node"], **_attributes(row))
     for source, target, rate_bps in links.select("source", "target", "rate_bps").iter_rows():
         if source != target and source in graph and target in graph:  # not the loopback of a switch
-            graph.add_edge(source, target, rate_bps=rate_bps, delay_ps=0)
+            graph.add_edge(source, target, rate_bps=rate_bps, delay_ps=0)  # a drawing shows no delays
     return graph
 
 

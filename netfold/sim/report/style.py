@@ -95,10 +95,12 @@ _OTHER_LABELS = (
     *("#fb9a99", "#003c6b", "#35978f", "#c9b18b", "#4d9221", "#a50f15"),
 )
 _BUSY = LinearSegmentedColormap.from_list("busy", ["#dcdcdc", "#f3d28a", ORANGE, VERMILION, "#6b1700"])
-_LEGEND_CHARACTERS = 125  # of a legend below a figure, a coloured patch being as wide as 8
+_LEGEND_CHARACTERS = 125
+"""Characters in a row of a legend below a figure; a coloured patch is as wide as 8."""
 _SCALE_INCHES, _SCALE_PAD_INCHES = 0.15, 0.2
 _LEGEND_ROW_INCHES = 0.19
-_NAME_CHARACTERS, _NAME_LINES = 26, 3  # of a variant beside a bar
+_NAME_CHARACTERS, _NAME_LINES = 26, 3
+"""The size of a variant's name beside a bar: characters in a line, and lines."""
 _SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text: searchable, small, and no font is copied into the file
     "svg.hashsalt": "netfold",  # element ids would be random without it
@@ -122,18 +124,14 @@ _DRAWING = threading.RLock()
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Matplotlib's defaults plus our settings, regardless of the user's configuration.
-
-    The settings are the whole process's, so one thread draws at a time, and leaves them as they were.
-    """
+    # The settings are the whole process's, so one thread draws at a time, and leaves them as they were.
     with _DRAWING, matplotlib.rc_context():
-        matplotlib.rcdefaults()
+        matplotlib.rcdefaults()  # not the user's configuration
         matplotlib.rcParams.update(_SETTINGS)
         yield
 
 
 def new_figure(height_inches: float) -> Figure:
-    """A figure as wide as the report's column."""
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
@@ -167,7 +165,6 @@ def _more_colours() -> Iterator[str]:
 
 
 def busy_colour(share: float) -> str:
-    """Colour of a link that is busy for a share of the time: from grey, never, to dark red, always."""
     return to_hex(_BUSY(min(1.0, share)))
 
 
@@ -210,7 +207,6 @@ def bars_axes(axes: Axes, names: list[str], title: str) -> None:
 
 
 def _in_lines(name: str) -> str:
-    """A name wrapped and cut so that it fits its row and leaves space for the bars."""
     return "\n".join(textwrap.wrap(name, _NAME_CHARACTERS, max_lines=_NAME_LINES, placeholder="…"))
 
 
@@ -240,5 +236,5 @@ def _legend_characters(names: Sequence[str], columns_count: int) -> int:
 
 
 def beside(axes: Axes, row: int, text: str, colour: str = BLACK) -> None:
-    """Write text to the right of a row of bars, outside the area of bars and marks."""
+    # 1 is the right end of the axes, so that the text covers no bars or marks.
     axes.text(1.015, row, text, transform=axes.get_yaxis_transform(), va="center", color=colour)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 NOTHING = "–"
-STAGES = ("encode", "network", "decode")  # of a bucket
+STAGES = ("encode", "network", "decode")
+"""The stages that a bucket goes through."""
 NETWORK = "network: "  # before a label
 _PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", RANK_SKEW))}
 REDONE = "parts did not decode and were sent again"
@@ -45,7 +46,6 @@ def scaled(value: float | None, unit: str) -> str:
 
 
 def prefix(value: float) -> tuple[float, str]:
-    """Factor and letter of the decimal prefix for a value."""
     return next(((factor, name) for factor, name in _PREFIXES if abs(value) >= factor), _PREFIXES[-1])
 
 
@@ -58,7 +58,6 @@ def time(value_us: float | None) -> str:
 
 
 def time_unit(value_us: float) -> tuple[float, str]:
-    """A suitable unit for a time: its length in microseconds, and its name."""
     return next(((factor, unit) for factor, unit in _TIMES_US if abs(value_us) >= factor), _TIMES_US[-1])
 
 
@@ -69,27 +68,22 @@ def iteration(metrics: Mapping[str, Any]) -> str:
 
 
 def times(value: float | None) -> str:
-    """A ratio: "3.21 ×"."""
     return NOTHING if value is None else f"{digits(value)} ×"
 
 
 def optional(value: float | None) -> str:
-    """A value with three digits; a dash if it is missing."""
     return NOTHING if value is None else digits(value)
 
 
 def percent(value: float | None) -> str:
-    """A share: "12.3 %"."""
     return NOTHING if value is None else f"{digits(100 * value)} %"
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
-    """Value over base; None if either is missing or the base is 0."""
     return value / base if value is not None and base else None
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things: "1 bucket", "4 buckets"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -128,27 +122,25 @@ def bit_exact(metrics: Mapping[str, Any]) -> str:
 
 
 def verified(metrics: Mapping[str, Any]) -> str:
-    """Whether every merged word is the merge of the words sent; a dash if no word was merged."""
+    # None: no word was merged.
     return NOTHING if metrics["merges_verified"] is None else "yes" if metrics["merges_verified"] else "no"
 
 
 def is_lossy(metrics: Mapping[str, Any]) -> bool:
-    """Whether some decoded total is not the exact sum, by more than float32 additions explain."""
+    # None: float32 additions explain the difference.
     return metrics["bit_exact"] is False
 
 
 def nmse(metrics: Mapping[str, Any]) -> str:
-    """A variant's mean NMSE; a dash if there is none."""
     return NOTHING if metrics["nmse"] is None else error(metrics["nmse"])
 
 
 def cosine(metrics: Mapping[str, Any]) -> str:
-    """The mean cosine of decoded totals and the true sums: "0.9987"; a dash if there is none."""
     return NOTHING if metrics["cosine"] is None else f"{metrics['cosine']:.4f}"
 
 
 def max_error(metrics: Mapping[str, Any]) -> str:
-    """A variant's largest error; a dash if nothing was decoded."""
+    # None: nothing was decoded.
     return NOTHING if metrics["merges_verified"] is None else error(metrics["max_abs_error"])
 
 
@@ -165,7 +157,6 @@ def codec_events(metrics: Mapping[str, Any]) -> str:
 
 
 def phase_name(phase: Mapping[str, Any]) -> str:
-    """Name of a phase in legends: "encode", "network: values"."""
     return f"{NETWORK}{phase['label']}" if phase["phase"] == "network" else str(phase["phase"])
 
 
@@ -189,7 +180,6 @@ def lacks_workers(metrics: Mapping[str, Any]) -> bool:
 
 
 def has_finished(variant: Mapping[str, Any]) -> bool:
-    """Whether a variant of a summary finished all its steps."""
     return all(check["verdict"] == "pass" for check in variant["checks"] if check["name"] == "finishes")
 
 
@@ -210,12 +200,11 @@ def injected(entry: Mapping[str, Any]) -> str:
 
 
 def has_trained(metrics: Mapping[str, Any]) -> bool:
-    """Whether a variant was trained for at least two steps, so that its loss can change."""
+    # The loss of a single step cannot change.
     return metrics["loss_first"] is not None and metrics["loss"] is not None and metrics["steps"] > 1
 
 
 def training_loss(metrics: Mapping[str, Any]) -> str:
-    """The loss of the first and the last step: "2.30 → 1.87"."""
     return f"{_loss(metrics['loss_first'])} → {_loss(metrics['loss'])}" if has_trained(metrics) else NOTHING
 
 
@@ -228,7 +217,6 @@ def _loss(value: float) -> str:
 
 
 def is_tested(metrics: Mapping[str, Any]) -> bool:
-    """Whether a variant's model was tested on held-out data."""
     return metrics.get("test_score") is not None
 
 
@@ -240,12 +228,10 @@ def held_out_score(metrics: Mapping[str, Any]) -> str:
 
 
 def score(metric: str, value: float) -> str:
-    """A value of a metric: "94.2 %" where it is a share, "123" where it is a perplexity."""
     return percent(value) if metric_named(metric).is_share else digits(value)
 
 
 def has_target(metrics: Mapping[str, Any]) -> bool:
-    """Whether a variant was to reach a score."""
     return metrics.get("target") is not None
 
 
@@ -271,7 +257,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, withou
 
 
 def escaped(text: str) -> str:
-    """Text with its control characters written as JSON writes them: \\u001b."""
+    # As JSON writes them.
     return _CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
@@ -328,7 +314,6 @@ JOBS_LEGEND = (
 
 
 def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for every variant with such jobs."""
     return [_line(one) for one in overviews]
 
 
@@ -365,7 +350,8 @@ def _spread(name: str, found: Mapping[str, float] | None, shown: Any) -> str:
 
 
 NONE = "none"
-_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")  # of keys
+_FIRST = ("program", "model", "hosts", "elements", "density", "rate", "switch", "count")
+"""The keys that come first, in this order."""
 _SECTIONS = ("topology", "workers", "workload", "device", "hosts", "overlap", "codec", "collective", "faults")
 
 

@@ -42,12 +42,15 @@ from netfold.sim.results.records import PHASES, Records
 # Read a run's folder back; anything else is refused with a reason.
 
 
-TEXT_BYTES_MAX = 2**26  # of a JSON file or the scenario
+TEXT_BYTES_MAX = 2**26
+"""The most bytes of a JSON file or the scenario."""
 TABLE_BYTES_MAX = 2**31
-ROWS_MAX = 50_000_000  # of a table
+ROWS_MAX = 50_000_000
+"""The most rows of a table."""
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
 _RENAMED = {"exact": "bit_exact and merges_verified"}
-_LEAST = {"bucket": -1}  # of columns of whole numbers; 0 for the others
+_LEAST = {"bucket": -1}
+"""Least values of columns of whole numbers; 0 for the others."""
 
 
 class Metrics(dict[str, Any]):
@@ -275,43 +278,31 @@ class RunData:
     """Everything that a run folder is written from."""
 
     scenario_name: str
-    scenario_text: bytes  # as given
+    scenario_text: bytes
+    """The scenario's file as it was given."""
     seed: int
-    started_at: datetime  # with a time zone
+    started_at: datetime
+    """When the run began, with a time zone."""
     wall_s: float
-    approximations: tuple[str, ...]  # of the run's model
+    approximations: tuple[str, ...]
+    """Approximations of the run's model."""
     records: Records
-    summary: Mapping[str, Any]  # of `sim.results.summarize`
+    summary: Mapping[str, Any]
+    """What `sim.results.summary.summarize` returns."""
     engine: Mapping[str, Any]  # packet_hops, wall_s, packet_hops_per_s
     sets: tuple[str, ...] = ()  # `--set` arguments that changed the scenario
-    extra_files: Mapping[str, bytes] = field(
-        default_factory=dict
-    )  # kept beside scenario.yaml, which names them
+    extra_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that scenario.yaml names, which are kept beside it."""
 
 
 def write_run(out_dir: Path, run: RunData) -> Path:
-    """Write `<out_dir>/<scenario>/<UTC time>-seed<N>`, point `<out_dir>/latest` at it and return its path.
-
-    Raises
-    ------
-    DataError
-        The scenario's name cannot be a folder's, or an extra file's name is taken or not a plain one.
-    UnwrittenError
-        The folder cannot be written, because the disk is full, for example; no run folder is left then.
-    """
+    # Writes `<out_dir>/<scenario>/<UTC time>-seed<N>`, and `<out_dir>/latest` points at it. If the disk is
+    # full, for example, it raises an UnwrittenError and leaves no run folder.
     return _written(out_dir, run)
 
 
 def write_unfinished(out_dir: Path, run: RunData, what: str) -> Path:
-    """Write a run's finished variants to `<out_dir>/<scenario>/<UTC time>-seed<N>-<what>`; returns that path.
-
-    It is a run folder like any other; `latest` does not change.
-
-    Raises
-    ------
-    DataError, UnwrittenError
-        As `write_run`.
-    """
+    # A run folder like any other, `<UTC time>-seed<N>-<what>`; `latest` does not change.
     return _written(out_dir, run, f"-{what}")
 
 
@@ -341,7 +332,7 @@ def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
 
 
 def folder_name(started_at: datetime, seed: int) -> str:
-    """When it was made, and with which seed: "2026-07-01T12-00-00-seed1"."""
+    # For example "2026-07-01T12-00-00-seed1".
     return f"{started_at.astimezone(UTC):%Y-%m-%dT%H-%M-%S}-seed{seed}"
 
 
@@ -354,10 +345,8 @@ def _require_folder_name(name: str) -> None:
 
 
 def is_free_name(name: str) -> bool:
-    """Whether a path stays inside a run's folder and is not the name of one of its files.
-
-    Compared in lower case: on some file systems Report.html is report.html.
-    """
+    # A path that stays inside a run's folder and is not that of one of its files. In lower case: on some file
+    # systems Report.html is report.html.
     parts = name.split("/")
     is_plain = all(re.fullmatch(r"[^./\\\0][^/\\\0]*", part) for part in parts)
     return is_plain and parts[0].lower() not in _OWN_NAMES
@@ -423,7 +412,7 @@ def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
 
 
 def to_json(content: Any) -> bytes:
-    """JSON with sorted keys; NaN and infinity, which JSON does not have, raise a ValueError."""
+    # JSON has no NaN and no infinity: they raise a ValueError.
     return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
@@ -468,17 +457,11 @@ class Unfinished:
         self.variants_count = 0  # how many are in it
 
     def take_over(self, scenario: str, name: str) -> None:
-        """Go on with the folder of a run that was stopped; the next one takes its place."""
+        # A run that was stopped has left this folder; the next one that is written takes its place.
         self.path = self._out_dir / scenario / name
 
     def write(self, run: RunData, done: int, of: int) -> None:
-        """Write the finished variants.
-
-        Raises
-        ------
-        UnwrittenError
-            The disk is full, for example; the previous folder is still there.
-        """
+        # If the disk is full, the previous folder is still there.
         earlier = self.path
         self.path = write_unfinished(self._out_dir, run, f"unfinished-{done}-of-{of}")
         self.variants_count = done

@@ -148,8 +148,10 @@ class Injected(Form):
 
 FORMAT = 2
 _RENAMED = "since format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'"
-_FOUND_CHARACTERS = 60  # of a wrong value, in an error
-_DEPTH_MAX = 64  # of nested mappings and lists; netfold writes about ten
+_FOUND_CHARACTERS = 60
+"""Characters of a wrong value that an error shows."""
+_DEPTH_MAX = 64
+"""Levels of nested mappings and lists; netfold writes about ten."""
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
 
 Verdict = Annotated[str, Field(pattern=PATTERN)]
@@ -315,7 +317,8 @@ class _Variant(Form):
     setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
     diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
     compute: str = ""  # left out: compute takes time, or an older netfold did not say
-    trace: str = ""  # of a codec that raised
+    trace: str = ""
+    """The traceback of a codec that raised."""
     stay: Stay | None = None  # left out: the job is not one that comes and goes
     fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
@@ -346,7 +349,8 @@ class _Circumstances(Form):
     version: str
 
 
-_RULES = {  # by pydantic's type of error
+# What an error says, by pydantic's type of error.
+_RULES = {
     "model_type": "must be a mapping",
     "dict_type": "must be a mapping",
     "list_type": "must be a list",
@@ -501,7 +505,7 @@ def schema(record_type: type) -> pl.Schema:
 
 
 def nullable(record_type: type) -> set[str]:
-    """Columns of a table that may hold nulls."""
+    # Names of the columns that may hold nulls.
     return {name for name, hint in get_type_hints(record_type).items() if type(None) in get_args(hint)}
 
 
@@ -523,7 +527,7 @@ def plain_frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def to_parquet(record_type: type, records: Sequence[Any]) -> bytes:
-    """Parquet bytes of some records, possibly none; the same records give the same bytes."""
+    # The same records give the same bytes; there may be none.
     return parquet_bytes(frame(record_type, records))
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from netfold.sim.plan.plan import Passes
 
-NO_BUCKET = -1  # of phases that belong to no bucket: passes, updates
+NO_BUCKET = -1
+"""The bucket of phases that belong to none: passes, updates."""
 PHASES = (
     "forward",
     "backward",
@@ -20,7 +21,8 @@ PHASES = (
     "encode",
     "network",
     "decode",
-)  # of a worker's step
+)
+"""Phases of a worker's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class StepRecord:
     elements: int
     loss: float | None  # mean over workers before the update; None if nothing is trained
     test_metric: str | None = None  # accuracy, HR@10; None if the step was not followed by a test
-    test_score: float | None = None  # of the weights after the update, on held-out data
+    test_score: float | None = None
+    """Score of the weights after the update, on held-out data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,15 @@ class RoundRecord:
     start_ps: int  # first worker begins to encode
     end_ps: int  # last worker has decoded
     messages: int  # network operations, retries included
-    redo_messages: int  # of these, answers to a failed decode
+    redo_messages: int
+    """Those of `messages` that answer a failed decode."""
     payload_bytes_up: int  # all workers: of the messages that they sent
     payload_bytes_down: int  # all workers: of the merged messages that they received
     uploads: int  # workers that contributed words
-    wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included; see sim/run/step/wire
+    wire_bytes_up: int  # all workers, all links out of hosts, retransmissions included; see `WireBytes`
     wire_bytes_down: int  # all workers, all links into hosts
-    nonzeros: int  # of worker 0's gradient
+    nonzeros: int
+    """Non-zero elements of worker 0's gradient."""
     union_nonzeros: int  # elements that are non-zero at any worker
     merges_verified: bool  # every merged word at every worker is the merge of the words that were sent
     bit_exact: bool | None  # the decoded total is the exact sum of the gradients; None: added as float32
@@ -68,7 +73,8 @@ class RoundRecord:
     workers_held_mean: float  # mean over results; below the number of workers only if slots have timers
     max_abs_error: float  # decoded against the float64 sum of all gradients
     nmse: float | None  # squared error over the squared norm of the sum of all gradients
-    cosine: float | None  # of the angle between decoded and the sum of all gradients
+    cosine: float | None
+    """Cosine of the angle between the decoded total and the sum of all gradients."""
     max_error_over_bound: float  # against the contributions; 1.0 is the bound; without estimated elements
     notes_agree: bool  # all workers reported the same notes
     choice: str | None  # the encoding that the codec chose; None if it has no choice
@@ -118,7 +124,8 @@ class NodeRecord:
     node: str
     kind: str  # host or switch
     tier: int  # 0 for hosts
-    profile: str  # of a switch; empty for hosts
+    profile: str
+    """The switch's profile; empty for hosts."""
     can_aggregate: bool
     coordinates: str | None  # "0,3"
     group: int | None
@@ -143,14 +150,15 @@ class LinkRecord:
     lost_bytes: int
     dropped_packets: int  # refused by a full buffer
     dropped_bytes: int
-    in_flight_packets: int  # when the run ended
+    in_flight_packets: int
+    """Packets that were on their way when the run ended."""
     in_flight_bytes: int
     busy_ps: int
     backlog_bytes_max: int
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it leads from a switch to itself; links inside hosts have other names."""
+        # Links inside hosts have other names.
         return self.source == self.target and self.link == f"{self.source}->{self.target}"
 
 
@@ -175,7 +183,8 @@ class FaultRecord:
     extent: str  # strength and duration of a timed fault: "10Gbps for 2ms"
     count: int
     counted: str  # the unit of `count`: packets hit, or times applied
-    first_ps: int | None  # when it was applied, or hit its first packet; None if that never happened
+    first_ps: int | None
+    """When it was applied, or hit its first packet; None if that never happened."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +205,10 @@ class Records:
 
 
 def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:
-    """Trips through pipelines of all that a program did, by the counters of its switches.
-
-    A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass; one
-    that is answered takes the way of one that completes a slot. With n workers and nothing lost that makes
-    n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
-    p4lang/p4app-switchML).
-    """
+    # A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass;
+    # one that is answered takes the way of one that completes a slot. With n workers and nothing lost that
+    # makes n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of
+    # p4lang/p4app-switchML).
     total = 0
     for point in points:
         dropped = point["discarded"] + point["duplicates_dropped"]

@@ -130,17 +130,17 @@ class Stay:
     end_ps: int | None
     alone_ps: int | None  # None: it does not come to its end even alone
     admission: str
-    hosts: tuple[str, ...] = ()  # of its workers; empty: it got none
+    hosts: tuple[str, ...] = ()
+    """Hosts of its workers; empty if it got none."""
     is_fallback: bool = False
 
     @property
     def completion_ps(self) -> int | None:
-        """From its arrival to its end."""
         return None if self.end_ps is None else self.end_ps - self.arrival_ps
 
     @property
     def waiting_ps(self) -> int | None:
-        """From its arrival until it has hosts and slots."""
+        # Until it has hosts and slots.
         return None if self.admitted_ps is None else self.admitted_ps - self.arrival_ps
 
     @property
@@ -253,7 +253,7 @@ _APPROXIMATE = "approximate: {} entries"
 
 
 def kind(verdict: str) -> str:
-    """The verdict without its number: "approximate" for "approximate: 12 entries"."""
+    # "approximate" for "approximate: 12 entries".
     return verdict.partition(":")[0]
 
 
@@ -278,13 +278,15 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def entries(verdict: str) -> int:
-    """Number of estimated elements in a verdict."""
+    # The number of estimated elements.
     return int(verdict.split()[1]) if kind(verdict) == "approximate" else 0
 
 
 DENSE_ELEMENT_BYTES = 4  # float32
-NO_COMPUTE = "compute takes no time"  # of a variant whose device is none
-ONLY_CODECS = "devices only encode and decode, as no model is computed"  # of one with nothing to compute
+NO_COMPUTE = "compute takes no time"
+"""What results say of a variant whose device is none."""
+ONLY_CODECS = "devices only encode and decode, as no model is computed"
+"""What results say of a variant that has a device and nothing to compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,26 +294,34 @@ class VariantFacts:
     """Facts on a variant, or on one of its jobs, that a summary needs and its records do not have."""
 
     workers: int
-    packets_sent: int = 0  # by hosts
-    packets_retransmitted: int = 0  # by hosts
+    packets_sent: int = 0
+    """Packets that hosts sent."""
+    packets_retransmitted: int = 0
+    """Packets that hosts sent again."""
     references: tuple[Reference, ...] = ()
     variant: str = ""  # the variant of a job; empty if this is the variant
-    warnings: tuple[str, ...] = ()  # for readers of its numbers
-    passes: int | None = None  # through pipelines of switches that run its program; None: it has none
-    results: int = 0  # that its switches completed
-    switches: tuple[Mapping[str, Any], ...] = ()  # counters of each, named as in `engine.POINT_COUNTERS`
-    duration_ps: int = 0  # of the whole variant
+    warnings: tuple[str, ...] = ()
+    """What readers of its numbers must know."""
+    passes: int | None = None
+    """Trips through pipelines of switches that run its program; None if it has none."""
+    results: int = 0
+    """Results that its switches completed."""
+    switches: tuple[Mapping[str, Any], ...] = ()
+    """Counters of each switch, named as in `engine.tables.POINT_COUNTERS`."""
+    duration_ps: int = 0
+    """Time of the whole variant."""
     diagnosis: Mapping[str, Any] | None = None  # why it is stuck
     trace: str = ""  # Python's traceback, if its codec raised something
-    bounds: tuple[Mapping[str, Any], ...] = ()  # the parts of its aggregation time; see `sim/bounds`
-    reordering: tuple[int, int] | None = (
-        None  # packets that later ones overtook, and those sent again in vain
-    )
+    bounds: tuple[Mapping[str, Any], ...] = ()
+    """The parts of its aggregation time; see `sim.checks.bottleneck`."""
+    reordering: tuple[int, int] | None = None
+    """Packets that later ones overtook, and those sent again in vain."""
     target: float | None = None  # score on held-out data that it is to reach
     is_uncompressed: bool = False  # it sends gradients as they are, and hosts add them
     replays_times: bool = False  # its ranks compute as long as those of a recording
     fusion: Mapping[str, Any] | None = None  # its buckets, their costs, and the predicted time of a step
-    stay: Stay | None = None  # when it was there, if it is one of several jobs that come and go
+    stay: Stay | None = None
+    """When it was there, if it is one of several jobs that come and go."""
 
 
 def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, Any]:
@@ -562,7 +572,6 @@ def _finite(value: float | None) -> float | None:
 
 
 def _all_of(values: Sequence[bool | None]) -> bool | None:
-    """False if some value is, otherwise None if some is or there is none."""
     return False if False in values else None if None in values or not values else True
 
 
@@ -579,7 +588,6 @@ def _mean_of(values: Iterable[float | None]) -> float | None:
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:
-    """Mean of the values; None if one is missing."""
     return None if None in values else _mean_of(values)
 
 

@@ -18,9 +18,24 @@ import simpy
 
 from netfold.errors import InvariantError
 from netfold.homomorphic.codec import Carrier, Codec, Encoder, Server
+from netfold.sim.collectives.between_hosts import Transfers
+from netfold.sim.collectives.collective import Composable, Cut
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
 from netfold.sim.network.fabric import packets_of_streams
+from netfold.sim.plan.plan import (
+    Condition,
+    Crash,
+    FaultPlan,
+    HostSlowdown,
+    LateStart,
+    LinksDown,
+    LinksSlower,
+    Pause,
+    PlannedFault,
+    Reboot,
+)
 from netfold.sim.run.checkpoint_store import (
     OWN,
     DamagedError,
@@ -31,6 +46,7 @@ from netfold.sim.run.checkpoint_store import (
     Writer,
     is_record,
 )
+from netfold.sim.run.context import ProgressReporter
 from netfold.sim.workload import Workload
 
 # The state of objects that a run builds anew: all of it is stored, or the reason why it cannot be.
@@ -47,41 +63,43 @@ from netfold.sim.workload import Workload
 # Anything else, such as an open process, cannot be stored.
 
 
-_BUILT_ANEW = (
+_BUILT_ANEW_IN = (
     "netfold.sim.workload.",
-    "netfold.sim.plan.plan.",
-    "netfold.sim.scenario.resolve.",
-    "netfold.sim.engine.engine.interface",
-    "netfold.sim.engine.engine.interface",
-    "netfold.sim.engine.engine.setup",
-    "netfold.sim.engine.engine.tables",  # the tables have a file of their own
-    "netfold.sim.collectives.building.",
-    "netfold.sim.run.run.context",
+    "netfold.sim.plan.",
+    "netfold.sim.scenario.",
+    "netfold.sim.engine.interface",
     "netfold.topologies.",
     "netfold.switch.program",
 )
-_DATA_TOO = ("netfold.sim.plan.plan.plan",)  # changes in force
+_CHANGES_IN_FORCE = (  # data, although they belong to the plan
+    LinksDown,
+    LinksSlower,
+    Reboot,
+    Crash,
+    Pause,
+    LateStart,
+    HostSlowdown,
+    PlannedFault,
+    Condition,
+    FaultPlan,
+)
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type)
+_BUILT_ANEW = (
+    *(simpy.Environment, simpy.Event, Codec, Carrier, *_FUNCTIONS),
+    World,  # its tables have a file of their own
+    *(KeepAlive, Cut, Composable, Transfers, ProgressReporter),
+)
 
 
 def is_built_anew(value: object) -> bool:
-    """Whether a value is made when a variant is built, and does not change after that.
-
-    Events of SimPy are, too: what they resume is known (`quiet.py`).
-
-    Raises
-    ------
-    UnstorableError
-        It is a resource in use.
-    """
     if isinstance(value, simpy.Resource):
         if value.users or value.queue:
             raise UnstorableError("a resource in use")
         return True
-    if isinstance(value, (simpy.Environment, simpy.Event, Codec, Carrier, *_FUNCTIONS)):
+    # Events of SimPy are built anew, too: what they resume is known (`require_quiet`).
+    if isinstance(value, _BUILT_ANEW):
         return True
-    module = type(value).__module__
-    return module.startswith(_BUILT_ANEW) and not module.startswith(_DATA_TOO)
+    return type(value).__module__.startswith(_BUILT_ANEW_IN) and not isinstance(value, _CHANGES_IN_FORCE)
 
 
 def _is_live(value: object) -> bool:
@@ -140,7 +158,7 @@ class LiveWriter:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._seen: dict[int, object] = {}  # by identity; kept alive
+        self._seen: dict[int, object] = {}  # objects by identity; kept alive
 
     def write(self, value: Any, path: str) -> Any:
         """The JSON of a value's state.
@@ -274,7 +292,6 @@ def require_quiet_tables(engine: Engine) -> None:
 
 
 def write_tables(engine: Engine, writer: Writer) -> Any:
-    """The JSON of all tables that change."""
     return {name: writer.write(_plain(table)) for name, table in _tables(engine.world).items()}
 
 
@@ -363,7 +380,8 @@ class Parts:
 
     engine: Engine
     live: Mapping[str, Any]  # objects by name
-    workloads: tuple[Workload, ...]  # of each job
+    workloads: tuple[Workload, ...]
+    """The workload of each job."""
 
 
 @dataclass(frozen=True)
@@ -374,13 +392,7 @@ class Checkpoints:
     resumes: bool = False
 
     def keeper(self, store: Store) -> Keeper:
-        """Begin to keep checkpoints in a store.
-
-        Raises
-        ------
-        DataError
-            There is nothing to go on from, or it cannot be used.
-        """
+        # A DataError if there is nothing to go on from, or it cannot be used.
         if not self.resumes:
             store.begin(self.every)
             return Keeper(store, self.every)
@@ -514,15 +526,15 @@ class Keeper:
 
     @property
     def unfinished(self) -> str:
-        """Name of the folder that the run has its finished variants in; "": none."""
+        # Name of the folder that has the finished variants; "": there is none.
         return self._store.unfinished
 
     def note_unfinished(self, name: str) -> None:
-        """Note that folder, so that a run that goes on removes it at its end."""
+        # A run that goes on removes that folder at its end.
         self._store.note_unfinished(name)
 
     def finish(self) -> None:
-        """The run has its folder: checkpoints are needed no more."""
+        # The run has its folder: checkpoints are needed no more.
         self._store.remove()
 
 
@@ -532,16 +544,8 @@ class Keeper:
 def require_quiet(
     environment: simpy.Environment, at_once: Collection[simpy.Process], later: Collection[simpy.Process]
 ) -> None:
-    """Require that of all events to come only some resume a process.
-
-    `at_once` are processes that a resumed run starts at this instant; `later` those that wait for a time,
-    which must be later than now.
-
-    Raises
-    ------
-    UnstorableError
-        Another process is under way.
-    """
+    # `at_once` are processes that a resumed run starts at this instant; `later` those that wait for a time,
+    # which must be later than now.
     now = environment.now
     for time, _, _, event in environment._queue:
         for callback in event.callbacks or ():

@@ -107,13 +107,6 @@ class Reader:
         self._types = [_type_named(name) for name in types]
 
     def read(self, stored: Any) -> Any:
-        """The value that was written.
-
-        Raises
-        ------
-        DamagedError
-            Nothing is written so.
-        """
         try:
             return self._read(stored)
         except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -181,7 +174,8 @@ def _type_named(name: str) -> Any:
 FORMAT = 1
 PREFIX = "checkpoint-"
 _RUN, _STATE, _TREE = "run.json", "state.safetensors", "tree"
-_SPARE = 1.05  # of the bytes of a checkpoint: what its file takes
+_SPARE = 1.05
+"""What the file of a checkpoint takes, as a multiple of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -276,23 +270,22 @@ class Store:
         return size
 
     def result(self, number: int) -> Stored | None:
-        """The result of a finished variant; None if it is not finished."""
+        # None: it is not finished.
         return self._get(_result_name(number))
 
     def put_state(self, tree: Any, writer: Writer) -> int:
-        """Keep a state in place of the one before; returns the bytes."""
+        # It takes the place of the one before; returns its bytes.
         return self._put(_STATE, tree, writer)
 
     def state(self) -> Stored | None:
-        """The latest state; None if there is none."""
+        # None: there is no state yet.
         return self._get(_STATE)
 
     def damaged(self, number: int | None, why: str) -> DataError:
-        """The error of a file whose content does not fit: of a variant's result, or the state."""
+        # Without a number, the state's file is damaged.
         return self._damaged(_STATE if number is None else _result_name(number), why)
 
     def remove(self) -> None:
-        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _put(self, name: str, tree: Any, writer: Writer) -> int:
@@ -406,7 +399,6 @@ class Store:
 
 
 def _named(found: Instructions | None) -> str:
-    """Instructions in words."""
     return "another version's" if found is None else f"{found.isa}{'' if found.pinned else ', not pinned'}"
 
 

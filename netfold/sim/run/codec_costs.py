@@ -70,7 +70,8 @@ def fitted_cost(elements: Sequence[int], times_ps: Sequence[int]) -> Cost:
 
 
 _PARTS = 8  # medium buckets of a warm-up: this share of the gradient, besides single layers and all of it
-_STEPS = 2  # of a warm-up; the last one counts
+_STEPS = 2
+"""Steps of a warm-up; the last one counts."""
 _STAGES = ("encode", "network", "decode")
 _ASSUMED = Overlap(encodes_on_device=True, decodes_last=True, sends_in_turn=True)
 
@@ -87,13 +88,7 @@ class WarmUps:
         self._known: list[tuple[VariantPlan, JobPlan, Costs]] = []
 
     def settled(self, variant: VariantPlan, reporter: ProgressReporter) -> VariantPlan:
-        """The variant with the costs of its jobs where some rule asks for them; rules that weigh have them.
-
-        Raises
-        ------
-        RunError
-            A warm-up does not come to its end.
-        """
+        # Measured if the rule of some job weighs costs. A RunError if a warm-up does not come to its end.
         if not any(_weighs(job) for other in self._plan.variants for job in other.jobs):
             return variant
         return replace(variant, jobs=tuple(self._settled(variant, job, reporter) for job in variant.jobs))

@@ -1,4 +1,4 @@
-"""Progress of a run, reported at most ten times a second."""
+"""What the parts of a job share: progress, calls of codecs and their errors, buckets, activities."""
 
 from __future__ import annotations
 
@@ -94,28 +94,30 @@ class ProgressReporter:
 class JobParts:
     """The parts of a job."""
 
-    label: str  # in its records: the variant's name, and the job's where there are several
+    label: str
+    """The job's name in its records: the variant's, and its own where there are several jobs."""
     seed: int
     workload: Workload
     codec: Codec
     collective: Collective
     device: Device
     hosts: HostTimes
-    host_links: list[tuple[int, int]]  # of each worker: link rows out of and into its host
+    host_links: list[tuple[int, int]]
+    """Each worker's link rows out of and into its host."""
     reporter: ProgressReporter
-    set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None  # of a worker
+    set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None
+    """Notes what a worker does, and until when."""
     overlap: Overlap = field(default_factory=Overlap)
     variation: Variation = STEADY
     after_step: Callable[[], None] = lambda: None  # called between two steps
 
     @cached_property
     def passes(self) -> Passes:
-        """Times of a worker's passes, if nothing varies."""
+        # Times of a worker, if nothing varies.
         return self.device.passes(self.workload.cost)
 
     @property
     def workers(self) -> int:
-        """Number of workers."""
         return self.workload.workers
 
 
@@ -260,7 +262,7 @@ class Activities:
         self._step, self._left = 0, [0] * workers  # buckets that have not landed in this step
 
     def begin(self, step: int, buckets_count: int) -> None:
-        """A step begins, with so many buckets for each worker."""
+        # `buckets_count` is that of each worker.
         self._step, self._left = step, [buckets_count] * len(self._left)
 
     def compute(self, worker: int, what: str, now_ps: int, end_ps: int) -> None:
@@ -319,13 +321,7 @@ class CodecError(Exception):
 
 
 def make_encoder(codec: Codec, rank: int, workers: int, seed: int) -> Encoder:
-    """The encoder of one worker, whose errors are `CodecError`s.
-
-    Raises
-    ------
-    CodecError
-        The codec's `worker` fails, or what it returns is no encoder.
-    """
+    # Errors of this encoder are `CodecError`s.
     with _placed(f"worker {rank}: `worker`", codec):
         encoder = gate.make_encoder(codec, rank, workers, seed)
     if not callable(getattr(encoder, "exchange", None)):
@@ -406,7 +402,7 @@ def _placed(place: str, *of: object) -> Iterator[None]:
 
 
 def _is_reportable(error: Exception) -> bool:
-    """Whether an exception can be a codec's: these keep their meaning."""
+    # These keep their meaning; all others can be a codec's.
     return not isinstance(error, MemoryError | InvariantError | CodecError)
 
 
@@ -436,7 +432,7 @@ def _frames(error: BaseException | None) -> list[traceback.FrameSummary]:
 
 
 def _plain(text: str) -> str:
-    """Text that can be written: escapes for what is not Unicode."""
+    # Escapes for what is not Unicode, which cannot be written.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

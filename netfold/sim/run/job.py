@@ -46,8 +46,8 @@ class TrainingJob:
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
-        self._computing: list[Computing] = []  # of each worker, in the step that is open
-        self._phases_count = 0  # when that step began
+        self._computing: list[Computing] = []  # each worker's passes in the open step
+        self._phases_count = 0  # phases recorded before the open step
 
     def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
         """The job's SimPy process; it ends early where `failure` is set.
@@ -77,12 +77,10 @@ class TrainingJob:
 
     @property
     def workload(self) -> Workload:
-        """What it trains."""
         return self._parts.workload
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether no step is open."""
         return not self._computing
 
     def settle(self) -> None:
@@ -272,7 +270,7 @@ class TrainingJob:
 
     @property
     def update_ps(self) -> int:
-        """Time of a worker's update of the weights, if nothing varies."""
+        # The time of one worker, if nothing varies.
         return self._parts.device.update_ps(self._parts.workload.cost)
 
     def share(self) -> float:

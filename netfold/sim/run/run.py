@@ -61,7 +61,8 @@ from netfold.units import PS_PER_S, TIME
 # Files that a scenario names, read once before a run: their digests, and copies that make it repeatable.
 
 
-KEPT_BYTES_MAX = 16 << 20  # of a gradient file or recording: of larger ones only the digests are recorded
+KEPT_BYTES_MAX = 16 << 20
+"""The most bytes of a gradient file or recording that is kept; of larger ones only digests are recorded."""
 _BLOCK_BYTES = 1 << 22
 
 _State = tuple[int, ...]  # differs when a file was written or replaced
@@ -71,9 +72,12 @@ _State = tuple[int, ...]  # differs when a file was written or replaced
 class NamedFiles:
     """The files that a plan names, as they were before its first variant."""
 
-    kept: Mapping[str, bytes]  # for the run folder, by their path in it
-    inputs: list[dict[str, Any]]  # for the summary: path, whether it is kept, size and SHA-256 of every file
-    states: Mapping[Path, _State]  # of gradient and model files, which are read while the variants run
+    kept: Mapping[str, bytes]
+    """Contents for the run folder, by their path in it."""
+    inputs: list[dict[str, Any]]
+    """Path, whether it is kept, size and SHA-256 of every file, for the summary."""
+    states: Mapping[Path, _State]
+    """States of gradient and model files, which are read while the variants run."""
 
     def require_unchanged(self) -> None:
         """Require that no gradient or model file was changed. A missing file fails later, when it is opened.
@@ -150,7 +154,7 @@ def _state(found: os.stat_result) -> _State:
 
 
 def _plain(path: str) -> str:
-    """A path as run folders have it: without "." and doubled slashes."""
+    # Without "." and doubled slashes, as run folders have it.
     return PurePosixPath(path).as_posix()
 
 
@@ -323,10 +327,7 @@ _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
 
 
 def is_cold() -> bool:
-    """Whether the packet engine has to be compiled first.
-
-    Numba names compiled code by the path of its source, in a folder that is named by a hash of all sources.
-    """
+    # Numba names compiled code by the path of its source, in a folder that is named by a hash of all sources.
     loop: Any = run_until
     folder = loop.stats.cache_path
     return not folder or not any(Path(folder).glob(_LOOP))
@@ -389,25 +390,10 @@ def run_scenario(
     variants: Sequence[str] = (),
     checkpoints: Checkpoints | None = None,
 ) -> Outcome:
-    """Run the variants of a scenario, or those that are named, and write the run folder.
-
-    With checkpoints, a run that is killed can go on, and its folder is that of a run without a stop.
-
-    If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome has
-    the finished variants and, as `stopped`, the reason. The name of their folder then has "unfinished" in it.
-
-    Threads take turns, a whole run each.
-
-    Raises
-    ------
-    ScenarioError, DataError
-        Nothing was run.
-    RunError
-        There is not enough memory for the first variant; nothing was written. (A stall, or a gradient that a
-        codec cannot encode, ends only its variant: see `sim.checks`.)
-    InvariantError, KeyboardInterrupt
-        An invariant of netfold is broken, or it was interrupted, before a variant was finished.
-    """
+    # If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome
+    # has the finished variants and, as `stopped`, the reason; their folder then has "unfinished" in its name.
+    # What ends it earlier is raised. A stall, or a gradient that a codec cannot encode, ends only its variant
+    # (`sim.checks`). Threads take turns, a whole run each.
     with one_run():
         return _run(load(path, sets, seed), sets, out_dir, progress, variants, checkpoints)
 
@@ -580,13 +566,7 @@ def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> 
 
 
 def summary_of_scenario(path: str | Path | ScenarioText) -> dict[str, Any]:
-    """Run all variants of a scenario and return their summary, as `summary.json` has it; write nothing.
-
-    Raises
-    ------
-    ScenarioError, DataError, RunError, InvariantError
-        As `run_scenario`; no variant is kept.
-    """
+    # As `summary.json` has it; nothing is written.
     with one_run():
         plan = resolve(load(path))
         return with_setups(summary_of(list(_simulated(plan, lambda *_: None))), plan)

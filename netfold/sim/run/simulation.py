@@ -46,41 +46,31 @@ from netfold.sim.workload.workload_keys import Workloads
 class Changeable(Protocol):
     """Changes of a running network that an engine supports, at the current time; see sim/engine/README.md."""
 
-    def advance(self, time_ps: int) -> None:
-        """Advance to a time before which no event is due."""
-        ...
+    # To a time before which no event is due.
+    def advance(self, time_ps: int) -> None: ...
 
-    def set_rate(self, link: int, rate_bps: int) -> None:
-        """Change the rate of a link."""
-        ...
+    def set_rate(self, link: int, rate_bps: int) -> None: ...
 
-    def cut(self, link: int) -> None:
-        """Lose the packets on the wire of a link; queued and new packets wait."""
-        ...
+    # Packets on the wire are lost; queued and new packets wait.
+    def cut(self, link: int) -> None: ...
 
-    def flush(self, link: int) -> None:
-        """Lose the packets that wait for a link that is cut."""
-        ...
+    # The packets that wait for a link that is cut are lost.
+    def flush(self, link: int) -> None: ...
 
-    def restore(self, link: int) -> None:
-        """Let a link carry packets again."""
-        ...
+    # A link that was cut carries packets again.
+    def restore(self, link: int) -> None: ...
 
-    def clear(self, switch: int) -> None:
-        """Reset all registers of a switch."""
-        ...
+    # All registers are reset.
+    def clear(self, switch: int) -> None: ...
 
-    def crash(self, host: int) -> None:
-        """Make a host ignore arriving packets and send nothing."""
-        ...
+    # The host ignores arriving packets and sends nothing.
+    def crash(self, host: int) -> None: ...
 
-    def pause(self, host: int, until_ps: int) -> None:
-        """Make packets that arrive at a host wait."""
-        ...
+    # Packets that arrive wait.
+    def pause(self, host: int, until_ps: int) -> None: ...
 
-    def rule_counters(self) -> list[int]:
-        """Number of packets that each rule affected."""
-        ...
+    # How many packets each rule affected.
+    def rule_counters(self) -> list[int]: ...
 
 
 class _Moment(NamedTuple):
@@ -118,8 +108,8 @@ class FaultDriver:
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
         self._note = note
-        self._holds: Counter[int] = Counter()  # by link: faults that hold it down now
-        self._slowed: dict[int, list[LinksSlower]] = {}  # by link: in the order in which they began
+        self._holds: Counter[int] = Counter()  # faults that hold a link down now, by link
+        self._slowed: dict[int, list[LinksSlower]] = {}  # each link's, in the order in which they began
         self._applied: set[int] = set()
         self.process = environment.process(self._run(done_ps))
 
@@ -397,12 +387,12 @@ class Arrivals:
 
     @property
     def started(self) -> list[Running]:
-        """Those that have been admitted."""
+        # Jobs that have been admitted.
         return [one for one in self.running if one is not None]
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the jobs that have arrived and wait, the first one first."""
+        # Numbers of the jobs that have arrived and wait, the first one first.
         return list(self._queue)
 
     def stay(self, index: int, alone_ps: int | None) -> Stay:
@@ -462,7 +452,7 @@ class Arrivals:
             if admitted is None:
                 return
             self._queue.popleft()
-            planned = self.jobs[index]  # with what a warm-up has found
+            planned = self.jobs[index]  # it has what a warm-up has found
             self.jobs[index] = replace(admitted.job, workload=planned.workload, costs=planned.costs)
             if admitted.is_fallback:
                 self._fallbacks.add(index)
@@ -537,4 +527,4 @@ def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     except StuckError:
         return None
     finally:
-        environment.__dict__.clear()  # as in `run_variant`
+        environment.__dict__.clear()  # see `run_variant`

@@ -37,7 +37,8 @@ from netfold.sim.workload.hardware import Passes, charge_ps, scaled_ps
 # Check that the workers of a job send matching messages; a codec or damaged words can make them diverge.
 
 
-Sent = tuple[Message, ...] | Decoded  # of a worker that ends the round
+Sent = tuple[Message, ...] | Decoded
+"""What a worker sends; Decoded if it ends the round."""
 
 
 class _First(NamedTuple):
@@ -45,7 +46,8 @@ class _First(NamedTuple):
 
     worker: int
     sent: Sent
-    workers: list[int]  # that have begun it
+    workers: list[int]
+    """Workers that have begun the operation."""
 
 
 class MessageAgreement:
@@ -146,7 +148,8 @@ class _Turn:
     """One turn of the common order."""
 
     place: OperationPlace
-    workers_left: int  # that have not had it
+    workers_left: int
+    """Workers that have not had this turn."""
 
 
 class Turns:
@@ -154,7 +157,7 @@ class Turns:
 
     def __init__(self, environment: simpy.Environment, workers: int, at_once: int) -> None:
         self._environment, self._workers = environment, workers
-        self._order: dict[int, _Turn] = {}  # by position; without those that all workers have had
+        self._order: dict[int, _Turn] = {}  # turns by position, without those that all workers have had
         self._chosen = 0  # length of the order so far
         self._given = [0] * workers
         self._room = [at_once] * workers
@@ -255,7 +258,7 @@ class WireBytes:
         self._is_gone[worker] = True
 
     def _now(self, worker: int) -> list[int]:
-        """Bytes that have passed the worker's links, up and down."""
+        # Up and down.
         return [self._sent_bytes(link) for link in self._host_links[worker]]
 
     def _count(self, worker: int) -> None:
@@ -276,7 +279,8 @@ class WireBytes:
 # The workers' sides of rounds: drive the encoders, charge their work, wait for the network.
 
 
-COPY_BACK = "copy of the sum"  # to the device, where the codec runs on the host
+COPY_BACK = "copy of the sum"
+"""Label of the copy to the device, where the codec runs on the host."""
 
 
 class WorkerUnits(NamedTuple):
@@ -312,34 +316,21 @@ class Rounds:
         self._operations_count = 0
 
     def make_encoders(self) -> None:
-        """Make every worker's encoder.
-
-        Raises
-        ------
-        CodecError
-            The codec fails.
-        """
         parts = self._parts
         self._encoders = [
             make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
         ]
 
     def late_wire_bytes(self) -> NDArray[np.int64]:
-        """(2,) bytes up and down that workers' hosts carried after their last round, once."""
+        # (2,): bytes up and down after the workers' last rounds; each is counted once.
         return self._wire.take_rest()
 
     def hand_over(self, worker: int) -> None:
-        """Another job gets a worker's host: what it carries from now on is not this job's."""
+        # Another job gets the worker's host: what it carries from now on is not this job's.
         self._wire.hand_over(worker)
 
     def begin(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
-        """Let an encoder look at a step; returns the time of the passes at kept weights that it asked for.
-
-        Raises
-        ------
-        CodecError
-            The codec cannot go on.
-        """
+        # Returns the time of the passes at kept weights that the encoder asked for.
         parts = self._parts
         view = StepView(parts.workload, step, worker)
         self._encoders[worker].begin(view.facts(gradients))
@@ -384,7 +375,7 @@ class Rounds:
             operation = log.operations[place.operation]
             operation.sent[worker] = messages
             side = _Side(place, worker, " + ".join(message.label for message in messages), [])
-            with blaming(parts.codec, f"worker {worker}, {place}"):  # of merges that a codec brings along
+            with blaming(parts.codec, f"worker {worker}, {place}"):  # a codec may bring merges along
                 operation.received[worker] = yield from self._sent(side, messages, log)
             following = advance(exchange, operation.received[worker])
             yield from self._decode(side, messages, is_last=isinstance(following, Decoded))
@@ -440,7 +431,7 @@ class Rounds:
         yield parts.hosts.until(side.worker, end_ps)
         if work_ps:
             unit.release()
-        self._record(side, (phase, side.label, 0), start_ps)
+        self._record(side, start_ps, phase=phase, label=side.label)
 
     def _wait_for(
         self, unit: SerialUnit, side: _Side, phase: str, rank: int
@@ -469,7 +460,7 @@ class Rounds:
         self._wire.end(side.worker, log)
         if is_serial:
             self._turns.release(side.worker)
-        self._record(side, ("network", side.label, size_bytes), start_ps)
+        self._record(side, start_ps, phase="network", label=side.label, size_bytes=size_bytes)
         return merged
 
     @property
@@ -483,11 +474,10 @@ class Rounds:
 
     def _wait(self, side: _Side, what: str, start_ps: int) -> None:
         if self._now_ps > start_ps:
-            self._record(side, ("wait", what, 0), start_ps)
+            self._record(side, start_ps, phase="wait", label=what)
 
-    def _record(self, side: _Side, what: tuple[str, str, int], start_ps: int) -> None:
-        """Record a phase that ends now: its kind, label and payload."""
-        phase, label, size_bytes = what
+    def _record(self, side: _Side, start_ps: int, *, phase: str, label: str, size_bytes: int = 0) -> None:
+        """Record a phase that ends now."""
         if self._now_ps > start_ps or phase == "network":
             step, bucket, _ = side.place
             when = start_ps, self._now_ps
@@ -501,8 +491,10 @@ class _Side(NamedTuple):
 
     place: OperationPlace
     worker: int
-    label: str  # of its messages
-    phases: list[PhaseRecord]  # so far
+    label: str
+    """Labels of its messages."""
+    phases: list[PhaseRecord]
+    """Its phases so far."""
 
 
 def _units(environment: simpy.Environment, is_one: bool) -> WorkerUnits:
@@ -522,8 +514,10 @@ class Stretch(NamedTuple):
     """A part of the passes that the device does without a stop."""
 
     phase: str  # "forward" or "backward"
-    work_ps: int  # of the passes up to its end, on a host without faults
-    buckets: tuple[int, ...] = ()  # whose gradients are ready at its end
+    work_ps: int
+    """Work of the passes up to its end, on a host without faults."""
+    buckets: tuple[int, ...] = ()
+    """Buckets whose gradients are ready at its end."""
 
 
 class Span(NamedTuple):
@@ -579,17 +573,15 @@ class Computing:
         begin: Callable[[], int] | None = None,
     ) -> None:
         self.spans: list[Span] = []  # so far; up to the crash of a worker that crashes
-        self.ready_ps: dict[int, int] = {}  # of the buckets that are ready
+        self.ready_ps: dict[int, int] = {}  # the time of each bucket that is ready
         self._environment, self._hosts, self._device = environment, hosts, device
         self._activities, self._stretches, self._begin = activities, stretches, begin
         self._ready = {bucket: environment.event() for one in stretches for bucket in one.buckets}
 
     def ready(self, bucket: int) -> simpy.Event:
-        """Event at which a bucket's gradient is ready."""
         return self._ready[bucket]
 
     def end_ps(self, phase: str) -> int:
-        """End of the last span of a phase."""
         return max(span.end_ps for span in self.spans if span.phase == phase)
 
     def run(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:

@@ -74,15 +74,8 @@ class Keeping:
         self._workloads: tuple[Workload, ...] = ()
 
     def begin(self, running: Sequence[Running], state: State | None = None) -> None:
-        """All jobs are started, and nothing has happened yet; a run that goes on has a state.
-
-        Jobs that are admitted while the variant runs have not started: no state of theirs is stored.
-
-        Raises
-        ------
-        DataError
-            The state is not of this variant.
-        """
+        # All jobs are started, and nothing has happened yet; a run that goes on has a state. Jobs that are
+        # admitted while the variant runs have not started: no state of theirs is stored.
         if self._keeper is not None and len(running) < len(self._variant.jobs):
             self._keeper.refuse_all(self._variant.name, "its jobs are admitted while it runs")
             self._keeper = None
@@ -216,31 +209,27 @@ class VariantResult:
     faults: list[FaultRecord]
     nodes: list[NodeRecord]
     packet_hops: int
-    wall_s: float  # of the engine alone
+    wall_s: float
+    """Seconds that the engine alone took."""
 
     @property
     def facts(self) -> dict[str, VariantFacts]:
-        """Facts for the summary, by label of the job."""
         return {job.label: job.facts for job in self.jobs}
 
     @property
     def steps(self) -> list[StepRecord]:
-        """Steps of all jobs."""
         return [record for job in self.jobs for record in job.journal.steps]
 
     @property
     def rounds(self) -> list[RoundRecord]:
-        """Rounds of all jobs."""
         return [record for job in self.jobs for record in job.journal.rounds]
 
     @property
     def phases(self) -> list[PhaseRecord]:
-        """Phases of all jobs."""
         return [record for job in self.jobs for record in job.journal.phases]
 
     @property
     def checks(self) -> list[CheckRecord]:
-        """Checks of all jobs."""
         return [record for job in self.jobs for record in job.checks]
 
     @property
@@ -364,7 +353,6 @@ def run_variant(
 
 
 def workload_keys(variant: VariantPlan) -> list[Key]:
-    """Keys of a variant's workloads in `Workloads`."""
     return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
 
 
@@ -398,7 +386,7 @@ def _run_variant(
     keeping.begin(arrivals.started, kept.state)
     fabric.on_packets(_packets_reporter(reporter, arrivals))
     diagnosis = _finish(fabric, everyone, arrivals)
-    there = replace(variant, jobs=tuple(arrivals.jobs))  # where the jobs were
+    there = replace(variant, jobs=tuple(arrivals.jobs))  # jobs with the hosts that they had
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
     alone_ps = alone_times(simulation) if variant.admission else {}
@@ -419,7 +407,8 @@ class _Records(NamedTuple):
 
     links: list[LinkRecord]
     faults: list[FaultRecord]
-    counters: list[list[dict[str, int]] | None]  # of each job's switches; None: it was never admitted
+    counters: list[list[dict[str, int]] | None]
+    """Counters of each job's switches; None if the job was never admitted."""
     samples: Samples
 
 
@@ -450,7 +439,7 @@ def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
     checks += check_network(replace(variant, jobs=there), links, faults, own_counters, job.label)
     facts = end.simulation.facts(job, one, links, ending)
     free = work_warnings(job, one.training.journal.has_work or not one.training.journal.rounds)
-    bound_by = _bounds(variant, index, one.training.journal, (links, samples))
+    bound_by = _bounds(variant, index, one.training.journal, links=links, samples=samples)
     return JobResult(
         job.label,
         one.training.journal,
@@ -460,10 +449,10 @@ def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
 
 
 def _bounds(
-    variant: VariantPlan, index: int, journal: Journal, seen: tuple[list[LinkRecord], Samples]
+    variant: VariantPlan, index: int, journal: Journal, *, links: list[LinkRecord], samples: Samples
 ) -> tuple[dict[str, Any], ...]:
     """What bounds a job: the parts of its aggregation time."""
-    network, (links, samples) = variant.network, seen
+    network = variant.network
     names = BoundsNetwork(
         network.link_names,
         _kinds(network),

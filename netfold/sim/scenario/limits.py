@@ -1,4 +1,4 @@
-"""A resolved scenario."""
+"""Limits of a resolved scenario: memory, and simulated time."""
 
 from __future__ import annotations
 
@@ -41,13 +41,16 @@ class Plan:
 
 _MOST = Footprint(UPPER_BYTES, UPPER_BYTES)
 _HINTED = 0.99  # share of what would fit that a hint names
-_STEP_BYTES = 500  # of records: per step and worker …
-_ROUND_BYTES = 1000  # … and for each of its buckets
+_STEP_BYTES = 500
+"""Bytes of records, for each step and worker."""
+_ROUND_BYTES = 1000
+"""Bytes of records, for each step, worker and bucket."""
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
 _TRAINING_BYTES = 12  # per weight: the model, totals up to the update, and one tensor's gradient or a copy
 _LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
-_TRAINING_BASE_BYTES = 170 << 20  # of PyTorch
+_TRAINING_BASE_BYTES = 170 << 20
+"""Bytes of PyTorch itself."""
 _NCF_SAMPLE = SyntheticSpec(1 << 19, 0.05, "rows", 64)  # embedding rows of a batch
 
 
@@ -66,7 +69,6 @@ class JobSize:
 
     @property
     def elements(self) -> int:
-        """Elements of a gradient."""
         return self.workload.elements if self.size is None else self.size
 
     @property
@@ -266,7 +268,6 @@ class Estimate(NamedTuple):
 
     @property
     def step_ps(self) -> int:
-        """The sum of all parts."""
         return sum(self)
 
 

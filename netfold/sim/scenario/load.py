@@ -120,7 +120,8 @@ class _Given:
     """A scenario as read, and the changes of the command line."""
 
     file: str
-    folder: Path  # of its paths
+    folder: Path
+    """The folder that its paths are relative to."""
     sets: tuple[str, ...]
     source_text: bytes
     document: Node
@@ -144,35 +145,25 @@ class Scenario:
     sets: tuple[str, ...]
     source_text: bytes = field(repr=False)
     document: Node = field(repr=False)
-    trees: Mapping[str, Node] = field(repr=False)  # by name of the variant
+    trees: Mapping[str, Node] = field(repr=False)
+    """The tree of each variant, by name."""
     sweep: Sweep | None
     given: _Given = field(repr=False)
 
     def point(self, values: Sequence[Node], seed: int) -> Scenario:
-        """The scenario at a point of its sweep: a value of each axis, and a seed.
-
-        Raises
-        ------
-        ScenarioError
-            All mistakes, at the lines of the values.
-        """
+        # `values` has one of each axis. Mistakes are at the lines of the values.
         seeded = parse_set(f"seed={seed}")
         given = replace(self.given, changes=(*self.given.changes, seeded))
         return _built(given, tuple(map(change, values)), None, Mistakes())
 
     def locate(self, path: str, variant: str | None = None) -> str:
-        """Where the value at a path such as "topology.rate" was written: "FILE:LINE", or "--set".
-
-        For a missing value it is where the value would belong. Without a variant it is in the shared part.
-        """
+        # "FILE:LINE", or "--set". For a missing value it is where the value would belong; without a variant
+        # it is in the shared part.
         node, _ = self._tree(variant).nearest(path.split("."))
         return node.place
 
     def error(self, path: str, message: str, hint: str = "", variant: str | None = None) -> ScenarioError:
-        """The error to raise when something later finds the value at `path` unusable.
-
-        A value that the variant does not set is marked as a default.
-        """
+        # A value that the variant does not set is marked as a default.
         node, missing = self._tree(variant).nearest(path.split("."))
         if missing and variant is not None:
             missing = (*missing[:-1], f"{missing[-1]} (default)")

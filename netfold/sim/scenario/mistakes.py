@@ -54,7 +54,7 @@ _CONSEQUENCES = {"default_factory_not_called"}
 
 
 def explain(error: ValidationError, tree: Node, section: type[Section]) -> ScenarioError:
-    """All mistakes as one error; `tree` is what was validated as `section`."""
+    # `tree` is what was validated as `section`.
     return as_one_error(without_consequences(list(_mistakes(error, tree, section, ()))))
 
 

@@ -63,11 +63,11 @@ class TopologySection(Section):
 
     @property
     def file(self) -> str | None:
-        """The file that it names, relative to the scenario's."""
+        # The file with the graph, relative to the scenario's; None if there is none.
         return None
 
     def defaults(self) -> Defaults:
-        """What the graph in its file is given where it leaves something out."""
+        # What the graph in its file is given where it leaves something out.
         raise TypeError(f"{self.kind} is not a file")
 
     def topology(self) -> Topology:
@@ -76,7 +76,7 @@ class TopologySection(Section):
         return self.made_by(**given)
 
     def key(self, name: str) -> str:
-        """Where a scenario says something of links or switches: at a key of its own, or in the file."""
+        # Where a scenario says something of links or switches: at a key of its own, or in the file.
         return "topology.path" if self.file is not None else f"topology.{name}"
 
     def key_of_value(self, name: str, value: object) -> str:
@@ -94,16 +94,14 @@ class TopologySection(Section):
         return f"topology.{(given or keys)[0]}" if keys else self.key(name)
 
     def link_changes(self) -> tuple[LinkChange, ...]:
-        """What `links` says."""
         return tuple(LinkChange(one.match, one.rate, one.delay, one.buffer) for one in self.links)
 
     def profile_changes(self) -> tuple[ProfileChange, ...]:
-        """What `switch_profiles` says."""
         return tuple(ProfileChange(one.match, one.profile) for one in self.switch_profiles)
 
 
 def key_of(name: str) -> str:
-    """The key of a field: "rate" of "rate_bps"."""
+    # "rate" for "rate_bps".
     return _split(name)[0]
 
 
@@ -181,7 +179,6 @@ class TopologyFile(TopologySection):
 
     @property
     def file(self) -> str | None:
-        """The graph."""
         return self.path
 
     def defaults(self) -> Defaults:
@@ -192,7 +189,6 @@ class TopologyFile(TopologySection):
 
 
 def topology_sections() -> tuple[type[TopologySection], ...]:
-    """The sections of all kinds."""
     return (*map(_section, topology_kinds().values()), TopologyFile)
 
 

@@ -92,7 +92,6 @@ class Queue:
         self._site.release(self._wanted[index].location)
 
     def release_hosts(self, index: int) -> None:
-        """Take back a job's hosts, before its slots."""
         self._site.occupied.release(self._wanted[index].location)
 
     def _placed(self, index: int, collective: CollectiveSection) -> JobPlan:

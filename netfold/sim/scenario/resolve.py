@@ -1,6 +1,6 @@
 """Resolves a scenario to a plan, or reports why it cannot run and which line is the cause.
 
-`variant.py` resolves what the jobs of a variant share, and each job's collective makes the job's plan.
+`_VariantResolver` resolves what the jobs of a variant share, and each job's collective makes the job's plan.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
 # The jobs of a variant's list, with templates written out, and what jobs that come and go cannot have.
 
 
-JOBS_MAX = 2000  # of a variant
+JOBS_MAX = 2000
+"""The most jobs of a variant."""
 
 
 class Arriving(NamedTuple):
@@ -82,7 +83,8 @@ class Arriving(NamedTuple):
 
     section: models.JobSection
     location: Location
-    place: int  # of its template in the scenario's list
+    place: int
+    """The place of its template in the scenario's list."""
 
 
 def jobs_of(scenario: Scenario, variant: models.Variant) -> list[Arriving]:
@@ -162,13 +164,6 @@ PROFILE_BYTES_MAX = 2**22
 def workload_of(
     section: workload_keys.AnyWorkload, workers: int, location: Location
 ) -> TrainingSpec | SyntheticSpec | FileSpec:
-    """The source of gradients.
-
-    Raises
-    ------
-    ScenarioError
-        A file of gradients cannot be used, or the rule of fusion does not fit the layers.
-    """
     found = _spec_of(section, workers, location)
     try:
         found.fusion.outline.partition(found.layers)
@@ -257,20 +252,14 @@ def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:
 
 
 def summed_at_once(workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
-    """Elements that one operation sums: those of a full bucket or of the whole gradient."""
+    # Elements of a full bucket, or of the whole gradient.
     return workload.fusion.outline.full_elements(workload.layers)
 
 
 def check_needs(
     codec: Codec, workload: TrainingSpec | SyntheticSpec | FileSpec, kind: str, location: Location
 ) -> None:
-    """Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
-
-    Raises
-    ------
-    ScenarioError
-        It does, with the facts and a workload that knows them.
-    """
+    # Refuse a codec that needs facts of a step that the workload, of this kind, does not know.
     if isinstance(workload, TrainingSpec) and (reason := workload.recipe.refusal(codec.kind, codec.needs)):
         raise location.job_error(f"workload.{reason.key}", reason.message, reason.hint)
     if refusal := refusal_of_needs(codec, workload.facts, f"a workload of the kind {kind}"):
@@ -280,13 +269,6 @@ def check_needs(
 def device_of(
     section: DeviceSection, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
 ) -> Device:
-    """How long compute takes.
-
-    Raises
-    ------
-    ScenarioError
-        A file of the device cannot be used, or the device does not fit the workload.
-    """
     folder = Path(location.scenario.file).parent
     place = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
     try:
@@ -296,13 +278,6 @@ def device_of(
 
 
 def variation_of(section: DeviceSection, workers: int, location: Location) -> Variation:
-    """How the devices of workers differ.
-
-    Raises
-    ------
-    ScenarioError
-        It names a worker that there is not.
-    """
     found = section.variation
     if wrong := next((worker for worker, _ in found.slow if worker >= workers), None):
         raise location.job_error(
@@ -365,7 +340,8 @@ def workload_warnings(
 
 
 _WRITTEN_MAX = 10**24  # larger numbers of nodes are rounded
-GRAPH_BYTES_MAX = 2**26  # of a file: some 400 bytes for each of the most links
+GRAPH_BYTES_MAX = 2**26
+"""Bytes of a file with a graph: some 400 for each of the most links."""
 
 
 def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
@@ -397,13 +373,6 @@ def build_topology(scenario: Scenario, variant: Variant) -> nx.Graph:
 
 
 def check_profiles(graph: nx.Graph, scenario: ScenarioInfo, variant: Variant) -> None:
-    """Check that the profiles of all switches are known.
-
-    Raises
-    ------
-    ScenarioError
-        One is not, with the key that names it.
-    """
     known = {**PROFILES, **scenario.profiles}
     for name in switches(graph):
         wanted = graph.nodes[name]["profile"]
@@ -476,7 +445,8 @@ def _read(file: str, scenario: Scenario, variant: Variant) -> str:
 
 
 _LOSING = (Fate.LOSS, Fate.CORRUPTION, Fate.BURST_LOSS)
-_SHARINGS = (1, 2, 4, 8, 16, 32, 64)  # by how many jobs a switch is divided if it is too small for all
+_SHARINGS = (1, 2, 4, 8, 16, 32, 64)
+"""Among how many jobs a switch is divided if it is too small for all."""
 
 
 def resolve(scenario: Scenario) -> Plan:
@@ -535,18 +505,10 @@ class _Networks:
         self._made: list[tuple[TopologySection, str, Network]] = []
 
     def get(self, section: TopologySection, routing: str, graph: nx.Graph) -> Network:
-        """The network of a topology with a routing policy.
-
-        Raises
-        ------
-        PolicyError
-            The policy is not for such a topology.
-        TopologyError
-            Its routes take more memory than available.
-        """
         for known, policy, network in self._made:
             if (known, policy) == (section, routing):
                 return network
+        # A TopologyError if the routes take too much memory, a PolicyError if they are not for this topology.
         network = compile_network(graph, available_bytes(), POLICIES[routing])
         self._made.append((section, routing, network))
         return network
@@ -558,7 +520,7 @@ class _VariantResolver:
     def __init__(self, scenario: Scenario, variant: models.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph = build_topology(scenario, variant)
-        self.sections: tuple[int, ...] = (0,)  # of each job: its place in the scenario's list
+        self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
         self.jobs: list[tuple[models.JobSection | models.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
         ]
@@ -702,9 +664,8 @@ class _VariantResolver:
         return found
 
     def _rate_key(self) -> str:
-        """The key of the links' rate."""
         return self.variant.topology.key("rate")
 
     def _profile_key(self) -> str:
-        """The key of the switches' profile, which a topology file sets itself."""
+        # A topology file sets it itself.
         return self.variant.topology.key("switch")

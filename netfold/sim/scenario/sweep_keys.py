@@ -55,7 +55,8 @@ OPTIONS = tuple(SweepOptions.model_fields)
 class Axis:
     """A swept key and its values."""
 
-    path: str  # as `--set` takes it
+    path: str
+    """The key as `--set` takes it."""
     values: tuple[Node, ...]  # each one's path is that of the key
 
 
@@ -66,7 +67,8 @@ class Sweep:
     axes: tuple[Axis, ...]
     seeds: int | tuple[int, ...]  # how many, or which
     skips_impossible: bool
-    node: Node  # where errors about the whole point to
+    node: Node
+    """Where errors about the whole sweep point to."""
 
     @property
     def size(self) -> int:
@@ -76,7 +78,7 @@ class Sweep:
 
     @property
     def first(self) -> tuple[Change, ...]:
-        """The changes of the first point, without its seed."""
+        # Without the seed.
         return tuple(change(axis.values[0]) for axis in self.axes)
 
     @property
@@ -88,7 +90,6 @@ class Sweep:
 
 
 def change(value: Node) -> Change:
-    """The change that gives a key of a sweep one of its values."""
     return tuple(value.path.split(".")), value
 
 
@@ -187,8 +188,10 @@ def sweep_schema() -> dict[str, Any]:
 
 
 NONE = "none"  # the device on which compute takes no time
-DEVICE_SUFFIX = ".json"  # of device files
-VARIANTS_MAX = 1000  # of a grid
+DEVICE_SUFFIX = ".json"
+"""Suffix of device files."""
+VARIANTS_MAX = 1000
+"""The most variants of a grid."""
 _EXCLUDING = {"workload": ("elements", "tensors"), "device": ("name", "file", "model")}  # keys of sections
 _WHOLE_LIST = "write the list whole, for example --set 'faults=[{kind: loss, rate: 1%}]'"
 
@@ -272,7 +275,6 @@ def only(mapping: Node, keys: Sequence[str]) -> Node:
 
 
 def with_child(mapping: Node, key: str, child: Node) -> Node:
-    """The mapping with another value of a key."""
     return replace(mapping, value={**mapping.children, key: child})
 
 

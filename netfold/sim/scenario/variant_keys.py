@@ -1,4 +1,4 @@
-"""When the jobs of a template arrive: at given times, evenly, or at random."""
+"""The keys of a variant and its jobs: workload, codec, collective, arrivals, faults, switch profiles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, Pr
 from netfold.topologies.routing import ECMP, POLICIES
 from netfold.units import RATE, SIZE, TIME, Quantity, format_fraction
 
-_BITS = 53  # of a uniform number
+_BITS = 53
+"""Bits of a uniform number."""
 
 
 class _Arrivals(Section):
@@ -73,7 +74,6 @@ class FixedArrivals(_Arrivals):
         return at
 
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
-        """As given."""
         return self.at
 
 
@@ -85,7 +85,6 @@ class EvenArrivals(_Arrivals):
     """Time between two arrivals."""
 
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
-        """Multiples of the gap."""
         return tuple(number * self.gap for number in range(count))
 
 
@@ -116,13 +115,14 @@ Arrivals = Annotated[FixedArrivals | EvenArrivals | PoissonArrivals, Field(discr
 #
 # Order matters: of the packet faults of one kind, the first that matches a link at a given time applies
 # there, so an earlier `rate: 0%` exempts links. Patterns, switches and workers are looked up by
-# `sim.resolve.faults`.
+# `sim.scenario.resolve_faults`.
 
 
 Links = Annotated[tuple[str, ...], Field(min_length=1)]
 Duration = Annotated[Time, Field(gt=0)]
 Transition = Annotated[Share, Field(gt=0)]
-FACTOR_MAX = 10_000  # of one host, with all its faults
+FACTOR_MAX = 10_000
+"""How much slower all its faults together may make one host."""
 WorkerIndex = Annotated[int, Field(ge=0)]
 
 
@@ -338,7 +338,8 @@ Fault = Annotated[
 # Custom switch profiles of a scenario: a known profile and what differs, in the scenario or a YAML file.
 
 
-SUFFIXES = (".yaml", ".yml")  # of files that hold a profile
+SUFFIXES = (".yaml", ".yml")
+"""Suffixes of files that hold a profile."""
 PROFILE_BYTES_MAX = 2**20
 
 
@@ -453,13 +454,6 @@ def custom_profiles(
 
 
 def read_profile(path: str) -> Profile:
-    """The profile in a YAML file.
-
-    Raises
-    ------
-    ScenarioError
-        It cannot be read, or is not a profile.
-    """
     node = _from_file(Node(path, path, 0, ""), Path())
     try:
         return _made(SwitchProfile.model_validate(node.plain), node)
@@ -483,10 +477,11 @@ def _made(section: SwitchProfile, node: Node) -> Profile:
 # The scenario file as pydantic models: every key, its meaning, its default and its range.
 #
 # Keys are written without units because their values carry one. The attributes hold the base unit: `rate` is
-# int bits per second, `delay` int picoseconds, `buffer` int bytes. Only `sim.resolve` reads these objects.
+# int bits per second, `delay` int picoseconds, `buffer` int bytes. `resolve.py` makes a plan of them.
 
 
-JOBS_MAX = 1000  # of a template
+JOBS_MAX = 1000
+"""The most jobs of a template."""
 
 
 class Workers(Section):
@@ -578,7 +573,7 @@ class JobSection(JobSections):
 
     @property
     def is_template(self) -> bool:
-        """Whether its jobs have numbers."""
+        # Its jobs have numbers.
         return self.count is not None or self.arrivals is not None
 
     @model_validator(mode="after")

@@ -49,23 +49,19 @@ class YamlValue:
     kind: str = "scalar"  # scalar, mapping or list
     problem: str = ""
     is_merge: bool = False  # the key "<<", without quotes
-    pending: YamlValue | None = field(
-        default=None, repr=False
-    )  # of a mapping: a key that waits for its value
+    pending: YamlValue | None = field(default=None, repr=False)
+    """In a mapping, the key that waits for its value."""
 
     @property
     def pairs(self) -> list[tuple[YamlValue, YamlValue]]:
-        """Keys and values of a mapping; empty for other kinds."""
         return self.value if self.kind == "mapping" else []  # type: ignore[return-value]  # by its kind
 
     @property
     def items(self) -> list[YamlValue]:
-        """Items of a list; empty for other kinds."""
         return self.value if self.kind == "list" else []  # type: ignore[return-value]  # by its kind
 
     @property
     def scalar(self) -> Scalar:
-        """The value of a scalar; None for other kinds."""
         return self.value if self.kind == "scalar" else None  # type: ignore[return-value]  # by its kind
 
     def add(self, child: YamlValue) -> None:
@@ -95,7 +91,7 @@ def compose(file: str, text: str, first_line: int = 1, path: str = "") -> YamlVa
         raise ScenarioError(file, line, path, f"broken YAML: {problem}", _syntax_hint(error, file)) from None
     except YAMLError as error:
         raise ScenarioError(file, first_line, path, f"broken YAML: {str(error).splitlines()[0]}") from None
-    except ValueError:  # from the scanner: "\U00110000" is not a character, %YAML 1.99999… not a version
+    except ValueError:  # the scanner's: "\U00110000" is not a character, %YAML 1.99999… not a version
         raise ScenarioError(
             file, first_line, path, "broken YAML: a number in it is out of range", "check its escapes"
         ) from None
@@ -224,7 +220,8 @@ def _unknown_tag(tag: object) -> str:
 
 
 EXTENSION = "x-"  # prefix of ignored keys
-NODES_MAX = 100_000  # of a document, with all aliases expanded
+NODES_MAX = 100_000
+"""The most values of a document, with all aliases expanded."""
 
 __all__ = ["COMMAND_LINE", "EXTENSION", "Node", "duplicate_hint", "parse"]
 
@@ -258,7 +255,7 @@ class Node:
 
     @property
     def place(self) -> str:
-        """File and line; "--set" alone for values from the command line, which has no lines."""
+        # "--set" alone for values from the command line, which has no lines.
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def nearest(self, path: Sequence[str]) -> tuple[Node, tuple[str, ...]]:
@@ -291,16 +288,7 @@ def _label(item: Node, index: int) -> str:
 def parse(
     file: str, text: str, first_line: int = 1, path: str = "", mistakes: Mistakes | None = None
 ) -> Node:
-    """Read one YAML document.
-
-    Mistakes of single values go to `mistakes` if given, and the values are left out.
-
-    Raises
-    ------
-    ScenarioError
-        Broken syntax, several documents, too many levels or values; without `mistakes` also a key that
-        appears twice or is not text, a custom tag, a circular alias, a merge key without a mapping.
-    """
+    # Mistakes of single values go to `mistakes` if given, and the values are left out.
     found = Mistakes() if mistakes is None else mistakes
     node = _Reader(file, path, found).read(compose(file, text, first_line, path), path)
     if mistakes is None:
@@ -313,7 +301,7 @@ class _Reader:
 
     def __init__(self, file: str, path: str, mistakes: Mistakes) -> None:
         self._file = file
-        self._whole_path = path  # of the whole document
+        self._whole_path = path  # path of the whole document
         self._mistakes = mistakes
         self._open: set[int] = set()  # containers being read, to notice an alias inside its own anchor
         self._count = 0

@@ -1,10 +1,7 @@
 """Measures this machine, and writes a device file that scenarios can name: `netfold calibrate`.
 
-timing    the least time of a call, over repeats
-kernels   operators of PyTorch: what a call costs, rates of arithmetic and of memory by size
-codecs    encoding and decoding: time for the work that codecs count
-check     real steps beside predicted ones
-measure   all of it, as a device file
+That is what a call of PyTorch costs, its rates of arithmetic and of memory by size, and the time of encoding
+and decoding for the work that codecs count. Real steps then stand beside predicted ones.
 """
 
 from __future__ import annotations
@@ -47,7 +44,8 @@ from netfold.units import PS_PER_US
 
 _BATCH_NS = 200_000  # calls are timed together until they take so long
 _BATCHES_MIN, _BATCHES_MAX = 5, 60
-_BUDGET_NS = 60_000_000  # of all batches of a call together, after the first few
+_BUDGET_NS = 60_000_000
+"""The time of all batches of a call together, after the first few."""
 
 
 def least_ns(call: Callable[[], object]) -> float:
@@ -86,7 +84,6 @@ class Checked:
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured."""
         return self.predicted_us / self.measured_us
 
 
@@ -98,9 +95,7 @@ class _Sample(NamedTuple):
 
 
 def checked(device: RooflineDevice) -> list[Checked]:
-    """Predictions and measurements of a multilayer perceptron and a convolutional network, with this many
-    threads as PyTorch is set to.
-    """
+    # PyTorch keeps its number of threads.
     return [_check(device, sample) for sample in _samples()]
 
 
@@ -158,7 +153,6 @@ class CodecRate(NamedTuple):
 
     @property
     def bytes_per_ns(self) -> float:
-        """Counted bytes over time."""
         return self.counted_bytes / self.time_ns
 
 
@@ -178,7 +172,6 @@ def codec_rates() -> list[CodecRate]:
 
 
 def mean_bytes_per_ns(rates: list[CodecRate]) -> float:
-    """Counted bytes of all codecs over the time of all."""
     return sum(one.counted_bytes for one in rates) / sum(one.time_ns for one in rates)
 
 
@@ -216,7 +209,6 @@ _STREAMS = 4  # layers of one that does nothing but pass over memory
 
 
 def curve(points: Sequence[Point]) -> Curve:
-    """The curve through points."""
     return Curve(tuple((size, round(time_ns * PS_PER_NS)) for size, time_ns in points))
 
 
@@ -261,7 +253,7 @@ def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
 
 
 def known_ns(kernels: Sequence[Kernel], call: float, stream: Curve) -> float:
-    """What kernels take but for their arithmetic."""
+    # Everything but arithmetic.
     return sum(call + stream.ps(one.size_bytes) / PS_PER_NS for one in kernels)
 
 
@@ -285,11 +277,9 @@ class _Passes:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Those of both passes."""
         return (*self.forward, *self.backward)
 
     def of(self, kind: str) -> list[Kernel]:
-        """The kernels of a kind."""
         return [one for one in self.kernels if one.kind == kind]
 
     def step_ns(self) -> float:
@@ -303,7 +293,6 @@ class _Passes:
         return least_ns(step)
 
     def forward_ns(self) -> float:
-        """Time of the forward pass."""
         return least_ns(self._loss)
 
     def _loss(self) -> Tensor:
@@ -337,15 +326,7 @@ class Calibration:
 
 
 def calibrate(threads: int, report: Callable[[str], None]) -> Calibration:
-    """Measure this machine, in about half a minute.
-
-    Parameters
-    ----------
-    threads
-        That PyTorch computes with; encoding and decoding have as many as in a run.
-    report
-        Is told what is measured next.
-    """
+    # This takes about half a minute. `threads` are PyTorch's; codecs have as many as in a run.
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -391,13 +372,6 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
 
 
 def device_path(path: Path) -> Path:
-    """The path, if it can be that of a device file.
-
-    Raises
-    ------
-    NetfoldError
-        Its name does not end as those of device files do.
-    """
     if path.suffix != DEVICE_SUFFIX:
         fixed = path.with_suffix(DEVICE_SUFFIX).name
         raise NetfoldError(f"{path}: device files end in {DEVICE_SUFFIX}", f"use {fixed}")
@@ -405,13 +379,6 @@ def device_path(path: Path) -> Path:
 
 
 def write_device(path: Path, calibration: Calibration) -> None:
-    """Write the device file.
-
-    Raises
-    ------
-    UnwrittenError
-        It cannot be written.
-    """
     try:
         write_file(path, calibration.text.encode())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A wrapper of one worker's encoder that records CPU time, messages and notes."""
+"""Measures codecs on gradients, round by round: CPU time, bytes, errors, memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Times(NamedTuple):
 
     @property
     def sum_s(self) -> float:
-        """Both together: one encoding may take longer to encode and another to decode."""
+        # One encoding may take longer to encode and another to decode.
         return self.encode_s + self.decode_s
 
 
@@ -76,8 +76,8 @@ class MeasuredEncoder(Encoder):
     """
 
     def __init__(self, encoder: Encoder) -> None:
-        self.fastest = Times(math.inf, math.inf)  # of all rounds
-        self.operations: list[list[Sent]] = []  # of the last round
+        self.fastest = Times(math.inf, math.inf)  # the fastest round's
+        self.operations: list[list[Sent]] = []  # the last round's
         self.notes: list[Note] = []
         self._encoder = encoder
 
@@ -124,25 +124,35 @@ class MeasuredEncoder(Encoder):
 class CodecRecord:
     """One codec on gradients of one pattern and density, over all rounds."""
 
-    codec: str  # as given: a kind, or a kind with options
+    codec: str
+    """The codec as given: a kind, or a kind with options."""
     pattern: str
-    density: float  # as requested; of a file: as found
+    density: float
+    """The density as requested; of a file: as found."""
     union_density: float  # share of elements that are non-zero at some worker, mean over rounds
     wire_ratio: float | None  # dense float32 bytes over those that worker 0 sends up; None if it sends none
-    up_bytes: float  # of worker 0, mean per round
+    up_bytes: float
+    """Bytes that worker 0 sends up, mean per round."""
     operations: float  # network operations, mean per round
     recovery: float  # share of the union's elements whose decoded sum is not an estimate
-    redone_parts: int  # that did not decode and were sent again, sum over rounds …
-    redone_of: int  # … out of this many
+    redone_parts: int
+    """Parts that did not decode and were sent again, sum over rounds."""
+    redone_of: int
+    """The number of parts that `redone_parts` is out of."""
     forecast_misses: int  # sum over rounds
-    infinite_elements: int  # whose sum is beyond float32, sum over rounds
-    max_abs_error: float | None  # to the sum of all gradients; None: not finite
+    infinite_elements: int
+    """Elements whose sum is beyond float32, sum over rounds."""
+    max_abs_error: float | None
+    """The largest difference from the sum of all gradients; None: not finite."""
     nmse: float | None  # squared error over the squared norm of the sum of all gradients, over all rounds
-    cosine: float | None  # of the angle between totals and the sums of all gradients, over all rounds
+    cosine: float | None
+    """The cosine of the angle between totals and the sums of all gradients, over all rounds."""
     holds_back: bool  # workers contribute something else than their gradients
-    max_error_over_bound: float | None  # to the contributions, without estimates; 1 is the codec's bound
+    max_error_over_bound: float | None
+    """The largest difference from the sum of contributions, estimates left out; 1 is the codec's bound."""
     exact_sums: bool  # every decoded element is the exact sum, rounded once to float32
-    inexact_elements: int  # that are not, sum over rounds
+    inexact_elements: int
+    """Decoded elements that are not the exact sum, sum over rounds."""
     replicas_agree: bool  # all workers decoded the same bits
     choices: str  # the codec's choices, each with its number of rounds
 
@@ -169,7 +179,8 @@ class SpeedRecord:
     decode_s: float
     encode_gb_per_s: float | None  # dense float32 bytes over the time; None: too short to measure
     decode_gb_per_s: float | None
-    encode_bytes: int  # that the codec counts as read and written
+    encode_bytes: int
+    """Bytes that the codec counts as read and written to encode."""
     decode_bytes: int
     encode_charge: float | None  # time that is charged for the counted work, over the measured time
     decode_charge: float | None
@@ -196,7 +207,8 @@ class Study:
     records: tuple[CodecRecord, ...]
     messages: tuple[MessageRecord, ...]
     speeds: tuple[SpeedRecord, ...]
-    copy_gb_per_s: float  # of this machine, with one thread
+    copy_gb_per_s: float
+    """The rate of a copy on this machine, with one thread."""
 
     def bytes_of(self, record: CodecRecord) -> dict[str, float]:
         """Mean bytes of a round by message label, of one codec on one kind of gradients."""
@@ -229,12 +241,10 @@ class Study:
 
 
 def name_of(record: CodecRecord | MessageRecord | SpeedRecord) -> str:
-    """Name of a row of a study: "packed, rows, 1 %"."""
     return f"{record.codec}, {record.pattern}, {share(record.density)}"
 
 
 def share(density: float) -> str:
-    """A density as text: "0.1 %", "12.3 %"."""
     return f"{100 * density:.3g} %"
 
 
@@ -440,11 +450,11 @@ class _Leg(NamedTuple):
     counted_bytes: int
 
     def charged_s(self, copy_gb_per_s: float) -> float:
-        """Time of so many bytes at the rate of a copy, which reads and writes each."""
+        # A copy reads and writes each byte.
         return self.counted_bytes / (2 * copy_gb_per_s * _GIGA)
 
     def share_of(self, value: float) -> float | None:
-        """A value over the time; None: too short to measure."""
+        # None: too short to measure.
         return value / self.time_s if self.time_s >= _MEASURABLE_S else None
 
 

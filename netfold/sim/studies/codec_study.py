@@ -1,10 +1,10 @@
 """Codecs on gradients without a network: bytes, speed, errors, side by side.
 
-    options.py   read_codecs(["packed", "lossless:load=0.7"])   the codecs
-    source.py    synthetic_source(…) or file_source(…)          the gradients
-    measure.py   run_study(codecs, source, …) → Study           `homomorphic.fold` drives the encoders
-                                                                (measured_encoder.py; exact.py: true sums)
-    table.py, figures.py, folder.py                             tables, figures and files of a study
+    codec_study_gradients.py   read_codecs(["packed", "lossless:load=0.7"])   the codecs
+                               synthetic_source(…) or file_source(…)          the gradients
+    codec_measures.py          run_study(codecs, source, …) → Study           measures them
+
+Here are the tables, figures and files of a study.
 
 All results except speeds depend on the codecs, the gradients and the seed alone.
 """
@@ -178,7 +178,6 @@ def as_dict(study: Study) -> dict[str, Any]:
 
 
 def speeds_dict(study: Study) -> dict[str, Any]:
-    """This machine's speeds as plain data for JSON."""
     return {"copy_gb_per_s": study.copy_gb_per_s, "codecs": [asdict(speed) for speed in study.speeds]}
 
 
@@ -258,7 +257,8 @@ _BYTES_HEADING = "Bytes that one worker sends up in a round"
 
 _NAME_CHARACTERS = 20
 _US_PER_S = 1e6
-_KEYS_COUNT = 3  # of the table: codec, pattern and density
+_KEYS_COUNT = 3
+"""The key columns of the table: codec, pattern and density."""
 
 
 def study_table(study: Study) -> Table:
@@ -296,12 +296,12 @@ def _cells(record: CodecRecord, speed: SpeedRecord) -> list[Text]:
 
 
 def _recovery(recovery: float) -> str:
-    """A share as text; "100 %" only if nothing is missing."""
+    # "100 %" only if nothing is missing.
     return "100 %" if recovery == 1 else f"{min(100 * recovery, 99.99):.4g} %"
 
 
 def _in_lines(codec: str) -> str:
-    """A codec's name in as many lines as it has options, if it is long."""
+    # If the name is long, each option has a line.
     return codec if len(codec) <= _NAME_CHARACTERS else re.sub("([:,])", "\\1\n", codec)
 
 

@@ -1,4 +1,4 @@
-"""What a study is made on where nothing else is said; imports nothing, so that `--help` stays quick."""
+"""What a study is made of: codecs, gradients and models, as users name them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,6 @@ class _Holder(Section):
 
 
 def read_codecs(texts: Sequence[str]) -> tuple[NamedCodec, ...]:
-    """Codecs from texts, each as `read_codec` reads it.
-
-    Raises
-    ------
-    ScenarioError
-        A text is not a codec, or appears twice.
-    """
     for number, text in enumerate(texts):
         if text in texts[:number]:
             raise ScenarioError(text, 0, "", "appears twice", "name each codec once")
@@ -94,22 +87,8 @@ def _require_option(kind: str, key: str, value: Node, options: list[str] | None)
 
 
 def read_kind(text: str, options_of: Callable[[str], list[str] | None], example: str) -> Node:
-    """The mapping that "KIND" or "KIND:OPTION=VALUE,…" is short for.
-
-    Parameters
-    ----------
-    text
-        The text, also its own place in errors.
-    options_of
-        The options of a kind; None if there is no such kind, which is not refused here.
-    example
-        The hint if it cannot be read.
-
-    Raises
-    ------
-    ScenarioError
-        It is not of this form, or has an option twice or one that the kind does not have.
-    """
+    # `text` is "KIND" or "KIND:OPTION=VALUE,…", and its own place in errors. A kind that is not known, for
+    # which `options_of` gives None, is not refused here.
     kind, colon, options = text.partition(":")
     written = {"kind": Node(kind, text, 0, "")}
     for part in _COMMAS.split(options) if colon else ():
@@ -124,13 +103,7 @@ def read_kind(text: str, options_of: Callable[[str], list[str] | None], example:
 
 
 def read_value(text: str, place: str, path: str) -> Node:
-    """A command-line value, read as YAML; `place` and `path` are its location in errors.
-
-    Raises
-    ------
-    ScenarioError
-        The YAML is broken.
-    """
+    # As YAML; `place` and `path` are its location in errors.
     try:
         return parse(place, text, first_line=0, path=path)
     except ScenarioError as error:
@@ -139,14 +112,7 @@ def read_value(text: str, place: str, path: str) -> Node:
 
 
 def read_codec(text: str) -> NamedCodec:
-    """The codec of "KIND" or "KIND:OPTION=VALUE,…"; values are YAML and mean what they do in a scenario file.
-
-    Raises
-    ------
-    ScenarioError
-        The kind or an option is unknown, or the codec refuses a value. The message is that of a scenario
-        file, with the text itself as its place.
-    """
+    # Values are YAML and mean what they do in a scenario file. So do errors, with the text as their place.
     tree = Node({"codec": read_kind(text, _options_of, _EXAMPLE)}, text, 0, "")
     try:
         return NamedCodec(text, _Holder.model_validate(tree.plain).codec)
@@ -167,28 +133,20 @@ class Sampled(Protocol):
     """One kind of gradients."""
 
     @property
-    def sample(self) -> SyntheticSpec:
-        """Synthetic gradients of the same kind."""
-        ...
+    def sample(self) -> SyntheticSpec: ...  # synthetic gradients of the same kind
 
 
 class Gradients(Protocol):
     """The gradients of a study."""
 
     @property
-    def cells(self) -> Sequence[Sampled]:
-        """All kinds of them."""
-        ...
+    def cells(self) -> Sequence[Sampled]: ...
 
     @property
-    def elements(self) -> int:
-        """Of each gradient."""
-        ...
+    def elements(self) -> int: ...  # each gradient has so many
 
     @property
-    def workers(self) -> int:
-        """With a gradient each."""
-        ...
+    def workers(self) -> int: ...  # each has a gradient
 
 
 def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Gradients) -> None:
@@ -253,7 +211,8 @@ def _bytes(elements: int, workers: int, codec: Footprint) -> float:
 ARRAY = "the array"  # the name of gradients that come from no file
 INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
 _DIMENSIONS_MAX = 2
-Shapes = Mapping[str, Shape] | Sequence[Shape | str | int] | str  # of the tensors of a gradient
+Shapes = Mapping[str, Shape] | Sequence[Shape | str | int] | str
+"""The shapes of the tensors of a gradient."""
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
@@ -274,18 +233,14 @@ class Source:
     cells: tuple[Cell, ...]
     workers: int
     elements: int
-    description: Mapping[str, Any]  # of the gradients, for the results
+    description: Mapping[str, Any]
+    """What the results say of the gradients."""
     notes: tuple[str, ...] = ()
-    tensors: tuple[Tensor, ...] = ()  # of each gradient, one after another; empty: unknown
+    tensors: tuple[Tensor, ...] = ()
+    """The tensors of each gradient, one after another; empty: unknown."""
 
     def with_tensors(self, tensors: tuple[Tensor, ...], name: str = "shapes") -> Source:
-        """The same gradients with known tensors; `name` is what errors call them.
-
-        Raises
-        ------
-        DataError
-            They have another number of elements, or the file has said what the tensors are.
-        """
+        # Errors call the tensors `name`.
         if self.tensors:
             raise DataError(f"{name}: the file has the tensors' shapes", f"leave out {name}")
         _require_elements(tensors, self.elements, name)
@@ -323,7 +278,7 @@ def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int)
     """Synthetic gradients of all patterns and densities.
 
     `options` are keys of a scenario's synthetic workload and their texts; `pattern` and `density` may be
-    lists with commas. `defaults.py` has the values of options that are left out.
+    lists with commas. `MADE_UP` has the values of options that are left out.
 
     Raises
     ------
@@ -376,29 +331,16 @@ def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
 
 
 def file_source(path: Path, workers: int | None) -> Source:
-    """Gradients from a file, the same in every round; or from a recording, whose steps are the rounds.
-
-    Of one array: a gradient for all workers, or a row for each. Of several named arrays, each with the worker
-    as its first axis: these are the tensors of a gradient.
-
-    Raises
-    ------
-    DataError
-        The file cannot be read, has no float32 arrays of finite numbers of these shapes, or does not have one
-        gradient per worker.
-    NetfoldError
-        It does not fit the available memory.
-    """
     if path.is_dir() and path.suffix not in SUFFIXES:
-        return _recorded(path, workers)
+        return _recorded(path, workers)  # its steps are the rounds
     arrays = read_arrays(path)
     if len(arrays) > 1:
-        return _named(path, workers)
+        return _named(path, workers)  # the tensors of a gradient, each with a row for each worker
+    # A gradient for all workers, or a row for each; the same in every round.
     return _given(str(path), next(iter(arrays.values())), workers)
 
 
 def array_source(array: NDArray[Any], workers: int | None) -> Source:
-    """Gradients from an array, as from a file that holds it."""
     return _given(ARRAY, StoredArray(array.shape, array.dtype.name, lambda place: array[place]), workers)
 
 
@@ -487,7 +429,7 @@ def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32
             "did you mean the transpose? numpy.save('gradients.npy', array.T)" if turned else _WANTED,
         )
     refuse_unread(name, shape, workers)
-    array = np.ascontiguousarray(stored.read(()), np.float32)  # in this machine's byte order, and in rows
+    array = np.ascontiguousarray(stored.read(()), np.float32)  # has this machine's byte order, row by row
     if (odd := first_not_finite(array.reshape(-1))) is not None:
         place = tuple(map(int, np.unravel_index(odd, shape)))
         where = ", ".join(map(str, place))
@@ -498,7 +440,8 @@ def _checked(name: str, stored: StoredArray, workers: int) -> NDArray[np.float32
 # Models as the command line names, describes and measures them.
 
 
-_BATCH = 16  # where none is known
+_BATCH = 16
+"""The batch of a model where none is known."""
 _MODELS_EXAMPLE = "use MODEL:OPTION=VALUE,OPTION=VALUE, for example ncf:expand=[147,16]"
 
 
@@ -576,19 +519,8 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
-    """What to measure: the models that are named, or all whose densities are known.
-
-    Without a batch or data, each model has those for which its densities are known, or 16 and its first
-    data set.
-
-    Raises
-    ------
-    ScenarioError
-        As `read_model`.
-    DataError
-        A model is not trained on this data.
-    """
     if not texts:
+        # All whose densities are known.
         return [_wanted(model, batch, data, known) for kind in MODELS for model, known in kind.known()]
     models = [read_model(text) for text in texts]
     return [
@@ -601,6 +533,7 @@ def _wanted(model: Model, batch: int | None, data: str | None, known: Density | 
     names = [one.name for one in model.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
+    # Unless given: those for which densities are known, or else the first data set and `_BATCH`.
     chosen = model.data_named(data or (known.data if known else None))
     return Wanted(model, batch or (known.batch if known else _BATCH), chosen.name)
 
@@ -608,13 +541,7 @@ def _wanted(model: Model, batch: int | None, data: str | None, known: Density | 
 def measured(
     items: Sequence[Wanted], workers: int, seed: int, progress: Callable[[str], None]
 ) -> Iterator[Row]:
-    """Densities at the first step of each model, one after the other.
-
-    Raises
-    ------
-    DataError
-        A data set is not available, or has fewer samples than there are workers.
-    """
+    # At the first step of each model.
     from netfold.sim.workload.model_probe import measure  # late: it imports PyTorch
 
     pin()

@@ -1,8 +1,7 @@
 """Every codec on every collective: which pairs work, and what they take.
 
-cells.py       one codec on one collective, run without loss and with it, or refused
-make.py        all of them
-table.py       what is printed, and the page `docs/matrix.md`
+A cell is one codec on one collective, run without loss and with it, or refused. All of them are printed, and
+make the page `docs/matrix.md`.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ class Column(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The collective and the choice."""
         return f"{self.collective} {self.choice}".strip()
 
 
@@ -88,8 +86,10 @@ class Cell:
     choice: str
     loss: str  # share of packets lost on each link, as written; empty: none
     switch: str  # profile
-    verdict: str  # of a run; or "refused"
-    reason: str = ""  # of a refusal, or of a run that did not pass
+    verdict: str
+    """The verdict of a run; or "refused"."""
+    reason: str = ""
+    """Why the codec was refused, or its run did not pass."""
     hint: str = ""  # what would work
     aggregation_time_us: float | None = None
     payload_bytes_up: float | None = None
@@ -99,11 +99,11 @@ class Cell:
     packets_lost: int | None = None
     packets_retransmitted: int | None = None
     checked_words: int | None = None  # merged words, over all workers, that were compared with those sent
-    checked_elements: int | None = None  # of totals, compared with the contributions; estimates are not
+    checked_elements: int | None = None
+    """Elements of totals that were compared with the contributions; estimates are not."""
 
     @property
     def column(self) -> str:
-        """Name of its column."""
         return f"{self.collective} {self.choice}".strip()
 
 
@@ -116,7 +116,8 @@ class Bench:
 
     workers: int
     switches: Sequence[str]
-    loss: str  # of the second run of every cell; empty: there is none
+    loss: str
+    """The loss on each link in the second run of every cell; empty: there is no second run."""
     seed: int
     workloads: Workloads = field(init=False)
 
@@ -236,7 +237,8 @@ class Wanted:
 
     codecs: Sequence[str] = ()  # KIND or KIND:OPTION=VALUE,…; none: all, with all their settings
     collectives: Sequence[str] = ()  # none: all
-    loss: str = "1%"  # of packets on each link, in the second run of every cell
+    loss: str = "1%"
+    """The share of packets lost on each link, in the second run of every cell."""
     workers: int = 4
     switch: str = ""  # profile; empty: for every cell one that can
     seed: int = 1
@@ -253,7 +255,6 @@ class Matrix:
 
     @property
     def failed(self) -> list[Cell]:
-        """Runs with a check that does not hold, or that got stuck."""
         return [cell for cell in self.cells if cell.verdict != REFUSED and kind(cell.verdict) not in GOOD]
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Sweeps: every point of a scenario's grid, run in parallel and kept, with one table and figures of all.
 
-`points.py` makes the points of a scenario, `task.py` is what a worker gets and does, `dispatch.py` runs tasks
-on an executor: `pool.py` here, `cluster.py` on a Dask cluster. `store.py` keeps finished points, `table.py`,
-`figures.py` and `page.py` show them, and `make.py` is a sweep from beginning to end.
+`sweep_points.py` makes the points of a scenario. `sweep_workers.py` has what a worker gets and does, and runs
+tasks here or on a Dask cluster. This file keeps finished points, and has a sweep from beginning to end.
+`sweep_output.py` writes its folder, and shows it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ class Store:
         self._folder, self._keeps_runs = folder, keeps_runs
 
     def run_folder(self, digest: str) -> Path:
-        """Where the run folder of a point is, if it is kept."""
         return self._folder / digest
 
     def get(self, digest: str) -> Outcome | None:
@@ -93,7 +92,6 @@ class Store:
         return outcome
 
     def kept_at(self, digest: str) -> datetime:
-        """When a finished point was kept, in local time."""
         return datetime.fromtimestamp((self._folder / f"{digest}.json").stat().st_mtime).astimezone()
 
     def put(self, digest: str, outcome: Outcome) -> None:
@@ -160,7 +158,8 @@ OnPoint = Callable[[Ended], None]
 class _Clock:
     """Estimates the time left, from what finished points took for their weight."""
 
-    weights: dict[int, float]  # by index, of the points that are to run
+    weights: dict[int, float]
+    """The weights of the points that are to run, by index."""
     places: int
     took_s: float = 0.0
     weight: float = 0.0
@@ -303,7 +302,7 @@ class _Running:
         self._progress(Ended(text, said, outcome.wall_s, done, len(self._points) - skipped, left_s))
 
     def finished(self) -> list[PointResult]:
-        """What came of every point, in the order of the grid."""
+        # Of failed and skipped points, too, in the order of the grid.
         return [self._results[index] for index in range(len(self._points))]
 
     def note(self) -> str:
@@ -382,13 +381,6 @@ def cores() -> int:
 
 
 def require_jobs(jobs: int) -> int:
-    """A number of places that is at least one.
-
-    Raises
-    ------
-    NetfoldError
-        It is not.
-    """
     if jobs < 1:
         raise NetfoldError(f"--jobs must be at least 1, found {jobs}", "leave it out: one for each core")
     return jobs

@@ -1,4 +1,4 @@
-"""The figures of a sweep: one for each metric, over the first swept number, with a line for each variant.
+"""What a sweep shows: figures, one for each metric, a page, and a table.
 
 The second key makes the columns of a figure, the third its rows; further keys are part of a line's name. A
 line is the mean over the seeds, and the band around it their range.
@@ -55,9 +55,11 @@ _COLOURS = (
     *(style.PURPLE, style.SKY, style.BLACK, style.MIDDLE_GREY),
 )
 _MARKS = "os^Dv<>P"
-_COLUMNS_MAX = 3  # of a figure whose facets have one key
+_COLUMNS_MAX = 3
+"""The most columns of a figure whose facets have one key."""
 _ROW_INCHES, _REST_INCHES = 2.5, 0.75
-_DECADE = 10.0  # from which ratio of largest and smallest on an axis is logarithmic
+_DECADE = 10.0
+"""An axis is logarithmic from this ratio of its largest and smallest value on."""
 _TICKS_MAX = 8
 _BAD = "failed or stuck"
 
@@ -156,13 +158,12 @@ class _Ticks:
     def __init__(self, grid: Grid, key: tuple[str, str]) -> None:
         _, self.column = key
         found = grid.values(self.column)
-        self._is_number = grid.is_number(self.column) and self.column != "seed"  # which has no scale
+        self._is_number = grid.is_number(self.column) and self.column != "seed"  # seeds have no scale
         self.values = sorted(found) if self._is_number else found
         numbers = [value for value in self.values if self._is_number]
         self.is_logarithmic = bool(numbers) and min(numbers) > 0 and max(numbers) >= _DECADE * min(numbers)
 
     def place(self, value: Any) -> float:
-        """Where a value is."""
         return float(value) if self._is_number else float(self.values.index(value))
 
     def put_on(self, axes: Axes) -> None:
@@ -230,7 +231,8 @@ def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
 
 FORMAT = 2
 NAME, TABLE = "sweep.json", "points.parquet"
-ROWS_MAX = 100  # of a table of the report
+ROWS_MAX = 100
+"""The most rows of a table of the report."""
 HEADINGS = ("fastest", "time", "which time", "baseline", "× baseline")
 _DAMAGED = "the folder is damaged or was changed: run the sweep again, its finished points are kept"
 
@@ -240,18 +242,18 @@ class Sweep:
     """A finished sweep, read from its folder."""
 
     path: Path
-    content: dict[str, Any]  # of sweep.json
-    version: str  # of netfold that made it
+    content: dict[str, Any]
+    """The content of sweep.json."""
+    version: str
+    """The version of netfold that made it."""
     frame: pl.DataFrame
 
     @property
     def grid(self) -> Grid:
-        """The table with its swept keys."""
         return Grid(self.frame, tuple((key["path"], key["column"]) for key in self.content["keys"]))
 
 
 def is_sweep(path: Path) -> bool:
-    """Whether a path is the folder of a sweep."""
     return isfile(path / NAME)
 
 
@@ -426,7 +428,8 @@ class Key:
     path: str
     column: str  # the path, and the unit of its numbers
     type: type
-    cells: tuple[Any, ...]  # by point
+    cells: tuple[Any, ...]
+    """The values of the key, by point."""
 
 
 @dataclass(frozen=True)
@@ -440,11 +443,11 @@ class PointResult:
 
 
 def keys_of(paths: Sequence[str], points: Sequence[Point]) -> list[Key]:
-    """The swept keys; a column has one type: numbers in base units, or else text."""
     return [_key(path, [point.values[place] for point in points]) for place, path in enumerate(paths)]
 
 
 def _key(path: str, values: Sequence[object]) -> Key:
+    # A column has one type: numbers in base units, or else text.
     kinds = {type(value) for value in values if value is not None}
     if kinds and kinds <= {int, float}:
         kind = float if float in kinds else int
@@ -503,7 +506,7 @@ def _rows(result: PointResult) -> Iterator[dict[str, Any]]:
 
 
 def _cell(value: Any, kind: type) -> Any:
-    """A value of a column; ints may stand for floats."""
+    # Ints may stand for floats.
     return float(value) if kind is float and value is not None else value
 
 

@@ -1,4 +1,4 @@
-"""What decides a point's results besides its text, its files and versions: the user's code, the machine."""
+"""The points of a sweep: its grid, and what decides a point's results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def _source_digest(name: str) -> str:
 # The points of a sweep: each a whole scenario, checked before any of them runs.
 
 
-FILE_BYTES_MAX = 1 << 30  # of a file that is sent to workers
+FILE_BYTES_MAX = 1 << 30
+"""The largest file that is sent to workers."""
 _SEED_SHIFT = 32  # drawn seeds have 32 bits
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # no text, or line breaks
 _SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
@@ -133,12 +134,17 @@ _SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
 class Point:
     """A point of the grid."""
 
-    number: int  # from 1, in the order of the grid
-    values: tuple[object, ...]  # by axis, as the file has them
+    number: int
+    """The number of the point, from 1 in the order of the grid."""
+    values: tuple[object, ...]
+    """A value for each axis, as the file has it."""
     seed: int
-    names: tuple[str, ...]  # of its rows: variants, or "variant/job"
-    digest: str = ""  # the same for the same results, but for
-    doubts: tuple[str, ...] = ()  # what decides them and cannot be known: "what ./mine.py reads"
+    names: tuple[str, ...]
+    """The names of its rows: variants, or "variant/job"."""
+    digest: str = ""
+    """Points of the same digest have the same results, `doubts` aside."""
+    doubts: tuple[str, ...] = ()
+    """What decides the results and cannot be known, such as "what ./mine.py reads"."""
     task: Task | None = None  # None: it cannot run
     error: str = ""  # why it cannot
     bytes: int = 0  # memory that a process takes for it, more rather than less
@@ -146,12 +152,10 @@ class Point:
 
 
 def text_of(paths: Sequence[str], values: Sequence[object]) -> str:
-    """A point in words: "workers=16, topology.rate=10Gbps"."""
     return ", ".join(f"{path}={plain_text(value)}" for path, value in zip(paths, values, strict=True))
 
 
 def plain_text(value: object) -> str:
-    """A value of a key as a person writes it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -202,9 +206,9 @@ class _Maker:
         self._skips = scenario.sweep.skips_impossible
         self._paths = [axis.path for axis in scenario.sweep.axes]
         self._files: dict[str, bytes] = {}
-        self._digests: dict[str, str] = {}  # of modules
+        self._digests: dict[str, str] = {}  # a module's, by its name
         self._wrong: dict[str, ScenarioError] = {}
-        self._impossible: dict[str, tuple[ScenarioError, list[str]]] = {}  # by text, with the points
+        self._impossible: dict[str, tuple[ScenarioError, list[str]]] = {}  # each with its points, by its text
 
     def point(self, number: int, values: Sequence[Node], seed: int) -> Point:
         """A point; one with mistakes has no task."""
@@ -305,13 +309,6 @@ def _plain(tree: Node) -> object:
 
 
 def refuse_absolute(points: Sequence[Point]) -> None:
-    """Refuse files by paths that only this machine has.
-
-    Raises
-    ------
-    NetfoldError
-        A scenario names a file by its absolute path.
-    """
     for point in points:
         for path in point.task.files if point.task else ():
             if Path(path).is_absolute():
@@ -347,7 +344,6 @@ class Grid:
 
     @cached_property
     def done(self) -> pl.DataFrame:
-        """The rows with results."""
         return self.frame.filter(pl.col("status") == "done")
 
     @cached_property
@@ -357,12 +353,11 @@ class Grid:
         return sorted(self.keys, key=lambda key: key is not first)
 
     def is_number(self, column: str) -> bool:
-        """Whether a key has numbers, more than one."""
+        # One number alone is not worth an axis.
         return self.frame[column].dtype.is_numeric() and self.frame[column].n_unique() > 1
 
     def values(self, column: str) -> list[Any]:
-        """The values of a key, in the order of the sweep."""
-        return self.frame[column].unique(maintain_order=True).to_list()
+        return self.frame[column].unique(maintain_order=True).to_list()  # keeps the order of the sweep
 
 
 def metrics_of(grid: Grid) -> list[str]:
@@ -397,5 +392,4 @@ def metric_text(name: str) -> Callable[[float], str]:
 
 
 def metric_title(name: str) -> str:
-    """A metric in words: "aggregation time"."""
     return name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")

@@ -1,4 +1,4 @@
-"""What a worker gets, does and returns: text and bytes alone, because it may run on another machine."""
+"""Workers of a sweep, in processes here or on a Dask cluster: what they get, do and return."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from netfold.errors import NetfoldError, RunError
 from netfold.sim.files import package_versions
 from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa, variables
 
-RANKING = ("group", "by", "baseline", "times_baseline")  # of a row, from the summary
-_FOLDERS = ("homomorphic", "switch", "topologies", "sim")  # of the package, besides single files
+RANKING = ("group", "by", "baseline", "times_baseline")
+"""What a row has from the ranking in the summary."""
+"""The folders of the package whose files are part of `Versions.sources`."""
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
 
 
@@ -83,18 +84,17 @@ def own_versions() -> Versions:
 def _sources_digest() -> str:
     """A digest of all files of netfold."""
     digest = hashlib.sha256()
-    for folder in _FOLDERS:
-        found = find_spec(f"netfold.{folder}")
-        assert found is not None
-        below = Path(str(found.origin)).parent
-        for path in sorted(path for path in below.rglob("*") if is_source(path)):
-            digest.update(f"{folder}/{path.relative_to(below).as_posix()}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    package = find_spec("netfold")
+    assert package is not None
+    below = Path(str(package.origin)).parent
+    for path in sorted(path for path in below.rglob("*") if is_source(path)):
+        digest.update(f"{path.relative_to(below).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
 def is_source(path: Path) -> bool:
-    """Whether a file is netfold's own, and not one that Python writes while others read."""
+    # Not what Python writes while others read.
     return path.suffix not in (".pyc", "") and "__pycache__" not in path.parts
 
 
@@ -103,7 +103,8 @@ class Task:
     """A point to run."""
 
     text: str  # a scenario with everything merged, as JSON
-    files: Mapping[str, bytes] = field(repr=False)  # that it names, by their path in it
+    files: Mapping[str, bytes] = field(repr=False)
+    """The files that the scenario names, by their path in it."""
     versions: Versions
     keeps_run: bool = False  # send the run folder back
 
@@ -112,7 +113,8 @@ class Task:
 class Outcome:
     """What came of a task."""
 
-    rows: tuple[dict[str, Any], ...] = ()  # of every variant or job: name, verdict, plain metrics
+    rows: tuple[dict[str, Any], ...] = ()
+    """A row for every variant or job: name, verdict, plain metrics."""
     error: str = ""  # why there are none
     wall_s: float = 0.0
     host: str = ""
@@ -225,7 +227,8 @@ def digest_of(text: str, files: Mapping[str, bytes], versions: Versions, known: 
 # Dask comes with the extra `netfold[dask]`, and is imported when a scheduler is named.
 
 
-RETRIES = 3  # of a task whose worker raised an error that is not the task's
+RETRIES = 3
+"""How often Dask retries a task whose worker raised an error that is not the task's."""
 CONNECT_S = 20.0
 WORKERS_S = 60.0  # how long to wait for the first worker
 LOCAL = "local"
@@ -590,7 +593,8 @@ def _end_with_parent() -> None:
 # Runs jobs on any `concurrent.futures.Executor`, as many at a time as fit the memory.
 
 
-DEATHS_MAX = 2  # of the process of one job, after which it is given up
+DEATHS_MAX = 2
+"""A job is given up after its process has died so often."""
 
 
 @dataclass(frozen=True)

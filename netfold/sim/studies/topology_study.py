@@ -60,11 +60,14 @@ _REST = {  # the sections that a scenario needs besides its topology; nothing he
 class NamedNetwork:
     """One network, and the switch profiles that are known there."""
 
-    name: str  # of the variant, of the kind, or of the file
-    kind: str  # of the topology
+    name: str
+    """The name of the variant, of the kind, or of the file."""
+    kind: str
+    """The kind of the topology."""
     graph: nx.Graph
     profiles: Mapping[str, Profile]
-    variant: Variant | None = None  # of a scenario; None: a network alone
+    variant: Variant | None = None
+    """The variant of a scenario; None: a network alone."""
     scenario: Scenario | None = None
 
     @property
@@ -77,17 +80,14 @@ class NamedNetwork:
 
     @property
     def routing(self) -> str:
-        """The policy of its routes."""
         return ECMP.kind if self.variant is None else self.variant.routing
 
     @property
     def seed(self) -> int:
-        """The seed of the scenario."""
         return 0 if self.scenario is None else self.scenario.seed
 
     @property
     def host_profile(self) -> HostProfile:
-        """What its hosts take for packets."""
         return NONE if self._first is None else self._first.hosts.profile()
 
     @property
@@ -99,7 +99,7 @@ class NamedNetwork:
 
     @property
     def _first(self) -> JobSections | None:
-        """The first job of the variant."""
+        # The first job.
         return None if self.variant is None else (self.variant.jobs or (self.variant,))[0]
 
     def is_like(self, other: NamedNetwork) -> bool:
@@ -114,15 +114,8 @@ class NamedNetwork:
         return own == others
 
     def place(self) -> list[str]:
-        """The hosts of the workers, in rank order: those of a scenario's first job; alone, all, rack by rack.
-
-        Raises
-        ------
-        ScenarioError
-            The network has not the hosts that the scenario's workers need.
-        """
         if self.variant is None or self.scenario is None or self._first is None:
-            return place_workers(self.graph, len(hosts(self.graph)), "pack")
+            return place_workers(self.graph, len(hosts(self.graph)), "pack")  # all, rack by rack
         jobs = self.variant.jobs
         location = Location(self.scenario, self.variant.name, jobs[0].name if jobs else "")
         workers = self._first.workers
@@ -133,25 +126,7 @@ class NamedNetwork:
 def networks_of(
     given: Given, sets: Sequence[str] = (), variants: Collection[str] = ()
 ) -> tuple[NamedNetwork, ...]:
-    """The networks of what a user gave, in order.
-
-    Parameters
-    ----------
-    given
-        The name of a kind, whose keys are in `sets`; the path of a graph (.json, .graphml, .gml); or a
-        scenario's path or text, with a network for each variant.
-    sets
-        Texts "PATH=VALUE" that change values. Of a kind or a graph file, the path is a key: "k=8".
-    variants
-        Names of those that are wanted; none for all.
-
-    Raises
-    ------
-    ScenarioError
-        All mistakes in the scenario, the keys or the graph.
-    NetfoldError
-        There is neither such a kind nor such a file, or no variant of that name.
-    """
+    # A kind or a graph file, whose keys are in `sets`; or a scenario, with a network for each variant.
     text = str(given)
     is_scenario = isinstance(given, ScenarioText)
     if not is_scenario and text in topology_kinds():
@@ -178,7 +153,7 @@ def _of_scenario(scenario: Scenario, variant: Variant) -> NamedNetwork:
 
 
 def _is_a_word(text: str) -> bool:
-    """Whether text is no path: it has neither a folder nor a suffix, and no file has that name."""
+    # Neither a path nor a file.
     return text != "-" and Path(text).name == text and not Path(text).suffix and not Path(text).exists()
 
 
@@ -188,6 +163,7 @@ def _alone(
     """The network of one topology: that of a scenario which has nothing else."""
     _check_variants(variants, [])
     text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
+    # "k=8" is short for "topology.k=8".
     scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
     (variant,) = scenario.variants
     try:
@@ -255,13 +231,6 @@ def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file whole; returns its path.
-
-    Raises
-    ------
-    UnwrittenError
-        It cannot be written.
-    """
     try:
         write_file(path, content)
     except OSError as error:
@@ -270,26 +239,13 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """A name without what file systems do not take."""
-    return re.sub(r"[^\w.+-]", "-", name) or "network"
+    return re.sub(r"[^\w.+-]", "-", name) or "network"  # file systems do not take everything
 
 
 # Topologies as text for other programs: node-link JSON, GraphML, GML and DOT.
 
 
 def export(graph: nx.Graph, form: str) -> str:
-    """A valid graph in a format: json, graphml, gml or dot; the same graph gives the same text.
-
-    All formats keep nodes, links and their attributes; all but `dot` can be read back. In all but `json` a
-    tuple, such as coordinates, is text: "0,3", and so are numbers above 32 bits in `gml`.
-
-    Raises
-    ------
-    NetfoldError
-        There is no such format.
-    TopologyError
-        The graph breaks the contract (see `topologies.graph.validate`).
-    """
     if form not in FORMATS:
         raise NetfoldError(f"there is no format {form!r}", names_hint(form, FORMATS, "formats"))
     validate(graph)
@@ -319,7 +275,6 @@ def _gml(graph: nx.Graph) -> str:
 
 
 def _dot(graph: nx.Graph) -> str:
-    """For Graphviz: hosts are circles, switches boxes, with a row for each tier."""
     return "\n".join(_dot_lines(graph)) + "\n"
 
 
@@ -350,10 +305,11 @@ def _quoted(value: object) -> str:
     return f'"{text}"'
 
 
+# All keep nodes, links and their attributes; all but `dot` can be read back.
 FORMATS: dict[str, Callable[[nx.Graph], str]] = {
     "json": to_json,
     "graphml": _graphml,
-    "gml": _gml,
+    "gml": _gml,  # numbers above 32 bits become text
     "dot": _dot,
 }
 
@@ -369,7 +325,8 @@ class Key:
     """A key that a topology may have in a scenario."""
 
     name: str
-    default: Any  # as a scenario writes it; None if there is none
+    default: Any
+    """The default as a scenario writes it; None if there is none."""
     is_required: bool
     meaning: str
 
@@ -384,12 +341,10 @@ class Kind:
     keys: tuple[Key, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """What JSON can hold."""
         return asdict(self)
 
 
 def listing() -> tuple[Kind, ...]:
-    """All kinds, in the order of the registry; then graphs from files."""
     return tuple(_describe(section) for section in topology_sections())
 
 
@@ -419,7 +374,8 @@ def _describe(section: type[TopologySection]) -> Kind:
 # All measures of a network, with an estimate of the time of an all-reduce for each collective.
 
 
-BYTES = 10**8  # of a gradient, by default
+BYTES = 10**8
+"""The size of a gradient, by default."""
 LARGE = 2000  # nodes: larger networks take seconds and more
 
 
@@ -431,16 +387,19 @@ class Measured:
     kind: str
     measures: Measures
     workers: int
-    size_bytes: int  # that every worker contributes
-    estimates: Mapping[str, Estimate | NetfoldError]  # by collective, the fastest first; none for one worker
+    size_bytes: int
+    """The size of what every worker contributes."""
+    estimates: Mapping[str, Estimate | NetfoldError]
+    """The time of each collective, the fastest first; none for one worker."""
     routing: str
     seed: int
     placed: str  # how the workers were placed, in words
-    names: tuple[str, ...] = ()  # of all variants that have this network, itself the first
+    names: tuple[str, ...] = ()
+    """The names of all variants that have this network, itself the first."""
 
     @property
     def heading(self) -> str:
-        """Its name in a table: "ring +3" if three more variants have the same network."""
+        # "ring +3" if three more variants have the same network.
         return self.name if len(self.names) < 2 else f"{self.name} +{len(self.names) - 1}"
 
     def as_dict(self) -> dict[str, Any]:

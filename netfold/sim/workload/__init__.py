@@ -56,22 +56,20 @@ class TrainingSpec:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The weights of the model, in gradient-ready order."""
         return self.model.tensors
 
     @property
     def stands_in_for(self) -> str:
-        """What its data take the place of; empty if they are the benchmark's own."""
+        # Empty where data are the benchmark's own.
         return self.model.stands_in_for(self.data)
 
     @property
     def elements(self) -> int:
-        """Number of weights."""
         return self.model.elements
 
     @property
     def held_elements(self) -> int:
-        """Elements that are kept of a worker's gradient: fewer than all where some are kept as rows."""
+        # Fewer than all where some are kept as rows.
         return self.model.held_elements(self.batch)
 
     @property
@@ -82,18 +80,11 @@ class TrainingSpec:
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """What its workload knows of a step."""
         return self.recipe.facts
 
 
 def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
-    """Real gradients of a model in training; its data set is fetched on first use.
-
-    Raises
-    ------
-    DataError
-        The data set is not available, or has fewer samples than there are workers.
-    """
+    # The data set is fetched on first use.
     from netfold.sim.workload.training import TrainingWorkload
 
     data, holds_out = spec.model.data_named(spec.data).name, spec.test_every is not None
@@ -104,16 +95,8 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:
-    """Gradients with chosen density, pattern, overlap between workers and range of values."""
     return SyntheticWorkload(spec, workers, seed)
 
 
 def file_workload(spec: FileSpec, workers: int) -> Workload:
-    """Gradients from a user's file, or from a recording.
-
-    Raises
-    ------
-    DataError
-        The file has changed since its spec was read.
-    """
     return spec.workload(workers)

@@ -29,7 +29,8 @@ from netfold.sim.workload.synthetic import SyntheticSpec
 # Protobuf's wire format, as far as execution traces need it (protobuf.dev/programming-guides/encoding).
 
 
-Value = int | bytes  # of a varint or a fixed number, or what has a length
+Value = int | bytes
+"""A varint or a fixed number, or the bytes of what has a length."""
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # types on the wire
 _VARINT_BITS = 64
 
@@ -88,13 +89,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def numbers(kind: int, value: Value) -> list[int]:
-    """The numbers of a repeated field: one, or all of them packed.
-
-    Raises
-    ------
-    WireError
-        They end too early.
-    """
+    # A repeated field has one number, or all of them packed.
     if isinstance(value, int):
         return [value]
     found, at = [], 0
@@ -105,7 +100,7 @@ def numbers(kind: int, value: Value) -> list[int]:
 
 
 def signed(value: int) -> int:
-    """A varint as int64."""
+    # A varint has the bits of an int64 in two's complement.
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -388,19 +383,22 @@ class Reduction(NamedTuple):
     """An all-reduce of a step."""
 
     node: Node
-    ready_us: int  # from the begin of the step
+    ready_us: int
+    """Microseconds from the begin of the step."""
 
 
 class TracedStep(NamedTuple):
     """One step of a trace."""
 
-    reductions: tuple[Reduction, ...]  # by the time at which they can begin
-    forward_us: int  # up to the computation just before the first all-reduce
-    end_us: int  # of the last computation
+    reductions: tuple[Reduction, ...]
+    """All-reduces, by the time at which they can begin."""
+    forward_us: int
+    """Time up to the computation just before the first all-reduce."""
+    end_us: int
+    """Time at which the last computation ends."""
 
 
 def is_all_reduce(node: Node) -> bool:
-    """Whether a node sums gradients."""
     return node.kind == COLLECTIVE and node.comm_type == ALL_REDUCE and bool(node.comm_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Grey images, to train a classifier with."""
+"""Readers of data sets: digits and photos, text as characters, words and pieces, ratings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from netfold.sim.workload.data_sets import cache_folder, fetch, fetch_all, write
 from netfold.sim.workload.workload import keyed
 
 _SMALL, _LARGE = 8, 28  # pixels of a side
-_GREYS = 16  # of the small images: 0 to 16
+_GREYS = 16
+"""Value of a white pixel of the small images; a black one has 0."""
 _PARTS = 14  # weights of the enlargement are fourteenths
 
 
@@ -34,11 +35,10 @@ class Digits(NamedTuple):
 
     @property
     def tested(self) -> NDArray[np.int64] | None:
-        """None: there is no part for tests."""
+        # There is no part for tests.
         return None
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Some of the images."""
         return self.images[samples]
 
 
@@ -47,16 +47,16 @@ class Images(Protocol):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The class of each, `(samples,)`."""
+        # The class of each, `(samples,)`.
         ...
 
     @property
     def tested(self) -> NDArray[np.int64] | None:
-        """Those of the data set's own test part, on which nothing is trained; None: it has none."""
+        # Numbers of the data set's own test part, on which nothing is trained; None: it has none.
         ...
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Some of the images, `(samples, …)`, by their numbers."""
+        # The images with these numbers, `(samples, …)`.
         ...
 
 
@@ -69,11 +69,9 @@ class Greys(NamedTuple):
 
     @property
     def tested(self) -> NDArray[np.int64]:
-        """The last ones."""
         return np.arange(len(self.labels) - self.tested_count, len(self.labels))
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Some of the images, float32 in [0, 1]."""
         return self.images[samples].astype(np.float32) / np.float32(255)
 
 
@@ -115,17 +113,15 @@ def load_fashion() -> Greys:
 
 
 def _idx(path: Path, start: int) -> NDArray[np.uint8]:
-    """Bytes of a file of the MNIST format, without its header."""
+    # The format of MNIST: bytes after a header.
     return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=start)
 
 
 def enlarged(images: NDArray[Any]) -> NDArray[np.float32]:
-    """Images `(samples, 64)` of whole numbers 0 to 16, as `(samples, 784)` float32 in [0, 1].
-
-    Bilinear, with the usual half-pixel centres: the centre of large pixel i lies at (4 i − 5) / 14 on the
-    axis of small pixels, and what lies beyond the outer centres has their value. All weights are whole
-    fourteenths, so that sums are exact, and each pixel is rounded once: the same bits on every machine.
-    """
+    # From `(samples, 64)`, whole numbers 0 to 16, to `(samples, 784)` in [0, 1]: bilinear, with the usual
+    # half-pixel centres. The centre of large pixel i lies at (4 i − 5) / 14 on the axis of small pixels, and
+    # what lies beyond the outer centres has their value. All weights are whole fourteenths, so that sums are
+    # exact, and each pixel is rounded once: the same bits on every machine.
     weights = _weights()
     small = images.astype(np.int64).reshape(-1, _SMALL, _SMALL)
     sums: NDArray[np.int64] = weights @ small @ weights.T
@@ -137,7 +133,8 @@ def _weights() -> NDArray[np.int64]:
     """Weights `(28, 8)` of small pixels in large ones, in fourteenths."""
     weights = np.zeros((_LARGE, _SMALL), np.int64)
     for row in range(_LARGE):
-        place = min(max(4 * row - 5, 0), _PARTS * (_SMALL - 1))  # of its centre, in fourteenths
+        # The row's centre among the small rows, in fourteenths.
+        place = min(max(4 * row - 5, 0), _PARTS * (_SMALL - 1))
         left, share = divmod(place, _PARTS)
         weights[row, left] += _PARTS - share
         if share:
@@ -146,16 +143,18 @@ def _weights() -> NDArray[np.int64]:
 
 
 def _table(name: str) -> NDArray[np.uint8]:
-    """Rows of a data set: the pixels of an image, then its label."""
+    # A row has the pixels of an image, then its label.
     return np.loadtxt(fetch(name), delimiter=",", dtype=np.float32).astype(np.uint8)
 
 
 # Pictures for convolutional networks: grey images as planes, and crops of photos.
 
 
-_TEST_SHARE = 6  # of a photo's width: one in so many columns
+_TEST_SHARE = 6
+"""One in so many columns of a photo is for tests."""
 _TRAINED = 500  # crops of a photo
-_MEAN, _DEVIATION = 0.5, 0.25  # of a photo's values in [0, 1], about
+_MEAN, _DEVIATION = 0.5, 0.25
+"""Roughly the mean and the standard deviation of a photo's values in [0, 1]."""
 _PICTURE_GREYS = {  # mean and standard deviation of values in [0, 1]: usual ones of MNIST and Fashion-MNIST
     "digits": (0.3053, 0.3247),
     "mnist-5k": (0.1307, 0.3081),
@@ -174,12 +173,10 @@ class Planes(NamedTuple):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The class of each."""
         return self.images.labels
 
     @property
     def tested(self) -> NDArray[np.int64] | None:
-        """Those of the test part."""
         return self.images.tested
 
     def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -249,7 +246,7 @@ def load_pictures(name: str, channels: int, side: int) -> Images:
 
 
 def load_photos() -> list[NDArray[np.uint8]]:
-    """Return the photos of `photos`, `(height, width, 3)`, in the order of their names."""
+    # Each is `(height, width, 3)`; they are in the order of their names.
     return [_pixels(path) for _, path in sorted(fetch_all("photos").items())]
 
 
@@ -274,7 +271,8 @@ class Tokens(NamedTuple):
     """A text as numbers of its tokens."""
 
     numbers: NDArray[np.int64]  # (tokens,), each below the size of the vocabulary
-    names: tuple[str, ...]  # of 1, 2 …: the tokens that have a number of their own
+    names: tuple[str, ...]
+    """Tokens that have a number of their own: 1, 2 …"""
 
 
 @cache
@@ -291,19 +289,17 @@ def load_text(name: str) -> str:
 
 
 def words_of(text: str) -> list[str]:
-    """Words in lower case, with their apostrophes; every digit and mark of punctuation is one of its own."""
+    # Words keep their apostrophes; every digit and mark of punctuation is one of its own.
     return _WORD.findall(text.lower())
 
 
 @cache
 def load_words(name: str, vocabulary: int) -> Tokens:
-    """Return the words of a text; the `vocabulary` − 1 most frequent ones have numbers of their own."""
     return numbered(words_of(load_text(name)), vocabulary)
 
 
 @cache
 def load_characters(name: str, vocabulary: int) -> Tokens:
-    """Return the characters of a text; the `vocabulary` − 1 most frequent ones have numbers of their own."""
     return numbered(load_text(name), vocabulary)
 
 
@@ -315,7 +311,6 @@ def numbered(tokens: Sequence[str], vocabulary: int) -> Tokens:
 
 
 def looked_up(tokens: Sequence[str], numbers: Mapping[str, int]) -> NDArray[np.int64]:
-    """The numbers of tokens; `UNKNOWN` where there is none."""
     return np.fromiter((numbers.get(token, UNKNOWN) for token in tokens), np.int64, len(tokens))
 
 

@@ -25,13 +25,13 @@ class DataFile:
     """A file of a data set: a member of a wheel, or several of them one after the other."""
 
     member: str  # path inside the wheel; with *, all members that match, in the order of their names
-    sha256: str  # of the file
+    sha256: str
+    """Digest of the file."""
     size_bytes: int
     own_name: str = ""  # its name in the cache; "": that of the member
 
     @property
     def name(self) -> str:
-        """Its name in the cache."""
         return self.own_name or PurePosixPath(self.member).name
 
 
@@ -45,7 +45,6 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """The requirement for pip."""
         return f"{self.name}=={self.version}"
 
 
@@ -59,7 +58,6 @@ class Installed:
 
     @property
     def requirement(self) -> str:
-        """The package, in words."""
         return f"the Debian package {self.package}"
 
 
@@ -281,13 +279,6 @@ def listing() -> list[Listing]:
 
 
 def fetch(name: str) -> Path:
-    """Path of the file of a data set that has one; downloaded on first use, and again if it is damaged.
-
-    Raises
-    ------
-    DataError
-        As `fetch_all`.
-    """
     (path,) = fetch_all(name).values()
     return path
 

@@ -63,33 +63,26 @@ class HostCodec(Device):
 
     @property
     def launch_ps(self) -> int:  # type: ignore[override]  # read-only
-        """Of the host."""
         return self.host.launch_ps
 
     @property
     def is_reproducible(self) -> bool:  # type: ignore[override]  # of an instance
-        """As both are."""
         return self.device.is_reproducible and self.host.is_reproducible
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Of both."""
         return (*self.device.notes, *self.host.notes)
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Of the host."""
         return self.host.compute_ps(flops, size_bytes)
 
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Of the host."""
         return self.host.work_ps(read_bytes, written_bytes)
 
     def passes(self, cost: StepCost) -> Passes:
-        """Of the device."""
         return self.device.passes(cost)
 
     def update_ps(self, cost: StepCost) -> int:
-        """Of the device."""
         return self.device.update_ps(cost)
 
     def copy_ps(self, size_bytes: int) -> int:
@@ -98,7 +91,6 @@ class HostCodec(Device):
         return self.link.start_ps - (-size_bytes * PS_PER_S // rate)
 
     def on(self, workload: Any) -> Device:
-        """The device and the host for a workload that has been built."""
         return replace(self, device=self.device.on(workload), host=self.host.on(workload))
 
 
@@ -123,12 +115,11 @@ class DeviceSection(Section, ABC):
 
     @property
     def variation(self) -> Variation:
-        """How its times differ between workers and steps."""
         return STEADY
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that it names, relative to the scenario."""
+        # What the device names, relative to the scenario.
         return ()
 
 
@@ -183,15 +174,12 @@ class NoDevice(Device):
     launch_ps: ClassVar[int] = 0  # type: ignore[misc]  # read-only there, too
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Return 0."""
         return 0
 
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Return 0."""
         return 0
 
     def passes(self, cost: StepCost) -> Passes:
-        """No time."""
         return Passes()
 
 
@@ -201,7 +189,6 @@ class NoDeviceSection(DeviceSection):
     kind: Literal["none"] = "none"
 
     def device(self, place: Place) -> Device:
-        """No time."""
         return NoDevice()
 
 
@@ -216,7 +203,6 @@ class FixedDevice(TimedPasses):
     optimizer_ps: int = 0
 
     def passes(self, cost: StepCost) -> Passes:
-        """The given times; nothing is known of tensors."""
         return Passes(self.forward_ps, self.backward_ps)
 
 
@@ -236,7 +222,6 @@ class FixedDeviceSection(VariedSection):
     """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
     def device(self, place: Place) -> Device:
-        """The times."""
         return FixedDevice(self.forward, self.backward, self.memory_rate, self.launch, self.optimizer)
 
 
@@ -257,16 +242,13 @@ class MeasuredDevice(TimedPasses):
     is_reproducible: ClassVar[bool] = False
 
     def passes(self, cost: StepCost) -> Passes:
-        """The measured times."""
         return self.timed
 
     def on(self, workload: Timed) -> Device:
-        """The device with the times of a workload; they are measured once for each workload."""
         return MeasuredDevice(self.memory_bps, self.launch_ps, *workload.timed_passes())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The times are not reproducible."""
         return (NOTE,)
 
 
@@ -283,13 +265,6 @@ class MeasuredDeviceSection(VariedSection):
     """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
     def device(self, place: Place) -> Device:
-        """This machine.
-
-        Raises
-        ------
-        DeviceError
-            The workload has no model whose passes could be timed.
-        """
         if not place.is_trained:
             raise DeviceError(
                 "kind",
@@ -367,13 +342,6 @@ class RooflineDeviceSection(VariedSection):
         return tuple(one for one in (self.file, host) if one is not None)
 
     def device(self, place: Place) -> Device:
-        """The device.
-
-        Raises
-        ------
-        DeviceError
-            A file is no device file, the device has no such precision, or it is the host itself.
-        """
         found = self._own(place)
         return found if self.codec == "device" else self._beside(found, place)
 
@@ -524,7 +492,6 @@ class TraceDevice(TimedPasses):
     optimizer_ps: int = 0
 
     def passes(self, cost: StepCost) -> Passes:
-        """The recorded times."""
         return Passes(self.forward_ps, self.backward_ps, dict(self.ready))
 
 
@@ -545,7 +512,6 @@ class TraceDeviceSection(VariedSection):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The recording."""
         return (self.path,)
 
     def device(self, place: Place) -> Device:

@@ -23,7 +23,8 @@ from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of
 # The contract of a rule of fusion.
 
 
-Partition = tuple[tuple[int, ...], ...]  # for each bucket the places of its layers in the list of layers
+Partition = tuple[tuple[int, ...], ...]
+"""For each bucket, the places of its layers in the list of layers."""
 
 
 class FusionError(NetfoldError):
@@ -89,7 +90,6 @@ class NoFusion(Fusion):
     title: ClassVar[str] = "no fusion"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
-        """Each layer by itself."""
         return tuple((index,) for index in range(len(layers)))
 
 
@@ -99,7 +99,6 @@ class NoneSection(FusionSection):
     kind: Literal["none"] = "none"
 
     def rule(self) -> Fusion:
-        """The rule."""
         return NoFusion()
 
 
@@ -113,7 +112,6 @@ class OneBucket(Fusion):
     title: ClassVar[str] = "one bucket"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
-        """All layers together."""
         return (tuple(range(len(layers))),)
 
 
@@ -126,7 +124,6 @@ class OneSection(FusionSection):
     kind: Literal["one"] = "one"
 
     def rule(self) -> Fusion:
-        """The rule."""
         return OneBucket()
 
 
@@ -209,7 +206,6 @@ class PartitionSection(FusionSection):
     """The layers of each bucket, by name, or by number from 0 on in gradient-ready order; each layer once."""
 
     def rule(self) -> Fusion:
-        """The rule."""
         return AsGiven(self.buckets)
 
 
@@ -234,7 +230,7 @@ class BySize(Fusion):
     def partition(self, layers: Sequence[Layer]) -> Partition:
         """Neighbouring layers together."""
         buckets: list[list[int]] = []
-        size_bytes = self.bytes  # as if a full bucket came before
+        size_bytes = self.bytes  # the first layer begins a bucket, as after a full one
         for index, layer in enumerate(layers):
             if size_bytes >= self.bytes:
                 buckets.append([])
@@ -244,11 +240,9 @@ class BySize(Fusion):
         return tuple(map(tuple, buckets))
 
     def piece_elements(self, elements: int) -> int:
-        """Elements of this size, or all."""
         return min(self._elements, elements)
 
     def full_elements(self, layers: Sequence[Layer]) -> int:
-        """Elements of a bucket of this size, or of the whole gradient if it is smaller."""
         return self.piece_elements(sum(layer.elements for layer in layers))
 
     @property
@@ -264,7 +258,6 @@ class SizeSection(FusionSection):
     """Size from which on a bucket is full."""
 
     def rule(self) -> Fusion:
-        """The rule."""
         return BySize(self.bytes)
 
 
@@ -280,11 +273,11 @@ class Bucket:
     elements: int
     ready_share: float  # share of the backward pass after which it is ready, in (0, 1]
     start: int  # offset in the gradient of all buckets, one after another, elements
-    tensors: tuple[Tensor, ...] = ()  # in order, without gaps; their starts are offsets in the bucket
+    tensors: tuple[Tensor, ...] = ()
+    """Tensors in order, without gaps; their starts are offsets in the bucket."""
 
     @property
     def stop(self) -> int:
-        """Offset just past the bucket in the gradient of all buckets, elements."""
         return self.start + self.elements
 
 
@@ -311,13 +304,6 @@ def pieces_of(tensors: tuple[Tensor, ...], fusion: Fusion) -> tuple[Tensor, ...]
 
 
 def bucket_count(tensors: Sequence[Tensor], fusion: Fusion) -> int:
-    """Number of buckets, without making them.
-
-    Raises
-    ------
-    FusionError
-        The rule's options do not fit these layers.
-    """
     buckets = len(fusion.partition(layers_of(tensors)))
     if not is_vector(tensors):
         return buckets
@@ -352,16 +338,8 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
 
 
 def fused(tensors: tuple[Tensor, ...], fusion: Fusion, ready_shares: Sequence[float] = ()) -> Fused:
-    """Buckets of tensors by a rule; a single vector is cut into the rule's pieces.
-
-    `ready_shares` of the tensors are as for `layers_of`; the pieces of a vector are ready when it is.
-
-    Raises
-    ------
-    FusionError
-        The rule's options do not fit these layers.
-    """
     pieces = pieces_of(tensors, fusion)
+    # The pieces of a vector are ready when it is.
     if len(pieces) > len(tensors):
         tensors, ready_shares = pieces, tuple(ready_shares) * len(pieces)
     layers = layers_of(tensors, ready_shares=ready_shares)
@@ -384,7 +362,7 @@ class Cutter:
 
     @property
     def copies(self) -> bool:
-        """Whether a bucket has tensors from several places, so that its gradients are copies."""
+        # Gradients are copies where a bucket has tensors from several places.
         return any(len(places) > 1 for places in self._places)
 
     def cut(self, flat: Gradient) -> list[Gradient]:

@@ -55,7 +55,6 @@ class Cost:
     sort_ps: float = 0.0
 
     def ps(self, elements: float) -> float:
-        """Time for a bucket of so many elements."""
         return float(self.all_ps(np.array([elements]))[0])
 
     def all_ps(self, elements: Sizes) -> NDArray[np.float64]:
@@ -69,9 +68,12 @@ class Cost:
 class Stages:
     """The costs of the three stages of a bucket."""
 
-    encode: Cost = Cost()  # on the device, starts of kernels included
-    network: Cost = Cost()  # of the collective with this codec, from the first packet to the last
-    decode: Cost = Cost()  # on the device
+    encode: Cost = Cost()
+    """Time on the device, starts of kernels included."""
+    network: Cost = Cost()
+    """Time of the collective with this codec, from the first packet to the last."""
+    decode: Cost = Cost()
+    """Time on the device."""
 
 
 class Sample(NamedTuple):
@@ -90,10 +92,12 @@ class Costs:
     forward_ps: int
     backward_ps: int
     stages: Stages
-    samples: tuple[Sample, ...] = ()  # that the stages were fitted to; empty: they were given
+    samples: tuple[Sample, ...] = ()
+    """What the stages were fitted to; empty: they were given."""
     ready: tuple[tuple[str, float], ...] = ()
     """Share of backward after which each layer, by name, is ready on the device; empty: as layers say."""
-    update_ps: int = 0  # of the weights, after all buckets
+    update_ps: int = 0
+    """Time to update the weights, after all buckets."""
 
     def paced(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Layers that are ready when the device has computed them, each not before the one before it."""
@@ -123,8 +127,10 @@ class Prediction(NamedTuple):
     """The predicted time of a step, and of its buckets, in gradient-ready order."""
 
     step_ps: float
-    encoded_ps: tuple[float, ...]  # when the device has encoded each …
-    arrived_ps: tuple[float, ...]  # … and the network has carried it
+    encoded_ps: tuple[float, ...]
+    """When the device has encoded each bucket."""
+    arrived_ps: tuple[float, ...]
+    """When the network has carried each bucket."""
 
 
 def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Prediction:
@@ -152,7 +158,8 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
 
 # What is common to the rules that weigh costs: their keys, and where the costs come from.
 #
-# A run measures the costs of a job before its first step, unless the scenario gives them (`sim/run/costs/`).
+# A run measures the costs of a job before its first step, unless the scenario gives them: see
+# `sim/run/codec_costs.py`.
 
 
 _MILLION = 10**6
@@ -162,7 +169,8 @@ _MILLION = 10**6
 class Weighing(Fusion, ABC):
     """A rule that weighs costs. Until it has them it divides nothing."""
 
-    given: Stages | None = None  # by the scenario; None: a run measures them
+    given: Stages | None = None
+    """Costs that the scenario gives; None: a run measures them."""
     costs: Costs | None = None
 
     @abstractmethod
@@ -170,13 +178,6 @@ class Weighing(Fusion, ABC):
         """Divide layers, given in gradient-ready order, into neighbours: every layer is in one bucket."""
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
-        """Divide layers by the costs that the rule has.
-
-        Raises
-        ------
-        FusionError
-            It has none.
-        """
         if self.costs is None:
             raise FusionError(
                 "kind",
@@ -187,11 +188,9 @@ class Weighing(Fusion, ABC):
 
     @property
     def outline(self) -> Fusion:
-        """Itself; without costs every layer by itself, and a full bucket of all."""
         return self if self.costs is not None else _Unmeasured()
 
     def with_costs(self, costs: Costs) -> Weighing:
-        """The same rule with costs."""
         return replace(self, costs=costs)
 
 
@@ -200,7 +199,6 @@ class _Unmeasured(NoFusion):
     """Any buckets: as many as layers, and one as large as all of them."""
 
     def full_elements(self, layers: Sequence[Layer]) -> int:
-        """Elements of all layers."""
         return sum(layer.elements for layer in layers)
 
 
@@ -215,7 +213,7 @@ class StageCost(Section):
     """For each 10^6 elements, times the binary logarithm of the bucket's elements, as sorting takes."""
 
     def cost(self) -> Cost:
-        """In picoseconds and elements."""
+        # From megabytes and millions of elements to elements.
         return Cost(float(self.start), self.per_megabyte * FLOAT_BYTES / _MILLION, self.sorting / _MILLION)
 
 
@@ -230,7 +228,6 @@ class GivenCosts(Section):
     """Decoding, on the device."""
 
     def stages(self) -> Stages:
-        """The costs of all stages."""
         return Stages(self.encode.cost(), self.network.cost(), self.decode.cost())
 
 
@@ -242,7 +239,6 @@ class WeighingSection(FusionSection, ABC):
 
     @property
     def given(self) -> Stages | None:
-        """The costs that the scenario gives."""
         return None if self.costs is None else self.costs.stages()
 
 
@@ -266,22 +262,26 @@ class LayerFusion(Weighing):
     title: ClassVar[str] = "LayerFusion, reconstructed"
 
     def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
-        """Dynamic programming over prefixes of the layers."""
         return _best(layers, costs)
 
 
 class _Plans(NamedTuple):
     """Divisions of prefixes of the layers, a row for each; none is worse than another of its prefix."""
 
-    prefix: NDArray[np.int64]  # layers that it divides
-    before: NDArray[np.int64]  # the row without its last bucket; -1: it has none
-    device: Column  # when the device has encoded its last bucket (C)
-    network: Column  # when the network has carried that (F)
-    decoded: Column  # when all are decoded, if the device were free from the start
-    decode: Column  # time of all decodings
+    prefix: NDArray[np.int64]
+    """Layers that the plan divides."""
+    before: NDArray[np.int64]
+    """The row without its last bucket; -1: it has none."""
+    device: Column
+    """When the device has encoded the last bucket (C)."""
+    network: Column
+    """When the network has carried the last bucket (F)."""
+    decoded: Column
+    """When all buckets are decoded, if the device were free from the start."""
+    decode: Column
+    """Time of all decodings."""
 
     def extended(self, rows: NDArray[np.int64], more: _Plans) -> _Plans:
-        """These, and some rows of others."""
         return _Plans(*(np.append(own, other[rows]) for own, other in zip(self, more, strict=True)))
 
 
@@ -292,7 +292,8 @@ class _Rest(NamedTuple):
     encode: Column
     network: Column
     decode: Column
-    last_network: float  # of the last bucket
+    last_network: float
+    """Time of the network for the last layer alone."""
 
     @classmethod
     def of(cls, layers: Sequence[Layer], costs: Costs) -> _Rest:
@@ -323,15 +324,12 @@ class _Rest(NamedTuple):
 
 
 def _best(layers: Sequence[Layer], costs: Costs) -> Partition:
-    """The division whose step is predicted to be the shortest; of equal ones, one with few buckets.
-
-    A prefix of the layers may be divided in many ways. What matters of one for the layers after it is when
-    the device and the network are free, and what is left to decode: a way that is no better in any of these
-    is dropped (Pareto set). With linear costs of encoding, the device's time depends only on the number of
-    buckets, and the sets stay small: at most one plan for each number where decoding takes no time. A plan
-    that cannot lead to a step as short as a known one is dropped too; a first search that keeps the most
-    promising plans of each prefix finds that step.
-    """
+    # Of equal divisions it is one with few buckets. What matters of a division of a prefix of the layers for
+    # those after it is when the device and the network are free, and what is left to decode: one that is no
+    # better in any of these is dropped (Pareto set). With linear costs of encoding, the device's time depends
+    # only on the number of buckets, and the sets stay small: at most one plan for each number where decoding
+    # takes no time. A plan that cannot lead to a step as short as a known one is dropped too; a first search
+    # that keeps the most promising plans of each prefix finds that step.
     known = predict(layers, _search(layers, costs, np.inf, _PROMISING), costs).step_ps
     return _search(layers, costs, known, None)
 
@@ -380,7 +378,7 @@ def _pareto(plans: _Plans, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of some rows of plans of one prefix, those that none of the others equals or beats in everything."""
     times = np.stack([plans.device, plans.network, plans.decoded, plans.device + plans.decode], axis=1)[rows]
     slack = _ROUNDING * float(times.max(initial=0.0))
-    left = np.lexsort(times.T[::-1])  # by the device's time, then the network's …
+    left = np.lexsort(times.T[::-1])  # sorted by the device's time, then the network's …
     found = []
     while left.size:
         first, left = left[0], left[1:]
@@ -395,7 +393,6 @@ class LayerFusionSection(WeighingSection):
     kind: Literal["layer_fusion"] = "layer_fusion"
 
     def rule(self) -> Fusion:
-        """The rule."""
         return LayerFusion(self.given)
 
 
@@ -420,7 +417,7 @@ class MgWfbp(Weighing):
         """Greedy merging."""
         network = costs.stages.network
         groups, elements = [[0]], layers[0].elements
-        free_ps = 0.0  # when the network has carried all buckets before
+        free_ps = 0.0  # time when the network has carried all buckets before
         ready_ps = layers[0].ready_share * costs.backward_ps
         for index, layer in enumerate(layers[1:], start=1):
             start_ps = max(free_ps, ready_ps)
@@ -440,7 +437,6 @@ class MgWfbpSection(WeighingSection):
     kind: Literal["mg_wfbp"] = "mg_wfbp"
 
     def rule(self) -> Fusion:
-        """The rule."""
         return MgWfbp(self.given)
 
 
@@ -466,8 +462,8 @@ class Omgs(Weighing):
         """Greedy merging."""
         encode, network = costs.stages.encode, costs.stages.network
         groups, elements = [[0]], layers[0].elements
-        device_ps = layers[0].ready_share * costs.backward_ps  # when the bucket's backward has ended
-        free_ps = 0.0  # when the network has carried all buckets before
+        device_ps = layers[0].ready_share * costs.backward_ps  # time when the bucket's backward has ended
+        free_ps = 0.0  # time when the network has carried all buckets before
         for index, layer in enumerate(layers[1:], start=1):
             both = elements + layer.elements
             backward_ps = (layer.ready_share - layers[index - 1].ready_share) * costs.backward_ps
@@ -491,7 +487,6 @@ class OmgsSection(WeighingSection):
     kind: Literal["omgs"] = "omgs"
 
     def rule(self) -> Fusion:
-        """The rule."""
         return Omgs(self.given)
 
 

@@ -29,7 +29,8 @@ from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, Wor
 # An array of a file that is not read yet, and NumPy's headers with their checks.
 
 
-_AXES_MAX = 64  # of NumPy 2
+_AXES_MAX = 64
+"""Most axes that NumPy 2 allows."""
 SAVE_HINT = "of a PyTorch tensor: numpy.save('gradient.npy', tensor.float().cpu().numpy())"
 
 
@@ -39,8 +40,10 @@ class StoredArray:
 
     shape: tuple[int, ...]
     dtype: str
-    read: Callable[[tuple[int, ...]], NDArray[Any]]  # returns the part at some leading indices
-    held_bytes: int = 0  # that stay in memory after the first read
+    read: Callable[[tuple[int, ...]], NDArray[Any]]
+    """Returns the part at some leading indices."""
+    held_bytes: int = 0
+    """Bytes that stay in memory after the first read."""
 
 
 def damaged(path: Path, by: str, why: str = "") -> DataError:
@@ -51,7 +54,6 @@ def damaged(path: Path, by: str, why: str = "") -> DataError:
 
 
 def same_name(path: Path, name: str) -> DataError:
-    """Error for a file in which two arrays have the same name."""
     return DataError(f"{path}: holds two arrays of the name {name!r}", "give each array a name of its own")
 
 
@@ -148,11 +150,10 @@ class _Member:
         self._archive, self._name, self._start, self._dtype, self._shape = archive, name, start, dtype, shape
         self._stream: IO[bytes] | None = None
         self._at = 0  # bytes into the member, where the stream is
-        self._whole: NDArray[Any] | None = None  # of an array in column order
+        self._whole: NDArray[Any] | None = None  # all values, if they are in column order
 
     @property
     def size_bytes(self) -> int:
-        """Size of all values."""
         return math.prod(self._shape) * self._dtype.itemsize
 
     def read(self, index: tuple[int, ...]) -> NDArray[Any]:
@@ -379,49 +380,45 @@ class FileSpec:
     """The contents of a gradient file, without the values."""
 
     path: str
-    given: str  # the path as the scenario writes it
-    per_step: bool  # of named tensors: the first axis is the step
-    steps: int | None  # in the file; None: it holds one gradient, used in every step
-    rows: int  # workers in the file
-    tensors: tuple[Tensor, ...]  # in the file's order, one after another
+    given: str
+    """The path as the scenario writes it."""
+    per_step: bool
+    """Whether the first axis of named tensors is the step."""
+    steps: int | None
+    """Steps in the file; None: it holds one gradient, used in every step."""
+    rows: int
+    """Workers in the file."""
+    tensors: tuple[Tensor, ...]
+    """Tensors in the file's order, one after another."""
     fusion: Fusion = ONE_BUCKET
-    held_bytes: int = 0  # that a read leaves in memory, besides the gradients
+    held_bytes: int = 0
+    """Bytes that a read leaves in memory, besides the gradients."""
 
     @property
     def elements(self) -> int:
-        """Number of elements of a gradient."""
         return elements_of(self.tensors)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Its layers, in gradient-ready order."""
         return layers_of(self.tensors)
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """What its workload knows of a step."""
         return FACTS_WITHOUT_TRAINING
 
     @property
     def longest_ps(self) -> int:
-        """0: a device says how long passes take."""
+        # A device says how long passes take.
         return 0
 
     def workload(self, workers: int) -> Workload:
-        """The file as a workload."""
         return FileWorkload(self, workers)
 
 
 def file_spec(
     path: Path, given: str, workers: int, per_step: bool = False, fusion: Fusion = ONE_BUCKET
 ) -> FileSpec:
-    """The contents of a file, read from its headers.
-
-    Raises
-    ------
-    DataError
-        It cannot be read, has the wrong type or shape, or has too few gradients for this number of workers.
-    """
+    # Only headers are read.
     return _spec_of(read_arrays(path), FileSpec(str(path), given, per_step, None, workers, (), fusion))
 
 

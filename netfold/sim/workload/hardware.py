@@ -1,4 +1,4 @@
-"""The table of devices: what each can do at most, what of that is reached, and who says so.
+"""What devices take for work: the contract, counted costs, the table of devices with sources, rooflines.
 
 Peaks are those of vendors' data sheets, dense (without sparsity). A share is what the best published or usual
 measurement of large matrix products, and of streams through memory, reached. Real layers reach less: small
@@ -31,7 +31,8 @@ from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
 
 
 MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD, OTHER = "matmul", "convolution", "convolution_backward", "other"
-KINDS = (MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD)  # of kernels whose arithmetic is counted
+KINDS = (MATMUL, CONVOLUTION, CONVOLUTION_BACKWARD)
+"""Kinds of kernels whose arithmetic is counted."""
 
 
 class Kernel(NamedTuple):
@@ -61,9 +62,12 @@ class StepCost:
     forward_bytes: int = 0
     backward_bytes: int = 0
     forward: tuple[Kernel, ...] = ()
-    backward: tuple[Stage, ...] = ()  # in the order in which gradients are ready
-    update_bytes: int = 0  # that the optimizer reads and writes: weights, gradients and its state
-    passes: int = 1  # forward and backward passes, each of this work, before gradients are exchanged
+    backward: tuple[Stage, ...] = ()
+    """Stages in the order in which gradients are ready."""
+    update_bytes: int = 0
+    """Bytes that the optimizer reads and writes: weights, gradients and its state."""
+    passes: int = 1
+    """Forward and backward passes, each of this work, before gradients are exchanged."""
 
 
 # The contract of devices, which say how long compute takes.
@@ -102,15 +106,17 @@ class Timed(Protocol):
     """A workload whose passes can be timed on this machine."""
 
     def timed_passes(self) -> tuple[Passes, int]:
-        """Wall times of real passes and of an update of the weights, picoseconds."""
+        # Wall times in picoseconds: those of real passes, and that of an update of the weights.
         ...
 
 
 class Device(ABC):
     """Turns counted work into time, int picoseconds rounded up."""
 
-    launch_ps: int  # to start one kernel of an encoding, a decoding or a merge
-    is_reproducible: ClassVar[bool] = True  # the same times in every run
+    launch_ps: int
+    """Time to start one kernel of an encoding, a decoding or a merge."""
+    is_reproducible: ClassVar[bool] = True
+    """Whether times are the same in every run."""
 
     @abstractmethod
     def compute_ps(self, flops: int, size_bytes: int) -> int:
@@ -152,15 +158,12 @@ class TimedPasses(Device):
     optimizer_ps: int
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """Time to move `size_bytes`; arithmetic outside the passes is not charged."""
         return moved_ps(size_bytes, self.memory_bps)
 
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
         return moved_ps(read_bytes + written_bytes, self.memory_bps)
 
     def update_ps(self, cost: StepCost) -> int:
-        """The given or measured time."""
         return self.optimizer_ps
 
 
@@ -179,7 +182,7 @@ def memory_bps(device: Device) -> int | None:
 
 
 def moved_ps(size_bytes: int, memory_bps: int | None) -> int:
-    """Time to move bytes through memory of a rate in bits per second; None: no time."""
+    # Without a rate, in bits per second, it takes no time.
     return 0 if memory_bps is None else transmit_time_ps(size_bytes, memory_bps)
 
 
@@ -195,9 +198,12 @@ class DeviceError(NetfoldError):
 class Place(NamedTuple):
     """What a section of a device is read beside."""
 
-    folder: Path  # of the scenario file
-    tensors: tuple[Tensor, ...]  # of the workload
-    is_trained: bool  # whether the workload has a model
+    folder: Path
+    """Folder of the scenario file."""
+    tensors: tuple[Tensor, ...]
+    """Tensors of the workload."""
+    is_trained: bool
+    """Whether the workload has a model."""
 
 
 # Jitter and stragglers: how many times as long as usual a worker's device takes in a step.
@@ -255,7 +261,6 @@ STEADY = Variation()
 
 
 def scaled_ps(time_ps: int, factor: Fraction) -> int:
-    """A time multiplied by a factor, rounded up."""
     return time_ps if factor == 1 else math.ceil(time_ps * factor)
 
 
@@ -283,18 +288,24 @@ _CALLS = "assumed: an operator of PyTorch on a processor, backward included"
 class Rate(NamedTuple):
     """A peak rate, and what of it programs reach."""
 
-    peak: int  # operations or bytes per second
-    share: float  # of the peak that is reached
-    source: str  # of the share
+    peak: int
+    """Operations or bytes per second."""
+    share: float
+    """Share of the peak that is reached."""
+    source: str
+    """Where the share comes from."""
 
 
 class Link(NamedTuple):
     """The link between a device and its host."""
 
     name: str
-    bytes_per_s: int  # in one direction, line codes taken off
-    share: float  # of it that copies of pinned memory reach
-    start_ps: int  # of a copy
+    bytes_per_s: int
+    """Rate in one direction, line codes taken off."""
+    share: float
+    """Share of the rate that copies of pinned memory reach."""
+    start_ps: int
+    """Time to start a copy."""
     source: str
 
 
@@ -318,18 +329,24 @@ class Hardware:
 
     name: str
     title: str
-    source: str  # of the peaks
-    arithmetic: Mapping[Precision, Rate]  # floating-point operations per second
-    memory: Rate  # bytes per second
-    launch_ps: int  # from one short kernel to the next
+    source: str
+    """Where the peaks come from."""
+    arithmetic: Mapping[Precision, Rate]
+    """Floating-point operations per second."""
+    memory: Rate
+    """Bytes per second."""
+    launch_ps: int
+    """Time from one short kernel to the next."""
     launch_source: str
-    link: str | None  # a name in LINKS; None: it is the host
-    codec_share: float  # of the memory bandwidth that is reached, for what codecs count as read and written
+    link: str | None
+    """A name in `LINKS`; None: it is the host."""
+    codec_share: float
+    """Share of the memory bandwidth that is reached, for what codecs count as read and written."""
     codec_source: str
 
 
 def _tera(count: float) -> int:
-    """Operations per second from TFLOPS with three decimals at most."""
+    # TFLOPS have three decimals at most.
     return round(count * 1000) * 10**9
 
 
@@ -337,16 +354,16 @@ def _gpu(
     name: str,
     title: str,
     source: str,
+    *,
     arithmetic: Mapping[Precision, tuple[float, float, str]],
-    memory: tuple[int, float, str],
+    memory: Rate,
     link: str,
 ) -> Hardware:
-    """A row of the table, from TFLOPS and GB/s."""
+    """A row of the table, its arithmetic in TFLOPS."""
     rates: dict[Precision, Rate] = {
         precision: Rate(_tera(peak), share, of) for precision, (peak, share, of) in arithmetic.items()
     }
-    bandwidth = Rate(memory[0] * 10**9, *memory[1:])
-    return Hardware(name, title, source, rates, bandwidth, 5 * PS_PER_US, _LAUNCH, link, 1.0, _STREAMS)
+    return Hardware(name, title, source, rates, memory, 5 * PS_PER_US, _LAUNCH, link, 1.0, _STREAMS)
 
 
 HARDWARE = {
@@ -356,26 +373,26 @@ HARDWARE = {
             "p100",
             "NVIDIA Tesla P100, SXM2, 16 GB",
             "NVIDIA Tesla P100 data sheet (2016): SXM2, 16 GB",
-            {"fp32": (10.6, 0.9, _ASSUMED), "fp16": (21.2, 0.85, _ASSUMED)},
-            (732, 0.70, _VOLTA),
-            "pcie3",
+            arithmetic={"fp32": (10.6, 0.9, _ASSUMED), "fp16": (21.2, 0.85, _ASSUMED)},
+            memory=Rate(732_000_000_000, 0.70, _VOLTA),
+            link="pcie3",
         ),
         _gpu(
             "t4",
             "NVIDIA T4, 16 GB",
             "NVIDIA T4 data sheet (2019)",
-            {
+            arithmetic={
                 "fp32": (8.1, 0.6, f"{_ASSUMED}: at 70 W its clock falls under load"),
                 "fp16": (65, 0.5, f"{_ASSUMED}: at 70 W its clock falls under load"),
             },
-            (300, 0.73, f"{_TURING}: 220 GB/s"),
-            "pcie3",
+            memory=Rate(300_000_000_000, 0.73, f"{_TURING}: 220 GB/s"),
+            link="pcie3",
         ),
         _gpu(
             "v100",
             "NVIDIA V100, SXM2",
             "NVIDIA V100 data sheet (2020): SXM2",
-            {
+            arithmetic={
                 "fp32": (15.7, 0.9, _ASSUMED),
                 "fp16": (
                     125,
@@ -384,47 +401,47 @@ HARDWARE = {
                     "2018: 83 TFLOPS",
                 ),
             },
-            (900, 0.83, f"{_VOLTA}: 750 GB/s"),
-            "pcie3",
+            memory=Rate(900_000_000_000, 0.83, f"{_VOLTA}: 750 GB/s"),
+            link="pcie3",
         ),
         _gpu(
             "a100",
             "NVIDIA A100, SXM, 40 GB",
             "NVIDIA A100 data sheet (2020): SXM, 40 GB",
-            {
+            arithmetic={
                 "fp32": (19.5, 0.9, _ASSUMED),
                 "tf32": (156, 0.87, _AS_BF16),
                 "bf16": (312, 0.87, f"{_MAMF}: 271.2 TFLOPS"),
                 "fp16": (312, 0.87, _AS_BF16),
             },
-            (1555, 0.9, f"{_ASSUMED}: usual for streams through HBM2"),
-            "pcie4",
+            memory=Rate(1_555_000_000_000, 0.9, f"{_ASSUMED}: usual for streams through HBM2"),
+            link="pcie4",
         ),
         _gpu(
             "h100",
             "NVIDIA H100, SXM, 80 GB",
             "NVIDIA H100 data sheet (2023): SXM, 80 GB",
-            {
+            arithmetic={
                 "fp32": (67, 0.8, _ASSUMED),
                 "tf32": (494.7, 0.8, _AS_BF16),
                 "bf16": (989.4, 0.8, f"{_MAMF}: 792.1 TFLOPS"),
                 "fp16": (989.4, 0.8, _AS_BF16),
             },
-            (3350, 0.9, f"{_ASSUMED}: usual for streams through HBM3"),
-            "pcie5",
+            memory=Rate(3_350_000_000_000, 0.9, f"{_ASSUMED}: usual for streams through HBM3"),
+            link="pcie5",
         ),
         _gpu(
             "b200",
             "NVIDIA B200, SXM, 1000 W",
             "NVIDIA Blackwell Architecture Technical Brief (2024): HGX B200",
-            {
+            arithmetic={
                 "fp32": (80, 0.8, _ASSUMED),
                 "tf32": (1125, 0.776, _AS_BF16),
                 "bf16": (2250, 0.776, f"{_MAMF}: 1745 TFLOPS"),
                 "fp16": (2250, 0.776, _AS_BF16),
             },
-            (8000, 0.9, f"{_ASSUMED}: usual for streams through HBM3e"),
-            "pcie5",
+            memory=Rate(8_000_000_000_000, 0.9, f"{_ASSUMED}: usual for streams through HBM3e"),
+            link="pcie5",
         ),
         Hardware(
             "cpu_core",
@@ -485,7 +502,7 @@ class Curve:
 
 
 def constant(per_s: int) -> Curve:
-    """The times of one rate for all sizes, exact to a picosecond in a second."""
+    # It is exact to a picosecond in a second.
     return Curve(((per_s, PS_PER_S),))
 
 
@@ -494,21 +511,24 @@ class RooflineDevice(Device):
     """Rates of a device; encoding, decoding and merging have their own, since they are other kernels."""
 
     name: str
-    arithmetic: tuple[tuple[str, Curve], ...]  # of each kind of kernel whose operations are counted
+    arithmetic: tuple[tuple[str, Curve], ...]
+    """A curve for each kind of kernel whose operations are counted."""
     memory: Curve
-    operator_ps: int  # to start a kernel of the passes
+    operator_ps: int
+    """Time to start a kernel of the passes."""
     codec_arithmetic: Curve
     codec_memory: Curve
-    launch_ps: int  # and one of an encoding, a decoding or a merge
-    is_serial: bool = False  # arithmetic waits for memory, so that their times add up
-    is_half: bool = False  # tensors of the passes have two bytes an element, weights and sums four
+    launch_ps: int
+    """Time to start a kernel of an encoding, a decoding or a merge."""
+    is_serial: bool = False
+    """Whether arithmetic waits for memory, so that their times add up."""
+    is_half: bool = False
+    """Whether tensors of the passes have two bytes an element; weights and sums have four."""
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """The larger of the arithmetic time and the memory time."""
         return max(self.codec_arithmetic.ps(flops), self.codec_memory.ps(size_bytes))
 
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
         return self.codec_memory.ps(read_bytes + written_bytes)
 
     def kernel_ps(self, kernel: Kernel) -> int:
@@ -530,7 +550,7 @@ class RooflineDevice(Device):
         return Passes(self._sum_ps(cost.forward), now_ps, ready_ps)
 
     def update_ps(self, cost: StepCost) -> int:
-        """One kernel that passes over weights, gradients and the optimizer's state, all in float32."""
+        # One kernel passes over weights, gradients and the optimizer's state, all in float32.
         return self.operator_ps + self.memory.ps(cost.update_bytes) if cost.update_bytes else 0
 
     def _sum_ps(self, kernels: Sequence[Kernel]) -> int:
@@ -550,11 +570,9 @@ class PeakDevice(Device):
     launch_ps: int = 0
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
-        """The larger of the arithmetic time and the memory time."""
         return max(-(-flops * PS_PER_S // self.flops_per_s), self.work_ps(size_bytes, 0))
 
     def work_ps(self, read_bytes: int, written_bytes: int) -> int:
-        """Time to move the bytes through memory."""
         return -(-(read_bytes + written_bytes) * PS_PER_S // self.memory_bytes_per_s)
 
     def passes(self, cost: StepCost) -> Passes:
@@ -566,7 +584,6 @@ class PeakDevice(Device):
 
 
 def peak_device(hardware: Hardware, launch_ps: int) -> PeakDevice:
-    """A device at its peak rates in float32."""
     return PeakDevice(hardware.name, hardware.arithmetic["fp32"].peak, hardware.memory.peak, launch_ps)
 
 
@@ -617,7 +634,8 @@ def roofline_device(
 FORMAT = "netfold device 1"
 _HINT = "netfold calibrate writes a device file of this machine"
 _PS_PER_NS, _NS_MAX = 1000, 10**15  # 11 days
-POINTS_MAX = 1000  # of a list
+POINTS_MAX = 1000
+"""Most points of a list."""
 
 
 def read_device(text: str) -> RooflineDevice:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from netfold.homomorphic.message import Tensor
 
 FLOAT_BYTES = 4
-ELEMENTS_MAX = 2**53  # of all tensors: the largest whole number that YAML gives exactly
+ELEMENTS_MAX = 2**53
+"""Most elements of all tensors: the largest whole number that YAML gives exactly."""
 
 Shape = tuple[int, ...]
 
@@ -31,13 +32,16 @@ class Layer(NamedTuple):
 
     name: str
     elements: int
-    ready_share: float  # of the backward pass after which all its gradients are ready, in (0, 1]
-    backward_flops: int = 0  # of the backward pass since the layer before was ready; 0: not counted
-    members: tuple[int, ...] = ()  # its tensors, as places in the list that it was made of
+    ready_share: float
+    """Share of the backward pass after which all its gradients are ready, in (0, 1]."""
+    backward_flops: int = 0
+    """Operations of the backward pass since the layer before was ready; 0: not counted."""
+    members: tuple[int, ...] = ()
+    """Its tensors, as places in the list that it was made of."""
 
 
 def tensor_of(name: str, shape: Shape) -> Tensor:
-    """A tensor with a name of PyTorch's style: "conv1.weight" is one of the layer "conv1"."""
+    # PyTorch's style: "conv1.weight" is a tensor of the layer "conv1".
     return Tensor(name, shape, name.rpartition(".")[0] or name)
 
 
@@ -104,13 +108,6 @@ def read_tensors(items: Sequence[str | int]) -> tuple[Tensor, ...]:
 
 
 def named_tensors(names: Sequence[str], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-    """Tensors with names of PyTorch's style, one after another.
-
-    Raises
-    ------
-    ValueError
-        A name is missing or appears twice.
-    """
     if not all(names):
         index = next(index for index, name in enumerate(names) if not name)
         shape = "x".join(map(str, shapes[index]))
@@ -130,13 +127,7 @@ def unnamed_tensors(shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
 
 
 def given_tensors(shapes: Mapping[str, Shape] | Sequence[Shape | str | int] | str) -> tuple[Tensor, ...]:
-    """Tensors as Python code gives them: shapes by name, shapes, or texts as `read_tensors` reads them.
-
-    Raises
-    ------
-    ValueError
-        As `read_tensors`.
-    """
+    # Shapes by name, shapes, or texts as `read_tensors` reads them.
     if isinstance(shapes, Mapping):
         return read_tensors([f"{name}={_text(shape)}" for name, shape in shapes.items()])
     items: Sequence[Shape | str | int] = shapes.split(",") if isinstance(shapes, str) else shapes
@@ -148,12 +139,11 @@ def _text(shape: Shape) -> str:
 
 
 def is_vector(tensors: Sequence[Tensor]) -> bool:
-    """Whether the gradient is one vector: nothing is known of its layers."""
+    # Nothing is known of its layers.
     return len(tensors) == 1 and len(tensors[0].shape) == 1
 
 
 def elements_of(tensors: Sequence[Tensor]) -> int:
-    """Elements of all of them together."""
     return sum(tensor.elements for tensor in tensors)
 
 
@@ -181,7 +171,8 @@ class LayerProfile(NamedTuple):
     """The layers of a model, one tensor each, in gradient-ready order."""
 
     tensors: tuple[Tensor, ...]
-    ready_shares: tuple[float, ...]  # of the backward pass, in (0, 1]; the last is 1
+    ready_shares: tuple[float, ...]
+    """Share of the backward pass after which each tensor is ready, in (0, 1]; the last is 1."""
 
 
 def read_profile(text: str, shrink: int = 1) -> LayerProfile:

@@ -1,4 +1,4 @@
-"""How many elements of a model's gradients are not zero: of one worker, and of the sum of several."""
+"""What a built model shows: layers and operations of a step, its times, the density of its gradients."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ from netfold.sim.workload.weights import drawing, one_thread
 class Measured(NamedTuple):
     """Shares of non-zero elements at the first step, from random weights."""
 
-    own: float  # mean over workers
-    union: float  # of any worker
-    common: float  # of all workers
+    own: float
+    """Share of one worker, the mean over workers."""
+    union: float
+    """Share that is non-zero at any worker."""
+    common: float
+    """Share that is non-zero at all workers."""
 
 
 def measure(model: Model, settings: TaskSettings) -> Measured:
@@ -84,8 +87,10 @@ def _masks(module: nn.Module) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[n
 
 _aten = torch.ops.aten
 _ALLOCATING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-_OVERWRITING = ("zero_", "fill_", "copy_")  # what they change they do not read
-_GATHERING = ("embedding", "index_select", "gather", "index")  # of the first tensor they read what they take
+_OVERWRITING = ("zero_", "fill_", "copy_")
+"""Operators that do not read what they change."""
+_GATHERING = ("embedding", "index_select", "gather", "index")
+"""Operators that read of their first tensor only what they take."""
 _KINDS = {
     "convolution": CONVOLUTION,
     "_convolution": CONVOLUTION,
@@ -94,19 +99,20 @@ _KINDS = {
 
 
 def _lstm_flops(inputs: Tensor, weight: Tensor, recurrent: Tensor, *_: Any, **__: Any) -> int:
-    """Matrix products of a layer of an LSTM over a sequence, which oneDNN fuses: inputs (steps, batch, …)."""
+    # Matrix products over a sequence, which oneDNN fuses; inputs are (steps, batch, …).
     return 2 * inputs.shape[0] * inputs.shape[1] * (weight.numel() + recurrent.numel())
 
 
 def _lstm_backward_flops(*args: Any, **named: Any) -> int:
-    """As many for the gradients of the inputs, and for those of the weights."""
+    # As many for the gradients of the inputs as for those of the weights.
     return 2 * _lstm_flops(*args, **named)
 
 
-_FORMULAS: dict[Any, Callable[..., int]] = {  # that PyTorch has none for
+_FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.mkldnn_rnn_layer: _lstm_flops,
     _aten.mkldnn_rnn_layer_backward: _lstm_backward_flops,
 }
+"""FLOPs of operators for which PyTorch has no formula."""
 
 
 class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -128,7 +134,7 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False (a private hook of PyTorch): otherwise PyTorch imports its compiler."""
+        # A private hook of PyTorch, which otherwise imports its compiler.
         return False
 
     def __torch_dispatch__(
@@ -196,7 +202,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _is_compound(tensor: Tensor) -> bool:
-    """Whether a tensor is made of others, as sparse ones are, or has a layout of a library."""
+    # Sparse tensors are made of others; libraries have layouts of their own.
     return tensor.layout is not torch.strided
 
 
@@ -230,9 +236,9 @@ class ModuleLayers:
             for name, module in model.named_modules()
             if next(module.parameters(recurse=False), None) is not None
         }
-        self._ran: list[nn.Module] = []  # in the order of their first run
+        self._ran: list[nn.Module] = []  # sorted by their first run
         self._last: nn.Module | None = None  # the last layer that ran
-        self._follows: dict[nn.Module, nn.Module | None] = {}  # of norms: the layer before
+        self._follows: dict[nn.Module, nn.Module | None] = {}  # the layer before each norm
         self._hooks = [hook for module in self._names for hook in self._watch(module)]
 
     def _watch(self, module: nn.Module) -> Iterator[Any]:
@@ -289,28 +295,32 @@ _SGD_FLOATS = 3  # an element's weight and gradient are read, its weight is writ
 class ProbedStep(NamedTuple):
     """Results of the probed pass."""
 
-    order: tuple[str, ...]  # names of all trained parameters as their gradients became ready
-    flops: tuple[int, ...]  # of the backward pass until each of them was ready
-    layers: dict[str, str]  # the layer of each parameter
+    order: tuple[str, ...]
+    """Names of all trained parameters as their gradients became ready."""
+    flops: tuple[int, ...]
+    """Operations of the backward pass until each of them was ready."""
+    layers: dict[str, str]
+    """The layer of each parameter."""
     cost: StepCost
-    sparse: frozenset[str] = frozenset()  # parameters whose gradients are rows of a table
+    sparse: frozenset[str] = frozenset()
+    """Parameters whose gradients are rows of a table."""
 
 
 def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
     """Run `loss()` and its backward pass; weights and gradients of `model` are as before.
 
     FLOPs are counted by PyTorch (matrix products, convolutions, attention; a multiply-add is 2), and for each
-    kernel also the bytes of the tensors that it reads and writes (`kernels.py`).
+    kernel also the bytes of the tensors that it reads and writes (`KernelCounter`).
 
     The bytes of whole passes are another estimate, from the tensors autograd saves, that is weights used and
     activations: forward moves each of them twice (written or loaded, then read), backward reads each, writes
     a gradient of the same size, and writes every parameter's gradient: whole, since embedding gradients are
     dense tables, unless they are made sparse.
     """
-    saved_bytes: dict[int, int] = {}  # by address: several operators may save the same tensor
+    saved_bytes: dict[int, int] = {}  # keys are addresses: several operators may save the same tensor
     stages: list[Stage] = []
     flops: list[int] = []
-    gradients: dict[str, tuple[bool, int]] = {}  # of each parameter: whether it is rows, and its bytes
+    gradients: dict[str, tuple[bool, int]] = {}  # whether each is rows, and its bytes
     layers, forward, backward = ModuleLayers(model), KernelCounter(), KernelCounter()
 
     def ready(name: str, parameter: nn.Parameter) -> None:
@@ -367,7 +377,7 @@ def _insert_unused(stages: list[Stage], flops: list[int], trained: list[str]) ->
 
 
 def _is_rows(gradient: Tensor) -> bool:
-    """Whether a gradient is some rows of a table: sparse in its first dimension alone."""
+    # Sparse in the first dimension alone: rows of a table.
     return gradient.is_sparse and gradient.sparse_dim() == 1
 
 
@@ -378,7 +388,7 @@ def _stored_bytes(gradient: Tensor) -> int:
 
 
 def _rest(kernels: tuple[Kernel, ...]) -> tuple[Stage, ...]:
-    """The stage after the last gradient, if there is any."""
+    # What follows the last gradient.
     return (Stage("", kernels),) if kernels else ()
 
 
@@ -394,18 +404,8 @@ _PS_PER_NS = 1000
 
 
 def timed_passes(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> tuple[Passes, int]:
-    """The passes of a step, and an update of the weights, in picoseconds of wall time.
-
-    Several steps are run on a copy of the model; that whose passes took the median time counts. The threads
-    are those that PyTorch is set to. Its global generator is as before.
-
-    Parameters
-    ----------
-    model
-        Stays as it is: its buffers too.
-    loss
-        What is differentiated, of a model: a scalar.
-    """
+    # Wall times, in the threads that PyTorch is set to. That step counts whose passes took the median time.
+    # The copy keeps the model's buffers as they are.
     twin = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]):
         runs = [_run(twin, loss) for _ in range(WARM_UPS + RUNS)][WARM_UPS:]

@@ -38,8 +38,10 @@ def attend(
 # BERT with a head that finds the answer to a question in a text.
 
 
-_DEVIATION = 0.02  # of new weights
-_EPSILON = 1e-12  # of norms
+_DEVIATION = 0.02
+"""Standard deviation of new weights."""
+_EPSILON = 1e-12
+"""What norms add to the variance."""
 
 
 class BertQuestions(nn.Module):
@@ -197,8 +199,10 @@ class _Block(nn.Module):
 # LSTM language models: with a full softmax, and with a sampled one over a large vocabulary.
 
 
-_RANGE = 0.1  # of new embeddings, on either side of 0
-_CLASSES_AT_ONCE = 1 << 15  # in a test
+_RANGE = 0.1
+"""Bound of new embeddings, on either side of 0."""
+_CLASSES_AT_ONCE = 1 << 15
+"""Classes that a test takes at a time."""
 
 
 class LstmLanguageModel(nn.Module):

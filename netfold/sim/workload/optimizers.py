@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from torch import Tensor
 
-    TensorState = dict[str, Tensor]  # of one tensor of weights, by PyTorch's name: momentum_buffer, exp_avg …
+    TensorState = dict[str, Tensor]
+    """State of one tensor of weights, by PyTorch's name: momentum_buffer, exp_avg …"""
 
 
 class Optimizer(ABC):
@@ -34,12 +35,12 @@ class Optimizer(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a step is weights −= rate · gradient and nothing else."""
+        # A step is weights −= rate · gradient and nothing else.
         return False
 
     @property
     def momentum(self) -> float:
-        """What remains of past gradients after a step: 0 (none) to below 1."""
+        # What remains of past gradients after a step: 0 (none) to below 1.
         return 0.0
 
     @property
@@ -95,12 +96,11 @@ class Adam(Optimizer):
 
     @property
     def momentum(self) -> float:
-        """What remains of m after a step."""
         return self.betas[0]
 
     @property
     def state_floats(self) -> int:
-        """Both means."""
+        # m and v.
         return 2
 
     def step(self, weights: Tensor, gradient: Tensor, rate: float, state: TensorState) -> None:
@@ -148,7 +148,6 @@ class AdamSection(OptimizerSection):
     """This times the weights is added to the gradient."""
 
     def optimizer(self) -> Adam:
-        """The optimizer."""
         return Adam(self.betas, self.eps, self.weight_decay)
 
 
@@ -187,7 +186,6 @@ class AdamWSection(OptimizerSection):
     """This times the rate times the weights is taken off the weights."""
 
     def optimizer(self) -> AdamW:
-        """The optimizer."""
         return AdamW(self.betas, self.eps, self.weight_decay)
 
 
@@ -212,17 +210,14 @@ class Sgd(Optimizer):
 
     @property
     def is_plain(self) -> bool:
-        """Without momentum and weight decay."""
         return not self.momentum_share and not self.weight_decay
 
     @property
     def momentum(self) -> float:
-        """What remains of v after a step."""
         return self.momentum_share
 
     @property
     def state_floats(self) -> int:
-        """V, if there is momentum."""
         return int(bool(self.momentum_share))
 
     def step(self, weights: Tensor, gradient: Tensor, rate: float, state: TensorState) -> None:
@@ -266,7 +261,6 @@ class SgdSection(OptimizerSection):
         return self
 
     def optimizer(self) -> Sgd:
-        """The optimizer."""
         return Sgd(self.momentum, self.nesterov, self.weight_decay)
 
 

@@ -18,7 +18,8 @@ _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
 class RecipeRefusal(NamedTuple):
     """Why a codec cannot be used with a recipe."""
 
-    key: str  # of the workload, that is at fault
+    key: str
+    """Key of the workload that is at fault."""
     message: str
     hint: str
 
@@ -41,12 +42,11 @@ class Recipe:
 
     @property
     def is_local(self) -> bool:
-        """Whether workers take optimizer steps of their own."""
         return self.local_steps > 1
 
     @property
     def is_plain(self) -> bool:
-        """Whether a total moves weights by rate · total / workers, as facts on a step tell codecs."""
+        # A total moves weights by rate · total / workers, as facts on a step tell codecs.
         return self.is_local or self.optimizer.is_plain
 
     def cost(self, plain: StepCost, weights: int) -> StepCost:
@@ -57,15 +57,12 @@ class Recipe:
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """What codecs may know of a step.
-
-        The learning rate is that of weights −= rate · sum / workers. Where an optimizer does something else
-        with the sum, there is none, and an update cannot be made from it. Differences at kept weights cannot
-        be computed again where a worker's optimizer has gone on since.
-        """
         unknown = set()
+        # The rate is that of weights −= rate · sum / workers. An optimizer that does something else with the
+        # sum has none, and no update can be made from it.
         if not self.is_plain:
             unknown.add(StepFact.LEARNING_RATE)
+        # Differences at kept weights cannot be computed again once a worker's optimizer has gone on.
         if self.is_local and self.optimizer.state_floats:
             unknown.add(StepFact.KEPT_WEIGHTS)
         return frozenset(StepFact) - unknown
@@ -101,7 +98,7 @@ class Recipe:
         )
 
     def factor(self, step: int, local: int = 0) -> float:
-        """What the schedule multiplies the rate by, at a worker's optimizer step between two exchanges."""
+        # `local` is a worker's optimizer step between two exchanges.
         return self.schedule.factor(step * self.local_steps + local, self.steps * self.local_steps)
 
 
@@ -117,7 +114,7 @@ class Metric(NamedTuple):
     least: float = -math.inf  # no value is less
 
     def reaches(self, value: float, target: float) -> bool:
-        """Whether a value is as good as a target, or better; what is not a number is not."""
+        # What is not a number is not as good.
         return value >= target if self.more_is_better else value <= target
 
 
@@ -137,7 +134,7 @@ def register(metric: Metric) -> Metric:
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of a name; of one that is not known, more is better."""
+    # Of a metric that is not known, more is better.
     return _METRICS.get(name, Metric(name))
 
 

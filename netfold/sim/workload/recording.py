@@ -30,7 +30,6 @@ class AsRecorded(Fusion):
     buckets: Partition
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
-        """The recorded buckets."""
         return self.buckets
 
 
@@ -39,15 +38,18 @@ class PassTimes(NamedTuple):
 
     forward_ps: int
     backward_ps: int
-    ready_ps: tuple[int, ...]  # of each tensor, since backward began
+    ready_ps: tuple[int, ...]
+    """When each tensor is ready, since backward began."""
 
 
 @dataclass(frozen=True)
 class RecordedTimes:
     """The times of all passes of a recording; its steps repeat, and so do its ranks."""
 
-    names: tuple[str, ...]  # of the tensors
-    steps: tuple[tuple[PassTimes, ...], ...]  # of each rank
+    names: tuple[str, ...]
+    """Names of the tensors."""
+    steps: tuple[tuple[PassTimes, ...], ...]
+    """Times by step and rank."""
 
     def passes(self, step: int, worker: int) -> Passes:
         """The times of a worker's passes of a step."""
@@ -57,7 +59,6 @@ class RecordedTimes:
 
     @property
     def longest_ps(self) -> int:
-        """The longest passes of a step."""
         return max(own.forward_ps + own.backward_ps for ranks in self.steps for own in ranks)
 
     def ready_shares(self) -> tuple[float, ...]:
@@ -82,36 +83,27 @@ _PS_PER_NS = 1000
 class TraceSpec(FileSpec):
     """The contents of a recording, without the values; `rows` are its ranks."""
 
-    times: RecordedTimes | None = None  # None: a device says how long passes take
-    ready_shares: tuple[float, ...] = ()  # of backward, after which each tensor is ready
+    times: RecordedTimes | None = None
+    """Recorded times; None: a device says how long passes take."""
+    ready_shares: tuple[float, ...] = ()
+    """Share of backward after which each tensor is ready."""
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Its layers, in gradient-ready order."""
         return layers_of(self.tensors, ready_shares=self.ready_shares)
 
     @property
     def longest_ps(self) -> int:
-        """The longest passes of a step."""
         return self.times.longest_ps if self.times else 0
 
     def workload(self, workers: int) -> TraceWorkload:
-        """The recording as a workload."""
         return TraceWorkload(self)
 
 
 def trace_spec(
     folder: Path, given: str, workers: int, fusion: Fusion | None = None, with_times: bool = True
 ) -> TraceSpec:
-    """The contents of a recording, read from its trace.json.
-
-    Without a rule of fusion its buckets are the recorded ones, and each tensor is a layer.
-
-    Raises
-    ------
-    DataError
-        It cannot be read, is damaged, or has another number of ranks than there are workers.
-    """
+    # Without a rule of fusion its buckets are the recorded ones, and each tensor is a layer.
     trace = read_trace(folder)
     if trace.world_size != workers:
         raise DataError(
@@ -191,7 +183,6 @@ class TraceWorkload(Untrained):
         self._gradients: list[list[Gradient]] = []
 
     def recorded(self, step: int, worker: int) -> Passes | None:
-        """The recorded times; the steps repeat."""
         return self._spec.times.passes(step, worker) if self._spec.times else None
 
     def gradients(self, step: int) -> list[list[Gradient]]:

@@ -55,7 +55,6 @@ class Constant(Schedule):
     """The learning rate as it is given."""
 
     def after_warmup(self, step: int, steps: int) -> float:
-        """Return 1."""
         return 1.0
 
 
@@ -65,7 +64,6 @@ class ConstantSection(ScheduleSection):
     kind: Literal["constant"] = "constant"
 
     def schedule(self) -> Constant:
-        """The schedule."""
         return Constant(warmup=self.warmup)
 
 
@@ -82,7 +80,6 @@ class Cosine(Schedule):
     floor: float = 0.0
 
     def after_warmup(self, step: int, steps: int) -> float:
-        """Return floor + (1 − floor) · (1 + cos(π · step / steps)) / 2; from `steps` on it is the floor."""
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(step, steps) / steps)) / 2
 
 
@@ -94,7 +91,6 @@ class CosineSection(ScheduleSection):
     """Share of the rate that it falls to."""
 
     def schedule(self) -> Cosine:
-        """The schedule."""
         return Cosine(self.floor, warmup=self.warmup)
 
 
@@ -108,7 +104,6 @@ class Linear(Schedule):
     floor: float = 0.0
 
     def after_warmup(self, step: int, steps: int) -> float:
-        """Return 1 − (1 − floor) · step / steps; from `steps` on it is the floor."""
         return 1 - (1 - self.floor) * min(step, steps) / steps
 
 
@@ -120,7 +115,6 @@ class LinearSection(ScheduleSection):
     """Share of the rate that it falls to."""
 
     def schedule(self) -> Linear:
-        """The schedule."""
         return Linear(self.floor, warmup=self.warmup)
 
 
@@ -135,7 +129,6 @@ class Step(Schedule):
     by: float = 0.1
 
     def after_warmup(self, step: int, steps: int) -> float:
-        """Return by^⌊step / every⌋."""
         return float(self.by ** (step // self.every))
 
 
@@ -149,7 +142,6 @@ class StepSection(ScheduleSection):
     """What the rate is multiplied by."""
 
     def schedule(self) -> Step:
-        """The schedule."""
         return Step(self.every, self.by, warmup=self.warmup)
 
 

@@ -32,7 +32,8 @@ from netfold.sim.workload.workload import FACTS_WITHOUT_TRAINING, Untrained, key
 
 
 _LAYERS = 256
-_BASE = 3.6541528853610088  # where the tail begins
+_BASE = 3.6541528853610088
+"""Where the tail begins."""
 _TAIL_START, _TAIL_SCALE = np.float32(_BASE), np.float32(1 / _BASE)
 _MAGNITUDES = 1 << 23  # a draw has 8 bits for the layer, one for the sign and 23 for the magnitude
 _DRAWN_AT_ONCE = 1 << 26  # values: 0.15 s in which no signal is seen
@@ -43,9 +44,12 @@ _LOW_HALF = (1 << 64) - 1
 class _Ziggurat(NamedTuple):
     """The layers, each `(256,)`."""
 
-    inner: NDArray[np.uint32]  # a smaller magnitude is under the curve
-    widths: NDArray[np.float32]  # of a layer, for each step of the magnitude
-    heights: NDArray[np.float32]  # of the curve at a layer's edge
+    inner: NDArray[np.uint32]
+    """A smaller magnitude is under the curve."""
+    widths: NDArray[np.float32]
+    """Width of a layer, for each step of the magnitude."""
+    heights: NDArray[np.float32]
+    """Height of the curve at a layer's edge."""
 
 
 def _ziggurat() -> _Ziggurat:
@@ -143,7 +147,7 @@ def _next_half(stream: NDArray[np.uint64]) -> Any:
 
 @inlined
 def _next_fraction(stream: NDArray[np.uint64]) -> Any:
-    """Uniform in [0, 1), a float32 multiple of 2^-24."""
+    # Uniform in [0, 1), a float32 multiple of 2^-24.
     return np.float32(_next_half(stream) >> np.uint64(8)) * np.float32(2.0**-24)
 
 
@@ -158,7 +162,7 @@ def _first_try(bits: Any, inner: NDArray[np.uint32], widths: NDArray[np.float32]
 
 @inlined
 def _signed(value: Any, bits: Any) -> Any:
-    """The value, or its negative, as the lowest bit says."""
+    # The lowest bit is the sign.
     return -value if bits & np.uint64(1) else value
 
 
@@ -223,7 +227,8 @@ Pattern = Literal["iid", "rows", "columns", "blocks"]
 Distribution = Literal["normal", "lognormal", "loguniform", "integer"]
 
 BLOCK_ELEMENTS = 256  # the block of OmniReduce: Fei et al., SIGCOMM 2021
-LOGNORMAL_SIGMA = 3.0  # of ln |x|: 99 % of the values within a factor of 2·10³ of 1
+LOGNORMAL_SIGMA = 3.0
+"""Deviation of ln |x|: 99 % of the values are within a factor of 2·10³ of 1."""
 LOGUNIFORM_BINADES = 24  # |x| from 2^-24 to 1
 INTEGER_MAX = 127  # whole numbers from ±1 to ±127: float32 sums of up to 2^17 workers are exact
 
@@ -244,31 +249,33 @@ class SyntheticSpec:
     overlap: float = 0.0  # share of a worker's non-zero units common to all workers; the rest is independent
     distribution: Distribution = "normal"
     shapes: tuple[Tensor, ...] = ()  # its tensors, one after another; empty: one vector
-    ready_shares: tuple[float, ...] = ()  # of backward, after which each tensor is ready; empty: not known
+    ready_shares: tuple[float, ...] = ()
+    """Share of backward after which each tensor is ready; empty: not known."""
     fusion: Fusion = ONE_BUCKET
-    times: RecordedTimes | None = None  # of its passes, in place of a device's
-    given: str = ""  # the file that its sizes come from, as the scenario writes it
-    held_steps: int | None = None  # of that file; None: there is no such number
-    notes: tuple[str, ...] = ()  # on that file
+    times: RecordedTimes | None = None
+    """Times of its passes, in place of a device's."""
+    given: str = ""
+    """The file that its sizes come from, as the scenario writes it."""
+    held_steps: int | None = None
+    """Steps that this file holds; None: there is no such number."""
+    notes: tuple[str, ...] = ()
+    """Notes on this file."""
 
     @property
     def longest_ps(self) -> int:
-        """The longest recorded passes of a step; 0: a device says how long they take."""
+        # Without recorded times a device says how long passes take.
         return self.times.longest_ps if self.times else 0
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of the gradient, in gradient-ready order."""
         return self.shapes or (Tensor("part0", (self.elements,), ""),)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Its layers, in gradient-ready order."""
         return layers_of(self.tensors, ready_shares=self.ready_shares)
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """What its workload knows of a step."""
         return FACTS_WITHOUT_TRAINING
 
 
@@ -289,7 +296,6 @@ class SyntheticWorkload(Untrained):
         self._gradients: list[list[Gradient]] = []
 
     def recorded(self, step: int, worker: int) -> Passes | None:
-        """The times of its spec."""
         return self._spec.times.passes(step, worker) if self._spec.times else None
 
     def gradients(self, step: int) -> list[list[Gradient]]:

@@ -23,7 +23,8 @@ from netfold.sim.workload.workload import Score, keyed, shards
 
 
 HELD_OUT = 5  # one image in so many
-_TESTED_BYTES = 4 << 20  # of images that are tested at once
+_TESTED_BYTES = 4 << 20
+"""Bytes of images that are tested at once."""
 
 
 class ImagesTask:
@@ -50,7 +51,6 @@ class ImagesTask:
         self._seed = settings.seed
 
     def build(self) -> nn.Module:
-        """Return the module with new weights."""
         return self._build()
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -59,7 +59,6 @@ class ImagesTask:
         return (torch.from_numpy(self._images.take(chosen)),), self._labels[chosen]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross entropy."""
         return functional.cross_entropy(outputs, targets)
 
     def score(self, model: nn.Module) -> Score | None:
@@ -135,8 +134,10 @@ class Windows:
 # The task of a language model: which token comes next?
 
 
-_TESTED_TOKENS = 8192  # at most
-_TOKENS_AT_ONCE = 512  # in a test
+_TESTED_TOKENS = 8192
+"""Most tokens that are tested."""
+_TOKENS_AT_ONCE = 512
+"""Tokens that are tested at once."""
 
 
 class LanguageTask:
@@ -171,7 +172,6 @@ class LanguageTask:
         self._windows = Windows(tokens, time + 1, settings, max(1, tested_tokens // time))
 
     def build(self) -> nn.Module:
-        """Return the module with new weights."""
         return self._build()
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -180,11 +180,9 @@ class LanguageTask:
         return (windows[:, :-1],), windows[:, 1:]
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy of a token."""
         return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def losses(self, model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Cross entropy of each target, `(targets,)`, in a test."""
         return functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), reduction="none")
 
     def score(self, model: nn.Module) -> Score | None:
@@ -225,18 +223,15 @@ class QuestionsTask:
         self._seed = settings.seed
 
     def build(self) -> nn.Module:
-        """Return the module with new weights."""
         return self._build()
 
     def samples(self, step: int, worker: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Tokens and segments, both `(batch, sequence)`, and the answers' first and last place `(batch, 2)`.
-
-        All are int64.
-        """
+        # Tokens and segments `(batch, sequence)`, and the answers' first and last place `(batch, 2)`; all are
+        # int64.
         return asked(self._windows.drawn(step, worker), keyed(self._seed, "spans", step, worker))
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross entropy of the places, the mean of that of the first and of the last."""
+        # The mean over first and last places.
         return functional.cross_entropy(outputs, targets)
 
     def score(self, model: nn.Module) -> Score | None:
@@ -282,7 +277,8 @@ NEGATIVES = 4  # unrated items per rated one, in training
 RIVALS = 99  # unrated items beside the held-out one, in tests
 TOP = 10  # the held-out item must be among so many
 
-_USERS_AT_ONCE = 64  # in a test: activations stay in the cache
+_USERS_AT_ONCE = 64
+"""Users that are tested at once: activations stay in the cache."""
 
 
 class HeldOut(NamedTuple):
@@ -356,7 +352,6 @@ class RecommenderTask:
         return (user_batch, item_batch), targets
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Binary cross entropy of logits."""
         return functional.binary_cross_entropy_with_logits(outputs, targets)
 
     def score(self, model: nn.Module) -> Score | None:
@@ -377,10 +372,8 @@ class RecommenderTask:
         return Score(f"HR@{TOP}", hits / len(self.tests.users))
 
     def is_rated(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the expanded ratings hold these pairs of expanded users and items; arguments broadcast.
-
-        Held-out ratings are not among them: in training their items are unrated ones, as others are.
-        """
+        # Users and items are expanded ones. Held-out ratings do not count: in training their items are
+        # unrated ones, as others are.
         user_copies, base_users = np.divmod(users, self._ratings.users_count)
         item_copies, base_items = np.divmod(items, self._ratings.items_count)
         return self._rated[base_users, base_items] & self._rated_blocks[user_copies, item_copies]
@@ -466,7 +459,6 @@ class SampledTask(LanguageTask):
         return inputs, torch.zeros(successors.numel(), dtype=torch.int64)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross entropy of a word among the samples."""
         return functional.cross_entropy(outputs, targets)
 
     def losses(self, model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:

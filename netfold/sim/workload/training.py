@@ -57,7 +57,7 @@ class Buffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.has_any = next(model.buffers(), None) is not None
-        self._before: Copied = self._copied()  # at the beginning of the step
+        self._before: Copied = self._copied()  # buffers at the beginning of the step
         self._after: Copied = {}  # those of worker 0
 
     @contextmanager
@@ -90,15 +90,12 @@ class Buffers:
             self._write(now)
 
     def restart(self, fresh: nn.Module) -> None:
-        """Take those of a model that was just built."""
         self._write(dict(fresh.named_buffers()))
 
     def state(self) -> State:
-        """A copy, by name."""
         return {_PREFIX + name: one.numpy() for name, one in self._copied().items()}
 
     def is_own(self, name: str) -> bool:
-        """Whether a name of a state is that of a buffer."""
         return name.startswith(_PREFIX)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -200,7 +197,6 @@ class LocalSteps:
             memory.restart()
 
     def is_own(self, name: str) -> bool:
-        """Whether a name of a state is that of a worker's optimizer."""
         return any(memory.is_own(name) for memory in self._memories)
 
     def state(self) -> State:
@@ -211,13 +207,6 @@ class LocalSteps:
         return found
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Continue from a state.
-
-        Raises
-        ------
-        ValueError
-            The state is of another model or optimizer.
-        """
         for memory in self._memories:
             memory.restore(state)
 
@@ -226,8 +215,8 @@ class LocalSteps:
 #
 # Synchronous data parallelism keeps the weights of all workers equal, so they share one set: each worker's
 # gradient is a real backward pass on its own batch, and the decoded sum updates the shared set. With local
-# steps (`loop/local.py`) a worker's differences of weights take the place of its gradients. What else a model
-# changes as it runs, such as the running statistics of batch norms, is worker 0's (`loop/buffers.py`).
+# steps (`LocalSteps`) a worker's differences of weights take the place of its gradients. What else a model
+# changes as it runs, such as the running statistics of batch norms, is worker 0's (`Buffers`).
 
 
 _PLAIN = Recipe()
@@ -278,7 +267,7 @@ class TrainingWorkload:
         self._arena: Arena | None = None
         shapes = {tensor.name: tensor.shape for tensor in tensors}
         self._usage = Usage(probed.order)
-        optimizer = Sgd() if recipe.is_local else recipe.optimizer  # of local steps the mean is taken
+        optimizer = Sgd() if recipe.is_local else recipe.optimizer  # moves by the mean of local steps
         self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer, shapes, "optimizer"))
         self._passes = Passes(self._model, probed.order, self._loss_of, seed if draws else None)
         self._local: LocalSteps | None = None
@@ -287,17 +276,15 @@ class TrainingWorkload:
 
     @property
     def workers(self) -> int:
-        """How many workers take part."""
         return self._workers
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Whole layers in gradient-ready order."""
         return self._buckets
 
     @property
     def cost(self) -> StepCost:
-        """Work of one step of one worker, measured on worker 0's first batch."""
+        # Measured on worker 0's first batch.
         return self._cost
 
     def recorded(self, step: int, worker: int) -> None:
@@ -305,40 +292,32 @@ class TrainingWorkload:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of parameters that were not used in every pass so far."""
         return self._usage.notes(self._next_step * self._workers)
 
     @property
     def loss(self) -> float | None:
-        """Mean over workers of the last `gradients()`; None before the first."""
         return self._loss
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """All, but for those that the recipe leaves unknown."""
         return self._recipe.facts
 
     @property
     def learning_rate(self) -> float:
-        """Step size of the step whose gradients were asked for last, or of the one after the last `apply`.
-
-        It is the optimizer's, by its schedule; with local steps, whose differences are exchanged, it is 1.
-        """
+        # That of the step whose gradients were asked for last, or of the one after the last `apply`. With
+        # local steps, whose differences are exchanged, it is 1.
         return self._rate_of(max(self._next_step, self._step or 0))
 
     @property
     def update_norm(self) -> float | None:
-        """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
         return self._weights.update_norm
 
     @property
     def next_step(self) -> int:
-        """The step after the last `apply`; 0 before the first."""
         return self._next_step
 
     @property
     def model(self) -> nn.Module:
-        """The model, whose weights all workers share."""
         return self._model
 
     def gradients(self, step: int) -> list[Sequence[Gradient]]:
@@ -362,25 +341,16 @@ class TrainingWorkload:
         return self._arena.gradients
 
     def rows(self, worker: int) -> dict[str, Rows]:
-        """Of the last `gradients`, those of a worker that PyTorch gave as rows, by the tensor's name."""
+        # Of the last `gradients`, what PyTorch gave as rows, by the tensor's name.
         return {} if self._arena is None else self._arena.rows(worker)
 
     def keep_weights(self, worker: int) -> None:
-        """Keep the weights as they are now for a worker; workers who keep the same share a copy."""
         self._weights.keep(worker)
 
     def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
-        """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, in new arrays.
-
-        With local steps: the differences that its steps from the weights it kept come to.
-
-        Raises
-        ------
-        RuntimeError
-            The worker has kept no weights.
-        """
         kept, arena = self._weights.kept(worker), Arena(self._buckets, 1, self._sparse)
         with self._buffers.unchanged():
+            # With local steps: the differences that steps from the kept weights come to.
             if self._local is not None:
                 self._run(step, worker, arena, 0, kept)
             else:
@@ -420,21 +390,13 @@ class TrainingWorkload:
         self._next_step = step + 1
 
     def score(self, step: int, is_last: bool) -> Score | None:
-        """Test the weights on held-out data, in one thread; None if no test is due or nothing is held out.
-
-        The model runs as in tests: without dropout, and with the running statistics of batch norms, which are
-        worker 0's.
-        """
         if not self._test_every or not (is_last or (step + 1) % self._test_every == 0):
             return None
+        # Without dropout, and with the running statistics of batch norms, which are worker 0's.
         with evaluating(self._model):
             return self._task.score(self._model)
 
     def state(self) -> State:
-        """Weights, those that workers keep, the norm of the last update, and the number of the next step.
-
-        Also what optimizers remember, and the model's buffers.
-        """
         local = {} if self._local is None else self._local.state()
         weights = self._weights.state(self._workers)
         step = {"step": np.array(self._next_step)}
@@ -470,7 +432,7 @@ class TrainingWorkload:
 
     @property
     def _has_memory(self) -> bool:
-        """Whether gradients depend on more than the weights: on what workers' optimizers or buffers hold."""
+        # Workers' optimizers or buffers hold what gradients depend on.
         return self._local is not None or self._buffers.has_any
 
     def _is_apart(self, name: str) -> bool:

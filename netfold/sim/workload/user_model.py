@@ -3,9 +3,9 @@
     def make():
         return module, data, loss          # or module, data, loss, score
 
-`model.py` is the key of a scenario, `source.py` reads the file and calls the function, `parts.py` says what
-it must return, `task.py` trains it, `watch.py` looks at every backward pass. Every mistake is told in words,
-with the line of the user's file where there is one.
+This file has the key of a scenario. `user_task.py` reads the user's file and calls the function, says what it
+must return, trains it, and looks at every backward pass. Every mistake is told in words, with the line of the
+user's file where there is one.
 """
 
 from __future__ import annotations
@@ -35,16 +35,9 @@ if TYPE_CHECKING:
 
 
 def imported(path: Path, folder: Path | None = None) -> set[Path]:
-    """The modules and packages beside a Python file that its import statements name, and what these import.
-
-    What a program imports by name at run time, and what it reads, is not found. A file that is no Python
-    imports nothing. netfold and packages that are installed do not count.
-
-    Parameters
-    ----------
-    folder
-        Where modules are looked for: of a module in a package, the folder that has the package.
-    """
+    # The modules and packages beside the file that its import statements name, and what these import. What a
+    # program imports by name at run time, and what it reads, is not found. netfold and installed packages do
+    # not count. Modules are looked for in `folder`: for a module in a package, where the package lies.
     folder = folder or path.parent
     found: set[Path] = set()
     queue = [path]
@@ -58,7 +51,7 @@ def imported(path: Path, folder: Path | None = None) -> set[Path]:
 
 def _is_installed(file: Path, path: Path, folder: Path) -> bool:
     """Whether a file is netfold's, or of another package where packages are installed."""
-    if not file.is_relative_to(folder):  # by a relative import
+    if not file.is_relative_to(folder):  # a relative import leads out of it
         return False
     package, importing = (one.relative_to(folder).parts[0] for one in (file, path))
     return package == "netfold" or (
@@ -79,7 +72,7 @@ def _named(file: Path, folder: Path) -> Iterator[Path]:
         elif isinstance(node, ast.ImportFrom):
             base = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else folder
             yield from _files(base, node.module or "")
-            for alias in node.names:  # which may be modules
+            for alias in node.names:  # an imported name may be a module
                 yield from _files(base, ".".join(filter(None, (node.module, alias.name))))
 
 
@@ -120,17 +113,14 @@ class UserModel(Model):
 
     @property
     def written(self) -> str | dict[str, Any]:
-        """The file and the function."""
         return self.make
 
     @property
     def file(self) -> str:
-        """The path of the file, as given."""
         return self.make.rpartition(":")[0]
 
     @property
     def code(self) -> str:
-        """The file."""
         return self.file
 
     def files(self, folder: Path) -> set[str]:
@@ -141,30 +131,20 @@ class UserModel(Model):
 
     @property
     def function(self) -> str:
-        """The name of the function."""
         return self.make.rpartition(":")[2]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Unknown before the file is read."""
         raise TypeError(f"{self.make} has not been read")
 
     def module(self) -> nn.Module:
-        """Unknown before the file is read."""
         raise TypeError(f"{self.make} has not been read")
 
     def task(self, settings: TaskSettings) -> Task:
-        """Unknown before the file is read."""
         raise TypeError(f"{self.make} has not been read")
 
     def located(self, folder: Path, settings: TaskSettings) -> Model:
-        """The model with its tensors: the function is called, and a batch passes the module both ways.
-
-        Raises
-        ------
-        UserModelError
-            It cannot be trained; why, and where.
-        """
+        # Calls the function, and passes a batch through the module both ways.
         from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
 
         path = (folder / self.file).absolute()
@@ -178,26 +158,18 @@ class LocatedModel(UserModel):
     """A user's model whose file has been read."""
 
     path: str  # absolute
-    sha256: str  # of the file, when it was read
+    sha256: str  # the file's digest when it was read
     found: tuple[Tensor, ...]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its parameters in gradient-ready order, as a backward pass has shown it."""
+        # In gradient-ready order, as a backward pass has shown it.
         return self.found
 
     def module(self) -> nn.Module:
-        """The module, built with the seed 0."""
         return self.task(TaskSettings("", 1, 1, 0)).build()
 
     def task(self, settings: TaskSettings) -> Task:
-        """The user's module, data and loss.
-
-        Raises
-        ------
-        UserModelError
-            The file has changed, or cannot be used.
-        """
         from netfold.sim.workload.user_task import UserTask
 
         if digest_of(Path(self.path), self.file) != self.sha256:
@@ -206,13 +178,6 @@ class LocatedModel(UserModel):
 
 
 def require_function(make: str) -> str:
-    """Refuse a text that does not name a function in a file.
-
-    Raises
-    ------
-    ValueError
-        With a hint on the second line.
-    """
     if not re.fullmatch(PATTERN, make):
         raise ValueError(f"cannot read {make!r}\n{_HOW}")
     return make

@@ -1,4 +1,4 @@
-"""Errors of a user's model, in words."""
+"""Training a user's model: the file is run, its parts are checked, its backward passes are watched."""
 
 from __future__ import annotations
 
@@ -34,19 +34,7 @@ from netfold.sim.workload.workload import Score, keyed, shards
 
 
 def told(error: BaseException, path: str, given: str, doing: str) -> UserModelError:
-    """An exception of the user's code, with the last of the user's own lines that it passed.
-
-    Parameters
-    ----------
-    error
-        The exception.
-    path
-        Of the user's file.
-    given
-        The file as the user calls it.
-    doing
-        What was being done, such as "step 3, worker 0".
-    """
+    # `given` is the file as the user calls it; `doing` says what was being done, such as "step 3, worker 0".
     linecache.checkcache(path)  # the file may have been edited since this process read it
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     what = " ".join(what.split())
@@ -88,7 +76,6 @@ class Parts(NamedTuple):
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:
-        """The parameters that are trained, by name."""
         return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
 
 
@@ -255,13 +242,11 @@ class UserFile(Protocol):
 
     @property
     def file(self) -> str:
-        """The path of the file, as given."""
+        # The path as the user gives it.
         ...
 
     @property
-    def function(self) -> str:
-        """The name of the function."""
-        ...
+    def function(self) -> str: ...
 
 
 def function_of(model: UserFile) -> Callable[[], Any]:
@@ -296,13 +281,7 @@ def function_of(model: UserFile) -> Callable[[], Any]:
 
 
 def call(model: UserFile, function: Callable[[], Any], seed: int) -> Any:
-    """What the function returns; the generators of PyTorch, NumPy and Python are seeded for it.
-
-    Raises
-    ------
-    UserModelError
-        It raises an exception.
-    """
+    # Generators of PyTorch, NumPy and Python are seeded for the call.
     with seeded(seed, "weights"), beside(model):
         try:
             return function()
@@ -348,7 +327,7 @@ def _run(model: UserFile) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses and pickle look for it
+    sys.modules[name] = module  # dataclasses and pickle look for it there
     try:
         with beside(model), seeded(0, "import"):
             spec.loader.exec_module(module)
@@ -373,18 +352,15 @@ class Watch:
         self._running: nn.Module | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._pass: tuple[int, int] | None = None  # step and worker of the pass that is under way
-        self._known: WeakSet[nn.Module] = WeakSet()  # whose gradients are looked at
-        self._ready: dict[
-            str, UserModelError | None
-        ] = {}  # gradients of this pass, and what is wrong with them
+        self._known: WeakSet[nn.Module] = WeakSet()  # modules whose gradients are looked at
+        # Gradients of this pass by name, and what is wrong with them.
+        self._ready: dict[str, UserModelError | None] = {}
 
     def begin(self, step: int, worker: int) -> None:
-        """Begin the pass of a worker in a step."""
         self._pass = step, worker
 
     @property
     def where(self) -> str:
-        """The pass that is under way, in words; empty before the first."""
         return "step {}, worker {}".format(*self._pass) if self._pass else ""
 
     def guard(self, module: nn.Module, has_names: bool) -> None:
@@ -420,7 +396,7 @@ class Watch:
         self._ready[name] = None if gradient.isfinite().all() else self._not_finite(name, gradient)
 
     def drawing(self) -> AbstractContextManager[None]:
-        """Seed the global generators for the pass that is under way, and restore them afterwards."""
+        # The global generators are restored afterwards.
         return seeded(self._seed, "dropout", *(self._pass or ()))
 
     @contextmanager
@@ -564,7 +540,6 @@ class UserTask:
         return tuple(batch[:-1]), batch[-1]
 
     def blaming(self) -> AbstractContextManager[None]:
-        """Tell what the user's code raises in a pass, with the step, the worker and the line."""
         return self._watch.blaming()
 
     def loss(self, outputs: Any, targets: Any) -> Tensor:
@@ -620,13 +595,7 @@ class UserTask:
 
 
 def tensors_of(model: UserFile, settings: TaskSettings) -> tuple[Described, ...]:
-    """The parameters of a user's model; a file is looked at once for the same settings.
-
-    Raises
-    ------
-    UserModelError
-        It cannot be trained.
-    """
+    # A file is looked at once for the same settings.
     key = (model, settings)
     if key not in _known:
         if len(_known) >= _KNOWN_MAX:

@@ -57,15 +57,12 @@ class OptimizerMemory:
 
     @property
     def has_state(self) -> bool:
-        """Whether the optimizer remembers anything."""
         return self._optimizer.state_floats > 0
 
     def restart(self) -> None:
-        """Forget everything."""
         self._states = {}
 
     def is_own(self, name: str) -> bool:
-        """Whether a name of a state is one of this optimizer's."""
         return name.startswith(self._prefix)
 
     def state(self) -> State:
@@ -119,8 +116,10 @@ class OptimizerMemory:
 # A worker's forward and backward pass: its loss, and each tensor's gradient as soon as it is ready.
 
 
-Loss = Callable[[nn.Module, int, int], Tensor]  # of a model, on the batch of a step of a worker
-Sink = Callable[[str, Tensor], None]  # takes a tensor's name and its gradient
+Loss = Callable[[nn.Module, int, int], Tensor]
+"""Loss of a model on the batch of a step of a worker."""
+Sink = Callable[[str, Tensor], None]
+"""Takes a tensor's name and its gradient."""
 
 
 class Passes:
@@ -212,10 +211,13 @@ Copy = dict[str, Gradient]  # flat weights by name of the parameter
 class Move(NamedTuple):
     """A total, and how it moves the weights."""
 
-    names: Sequence[str]  # the parameters that it is of, one after another
+    names: Sequence[str]
+    """Parameters of the total, one after another."""
     total: Gradient
-    mean_of: int = 0  # the optimizer takes a step with total / mean_of; 0: weights −= total
-    rate: float = 0.0  # of that step
+    mean_of: int = 0
+    """The optimizer takes a step with total / mean_of; 0: weights −= total."""
+    rate: float = 0.0
+    """The optimizer's rate in that step."""
 
 
 class Weights:
@@ -244,9 +246,9 @@ class Weights:
         # Views that share memory with the model: what `move` subtracts from.
         self.flat = {name: model.get_parameter(name).detach().numpy().reshape(-1) for name in names}
         self._start: int | None = None  # checksum of the weights before the first update, once it is made
-        self._now: Copy | None = None  # as they are now, once a worker keeps them
-        self._kept: dict[int, Copy] = {}  # by worker; those who keep the same share a copy
-        self.update_norm: float | None = None  # of the last `move`: L2, in float64
+        self._now: Copy | None = None  # a copy of the weights, once a worker keeps them
+        self._kept: dict[int, Copy] = {}  # workers who keep the same share a copy
+        self.update_norm: float | None = None  # L2 norm of the last `move`, in float64
 
     def move(self, moves: Sequence[Move], unused: Collection[str] = ()) -> None:
         """Take the optimizer's steps, or subtract from the weights in float32.
@@ -300,7 +302,7 @@ class Weights:
                 self._model.get_parameter(name).data = tensor
 
     def tensor_of(self, name: str, weights: Gradient) -> torch.Tensor:
-        """A parameter's flat values as a tensor of its shape, in the same memory."""
+        # In the same memory.
         return torch.from_numpy(weights).view(self.shapes[name])
 
     def keep(self, worker: int) -> None:
@@ -310,20 +312,13 @@ class Weights:
         self._kept[worker] = self._now
 
     def kept(self, worker: int) -> Copy:
-        """The weights that a worker keeps.
-
-        Raises
-        ------
-        RuntimeError
-            The worker has kept none.
-        """
         if worker not in self._kept:
             raise RuntimeError(f"worker {worker} has kept no weights: call keep_weights before")
         return self._kept[worker]
 
     @property
     def has_moved(self) -> bool:
-        """Whether they may differ from those that the model was built with."""
+        # The weights may differ from those that the model was built with.
         return self._start is not None
 
     def restart(self, fresh: nn.Module) -> None:
@@ -434,7 +429,6 @@ class Rows(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Memory that they take."""
         return self.places.nbytes + self.values.nbytes
 
     def write(self, table: Gradient) -> None:
@@ -469,7 +463,7 @@ def rows_of(gradient: Tensor) -> Rows:
 
 
 def no_rows(row_elements: int) -> Rows:
-    """A table of zeros."""
+    # A table of zeros.
     return Rows(np.empty(0, np.int64), np.empty((0, row_elements), np.float32))
 
 
@@ -500,7 +494,7 @@ class Arena:
     def __init__(self, buckets: Sequence[Bucket], workers: int, sparse: Collection[str] = ()) -> None:
         self._buckets, self._sparse = buckets, frozenset(sparse)
         places: dict[str, slice] = {}
-        spans: list[slice | None] = []  # of the buckets that have no tensor of rows
+        spans: list[slice | None] = []  # None: the bucket has a tensor of rows
         stop = 0
         for bucket in buckets:
             start = stop = -(-stop // _ALIGNED) * _ALIGNED
@@ -565,7 +559,7 @@ class Arena:
         return frozenset(self._written)
 
     def rows(self, worker: int) -> dict[str, Rows]:
-        """The rows of a worker's tensors that are kept as rows, by name."""
+        # By name, of tensors that are kept as rows.
         return self._rows[worker]
 
     def bucket(self, worker: int, index: int) -> Gradient:
@@ -588,7 +582,7 @@ class _Buckets(Sequence[Gradient]):
 
     def __init__(self, arena: Arena, worker: int) -> None:
         self._arena, self._worker = arena, worker
-        self._made: dict[int, weakref.ref[NDArray[np.float32]]] = {}  # that somebody may still hold
+        self._made: dict[int, weakref.ref[NDArray[np.float32]]] = {}  # buckets that somebody may still hold
 
     def __len__(self) -> int:
         return len(self._arena._buckets)
@@ -641,11 +635,9 @@ class Usage:
         self.restart()
 
     def begin(self) -> None:
-        """Begin a step."""
         self._step = []
 
     def add(self, used: frozenset[str]) -> None:
-        """What another worker used in this step."""
         self._step.append(used)
 
     def close(self) -> frozenset[str]:
@@ -654,7 +646,7 @@ class Usage:
         return frozenset(self._names).difference(*self._step)
 
     def restart(self) -> None:
-        """Forget the counts; the last step stays as it is."""
+        # The last step stays as it is.
         self._unused = np.zeros(len(self._names), np.int64)
 
     def notes(self, gradients: int) -> tuple[str, ...]:
@@ -673,15 +665,13 @@ class Usage:
         return tuple(notes)
 
     def is_own(self, name: str) -> bool:
-        """Whether a name of a state is that of the counts."""
         return name == _KEY
 
     def state(self) -> State:
-        """A copy of the counts; empty where every gradient has all parameters."""
+        # Empty where every gradient has all parameters.
         return {_KEY: self._unused.copy()} if self._unused.any() else {}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state of the same parameters."""
         self._unused = np.array(state.get(_KEY, np.zeros(len(self._names))), np.int64)
 
 

@@ -26,7 +26,7 @@ FACTS_WITHOUT_TRAINING = frozenset({StepFact.ALL_BUCKETS})
 class Score(NamedTuple):
     """How well a model does on data that it is not trained on."""
 
-    metric: str  # a name that `training.loop.metrics` knows: accuracy, perplexity, HR@10 …
+    metric: str  # a name that `recipe.metric_named` knows: accuracy, perplexity, HR@10 …
     value: float
 
 
@@ -34,9 +34,7 @@ class Workload(Protocol):
     """Gradients of `workers` workers, step after step, and the use of their sum."""
 
     @property
-    def workers(self) -> int:
-        """Number of workers."""
-        ...
+    def workers(self) -> int: ...
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -44,9 +42,7 @@ class Workload(Protocol):
         ...
 
     @property
-    def cost(self) -> StepCost:
-        """Work of one step of one worker."""
-        ...
+    def cost(self) -> StepCost: ...
 
     def recorded(self, step: int, worker: int) -> Passes | None:
         """Times of a worker's passes that were recorded, in place of a device's; or None."""
@@ -174,85 +170,63 @@ class Untrained:
 
     @property
     def workers(self) -> int:
-        """How many workers take part."""
         return self._workers
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Whole layers, or pieces of a gradient that is one vector."""
         return self._buckets
 
     @property
     def cost(self) -> StepCost:
-        """Nothing: no model computes these gradients."""
         return StepCost()
 
     def recorded(self, step: int, worker: int) -> Passes | None:
-        """None: no times were recorded."""
         return None
 
     @property
     def loss(self) -> float | None:
-        """None: nothing is trained."""
         return None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """None: steps differ in nothing but their values."""
         return ()
 
     @property
     def facts(self) -> frozenset[StepFact]:
-        """The gradients of all buckets."""
         return FACTS_WITHOUT_TRAINING
 
     @property
     def learning_rate(self) -> float | None:
-        """None: nothing is trained."""
         return None
 
     @property
     def update_norm(self) -> float | None:
-        """None: nothing is trained."""
         return None
 
     @property
     def next_step(self) -> int:
-        """The step after the last `apply`; 0 before the first."""
         return self._next_step
 
     def keep_weights(self, worker: int) -> None:
-        """Raise RuntimeError: there are no weights."""
         raise RuntimeError("nothing is trained: there are no weights to keep")
 
     def kept_gradients(self, step: int, worker: int) -> list[Gradient]:
-        """Raise RuntimeError: there are no weights."""
         raise RuntimeError("nothing is trained: there are no gradients at kept weights")
 
     def restart(self) -> None:
-        """Begin again with the first step; the gradients of a step depend only on its number."""
+        # The gradients of a step depend only on its number.
         self._next_step = 0
 
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
-        """Change nothing but the number of the next step: there are no weights."""
         self._next_step = step + 1
 
     def score(self, step: int, is_last: bool) -> Score | None:
-        """None: there is nothing to test."""
         return None
 
     def state(self) -> State:
-        """The number of the next step."""
         return {"step": np.array(self._next_step)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue with a step.
-
-        Raises
-        ------
-        ValueError
-            The state is that of a workload that is trained.
-        """
         if set(state) != {"step"}:
             raise ValueError(f"nothing is trained, found a state of {', '.join(state) or 'nothing'}")
         self._next_step = int(state["step"])
@@ -269,17 +243,7 @@ class Refusal(NamedTuple):
 
 
 def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Refusal | None:
-    """The refusal of a codec that needs more than is known, or None.
-
-    Parameters
-    ----------
-    codec
-        Its `needs` are compared.
-    known
-        The facts of a step that are known.
-    where
-        What does not know the others, as a sentence's subject: "a study".
-    """
+    # `where` is what does not know the others, as a sentence's subject: "a study".
     missing = [fact.value for fact in StepFact if fact in codec.needs - known]
     if not missing:
         return None
@@ -299,13 +263,7 @@ def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def shards(samples: int, workers: int, seed: int) -> list[NDArray[np.int64]]:
-    """Sample indices of each worker: disjoint, together all of them, sizes differing by one at most.
-
-    Raises
-    ------
-    DataError
-        There are more workers than samples.
-    """
+    # Disjoint, together all samples; their sizes differ by one at most.
     if workers > samples:
         raise DataError(
             f"{workers} workers cannot share {samples} samples",

@@ -70,7 +70,7 @@ TensorShapes = Annotated[
 
 
 def _read_target(value: object) -> object:
-    """A percentage as a number; pydantic reads all else."""
+    # Pydantic reads all but a percentage.
     return parse_fraction(value) if isinstance(value, str) else value
 
 
@@ -196,7 +196,7 @@ class Training(Section):
         return data
 
     def whole_model(self) -> Model:
-        """The model with all options, those given by their short forms included."""
+        # Options given by their short forms are among its own.
         return _expanded(self.model, self.expand)
 
     def recipe(self) -> Recipe:
@@ -208,7 +208,6 @@ class Training(Section):
 
 
 def _expanded(model: Model, expand: tuple[int, int]) -> Model:
-    """The model with its option of this name, unless that is the default."""
     return model if expand == (1, 1) else model.model_copy(update={"expand": expand})
 
 
@@ -327,13 +326,7 @@ class Workloads:
         self._made = {key: made for key, made in self._made.items() if key in later}
 
     def get(self, key: Key) -> Workload:
-        """A workload before its first step.
-
-        Raises
-        ------
-        DataError
-            Its data is not available.
-        """
+        # It is before its first step, whether it is new or not.
         if key in self._made:
             self._made[key].restart()
         else:

@@ -12,7 +12,7 @@ hardware handles a packet in two halves, in two linked entries; here they are on
     nothing          resend   –        –            –                COLLIDED (forwarded as it is)
     another's        any      –        –            –                COLLIDED (forwarded as it is)
 
-The server's acknowledgement frees a complete entry. Sums are sticky (see `switch.arithmetic`).
+The server's acknowledgement frees a complete entry. Sums are sticky (see `switch.registers`).
 """
 
 from __future__ import annotations

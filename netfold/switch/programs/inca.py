@@ -29,7 +29,7 @@ INCA = register(
         machine=None,
         layout=_layout,
         released=Demand(workers=8, slots=20_479, words=64),
-        adder_bits=(32,),  # as released
+        adder_bits=(32,),  # the released program's only width
         frames=(UDP_256, UDP_1024),
     )
 )

@@ -51,7 +51,8 @@ from netfold.switch.program import (
 )
 from netfold.switch.registers import ANSWER, CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 
-QUEUE_PAIRS_MAX = 512  # of a worker
+QUEUE_PAIRS_MAX = 512
+"""Most queue pairs that a worker can have."""
 
 Slots = NDArray[Any]
 
@@ -104,7 +105,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
     members, wide = contributors(demand, rows, after="bitmap"), bitmap_words(demand)
     registers = (
         Register("receiver", wide * BITMAP_BITS * QUEUE_PAIRS_MAX, 64, lanes=2),  # PSN and slot of a message
-        Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",), count=wide),  # of both versions
+        Register("bitmap", demand.slots, 64, lanes=2, after=("receiver",), count=wide),  # both versions
         Register("counter", rows, 32, after=("bitmap",)),
         Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
         *members,
@@ -129,7 +130,7 @@ SWITCHML = register(
         frames=(UDP_256, UDP_1024, ROCE_1024),
         frame="roce-1024",
         message_packets=4,
-        timeouts=Timeouts(usual_ps=10 * 10**9),  # of the released client
+        timeouts=Timeouts(usual_ps=10 * 10**9),  # the released client's timeout
         may_be_tree=True,
         children_max=CHILDREN_MAX,
         has_counter=True,

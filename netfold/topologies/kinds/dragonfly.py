@@ -141,7 +141,8 @@ class Dragonfly(Generated):
         """Pairs of linked ports, each a group and the number of a port."""
         offsets = self._offsets()
         seen: Counter[int] = Counter()
-        port_of: dict[tuple[int, int], int] = {}  # by offset, and how many ports before it have the same
+        # Keys are an offset and how many ports before have the same.
+        port_of: dict[tuple[int, int], int] = {}
         for port, offset in enumerate(offsets):
             port_of[offset, seen[offset]] = port
             seen[offset] += 1

@@ -547,6 +547,6 @@ def test_handlers_are_cached_with_the_kernels() -> None:
     """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
     assert rare_handler() != 0
 
-    folder = folder_of("netfold.sim.engine.engine.loop")
+    folder = folder_of("netfold.sim.engine.loop")
     assert folder is not None
     assert list(folder.rglob("cold_handlers._rare-*.nbi"))

@@ -89,7 +89,7 @@ def test_sizes_for_people() -> None:
 RUN = """
 import resource, sys
 from netfold.sim.run.run import run_variant
-from netfold.sim.resolve import resolve
+from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario import load
 
 plan = resolve(load(sys.argv[1]))

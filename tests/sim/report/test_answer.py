@@ -189,17 +189,17 @@ def test_why_the_fastest_is() -> None:
     slow = [part("latency", 2.0), part("link", 1.0)]
     quick = [part("link", 0.9)]
 
-    assert (
-        because(quick, ("slow", slow)) == "it never waits for packets on their way, against 200 µs for slow"
+    assert because(quick, slow, other_name="slow") == (
+        "it never waits for packets on their way, against 200 µs for slow"
     )
-    assert because(quick, ("slow", [part("link", 2.0)])) == (
+    assert because(quick, [part("link", 2.0)], other_name="slow") == (
         "its links are the bottleneck for 90.0 µs, against 200 µs for slow"
     )
-    assert because([part("link", 0.1)], ("slow", [part("timer", 1.0)])) == (
+    assert because([part("link", 0.1)], [part("timer", 1.0)], other_name="slow") == (
         "it never waits for a retransmission, against 100 µs for slow"
     )
-    assert because(slow, ("quick", quick)) == ""
-    assert because([], ("slow", slow)) == ""
+    assert because(slow, quick, other_name="quick") == ""
+    assert because([], slow, other_name="slow") == ""
 
 
 def test_the_figure_has_a_bar_per_variant_and_repeats(write: Callable[..., Path]) -> None:

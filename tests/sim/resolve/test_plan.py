@@ -115,7 +115,7 @@ def test_routes_are_the_seeds(tmp_path: Path) -> None:
 
 
 def test_routes_that_do_not_fit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netfold.sim.scenario.load.resolve.available_bytes", lambda: 1)
+    monkeypatch.setattr("netfold.sim.scenario.resolve.available_bytes", lambda: 1)
 
     assert refused(tmp_path) == (
         "tiny.yaml:3: topology: the routes between 1 switches take up to 1.86e-09 GiB, "

@@ -326,17 +326,17 @@ def test_a_file_of_a_run_gives_the_run(tmp_path: Path, name: str, monkeypatch: p
 @pytest.mark.usefixtures("whole")
 def test_files_and_tables_have_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = max(pl.read_parquet(folder / f"{name}.parquet").height for name in TABLES)
-    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows)
+    monkeypatch.setattr("netfold.sim.results.folder.ROWS_MAX", rows)
     assert use(folder) == ""
-    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows - 1)
+    monkeypatch.setattr("netfold.sim.results.folder.ROWS_MAX", rows - 1)
     assert use(folder) == (f"{folder}/phases.parquet: has {rows} rows, the most is {rows - 1}{DAMAGED}")
-    monkeypatch.setattr("netfold.sim.results.folder.folder.ROWS_MAX", rows)
+    monkeypatch.setattr("netfold.sim.results.folder.ROWS_MAX", rows)
 
     size = (folder / "summary.json").stat().st_size
-    monkeypatch.setattr("netfold.sim.results.folder.folder.TEXT_BYTES_MAX", size)
+    monkeypatch.setattr("netfold.sim.results.folder.TEXT_BYTES_MAX", size)
     assert use(folder) == ""
 
-    monkeypatch.setattr("netfold.sim.results.folder.folder.TEXT_BYTES_MAX", size - 1)
+    monkeypatch.setattr("netfold.sim.results.folder.TEXT_BYTES_MAX", size - 1)
     assert use(folder) == (
         f"{folder}/summary.json: cannot be read: it is too large: it has {size} bytes, "
         f"up to {size - 1} are read{DAMAGED}"

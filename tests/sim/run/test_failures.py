@@ -553,7 +553,7 @@ def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "netfold.sim.checks.checks.checks.conservation", lambda links: Finding(False, "a byte too many")
+        "netfold.sim.checks.checks.conservation", lambda links: Finding(False, "a byte too many")
     )
 
     result = run_to_its_exit(tmp_path)

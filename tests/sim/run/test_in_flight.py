@@ -375,7 +375,7 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
         def release(self, worker: int) -> None:
             self._units[worker].release(self._held[worker].pop(0))
 
-    monkeypatch.setattr("netfold.sim.run.run.step.Turns", Own)
+    monkeypatch.setattr("netfold.sim.run.step.Turns", Own)
     assert "AssertionError" in str(opposed().job.failure)  # of a serial collective's order
     monkeypatch.setattr("tests.sim.run.given.Line._is_same", lambda self, place, number: True)
     played = opposed()

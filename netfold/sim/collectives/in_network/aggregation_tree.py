@@ -235,8 +235,8 @@ class TrafficSearch:
         for row, node in enumerate(self._able):
             for name, hops in nx.single_source_shortest_path_length(graph, names[node]).items():
                 rows[row, index[name]] = hops
-        self._hops = rows  # from each able node to each node
-        self._to_racks = rows[:, [index[rack] for rack in racks]] + 1  # to the hosts of each rack
+        self._hops = rows  # hops from each able node to each node
+        self._to_racks = rows[:, [index[rack] for rack in racks]] + 1  # hops to the hosts of each rack
         self._between = rows[:, self._able]
 
     def cost(self, points: Sequence[int]) -> int:
@@ -342,8 +342,10 @@ class Shapes:
     switches: Switches
     section: InNetworkSection
     hosts: tuple[int, ...]
-    route: Callable[[int], int]  # of each of its parallel trees
-    job_on: Callable[[Tree, int], Job]  # a tree and its number among them
+    route: Callable[[int], int]
+    """The key of a parallel tree's paths, by the tree's number."""
+    job_on: Callable[[Tree, int], Job]
+    """The job on a tree, by the tree and its number among the parallel ones."""
     _least: dict[int | None, Tree] = field(default_factory=dict)
 
     @property
@@ -402,7 +404,6 @@ class Shapes:
 
     @cached_property
     def _racks(self) -> Collection[str]:
-        """Switches that workers are linked to."""
         return {next(iter(self.graph.adj[self._network.nodes[host]])) for host in self.hosts}
 
     @cached_property
@@ -466,7 +467,8 @@ class Candidate(NamedTuple):
     """A place for a job, which may not fit; `jobs` have no slots, loopback links and timeouts yet."""
 
     root: str
-    trees: tuple[Tree, ...]  # in parallel, each with a share of the words
+    trees: tuple[Tree, ...]
+    """Parallel trees, each with a share of the words."""
     jobs: tuple[Job, ...]  # one per tree
     pace: Pace
 
@@ -485,8 +487,10 @@ class Candidates:
     switches: Switches
     section: InNetworkSection
     location: Location
-    hosts: tuple[str, ...]  # of the workers, in rank order
-    tree_route: Callable[[int], int]  # of each of its parallel trees
+    hosts: tuple[str, ...]
+    """Hosts of the workers, in rank order."""
+    tree_route: Callable[[int], int]
+    """The key of a parallel tree's paths, by the tree's number."""
     job_on: Callable[[Tree, int], Job]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -547,7 +551,7 @@ class Candidates:
         """
         network = self.switches.network
         chosen: list[Tree] = []
-        busy_s: dict[int, float] = {}  # by link: of one packet of every tree, up to a constant
+        busy_s: dict[int, float] = {}  # each link's time for one packet of every tree, up to a constant
         for number in range(self.section.trees):
             options: list[tuple[tuple[float, ...], int, Tree, dict[int, float]]] = []
             for order, root in enumerate(roots[:PARALLEL_MAX]):

@@ -44,7 +44,8 @@ from netfold.units import PS_PER_S, TIME
 # workers (Sapio et al., NSDI 2021, section 3).
 
 
-ROOTS_MAX = 64  # that are compared
+ROOTS_MAX = 64
+"""Roots that are compared, at most."""
 _SAMPLE = 16  # racks whose distance from a root counts
 _JOB = 0
 
@@ -52,7 +53,8 @@ _JOB = 0
 class _Workers(NamedTuple):
     """Workers by the switch that they are on."""
 
-    own_links: tuple[int, ...]  # of each worker, to its switch
+    own_links: tuple[int, ...]
+    """Each worker's link to its switch."""
     racks: Counter[int]  # workers on each switch
     route: int  # the key that selects their paths to a root
     pairs: tuple[tuple[int, int], ...]  # links inside hosts that take time: to send, and to receive
@@ -79,7 +81,7 @@ def estimate_in_network(
 ) -> Estimate:
     """The least time over the nearest switches that can be the root of a tree.
 
-    It assumes what `sim/collectives/estimate.py` does. Of the keys, only the program counts; a switch whose
+    It assumes what `sim/collectives/collective.py` says. Of the keys, only the program counts; a switch whose
     profile is not netfold's own adds nothing up.
 
     Raises
@@ -152,7 +154,8 @@ def _streams(
 
 
 KIND = "in_network"
-SERVER_BYTES = 8  # of memory per element: a parameter server's state
+SERVER_BYTES = 8
+"""Memory per element of a parameter server's state."""
 
 
 def _resolve(section: InNetworkSection, job: JobContext) -> Resolved:
@@ -208,7 +211,7 @@ def _as_part(section: InNetworkSection, job: JobContext) -> InNetworkSection:
 def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> CollectivePlan:
     job, program = found.jobs[0], found.jobs[0].program
     window = sum(one.slots_count for one in found.jobs)
-    roots = {network.nodes[one.switch] for one in found.jobs}  # of several, none has the key `switch`
+    roots = {network.nodes[one.switch] for one in found.jobs}  # several roots: none is settled as `switch`
     return CollectivePlan(
         kind=KIND,
         frame=job.frame,

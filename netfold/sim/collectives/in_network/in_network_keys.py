@@ -141,7 +141,6 @@ def meaning(key: str) -> str:
 
 
 def _spec(read: dict[str, Any]) -> ProgramSpec:
-    """The program that the keys name; the default program if the name is wrong."""
     return programs().get(str(read.get("program")), default_program())
 
 
@@ -151,7 +150,8 @@ def _message_packets(read: dict[str, Any]) -> int:
     return _spec(read).message_packets if frame is not None and frame.has_messages else 1
 
 
-TREES_MAX = 64  # as many as a SHARP switch can be part of
+TREES_MAX = 64
+"""As many trees as a SHARP switch can be part of."""
 Aggregators = Annotated[
     Literal["auto", "one", "tree", "tor", "core"] | Count,
     named_or_count(("auto", "one", "tree", "tor", "core"), "switches"),

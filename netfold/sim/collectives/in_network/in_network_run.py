@@ -1,4 +1,4 @@
-"""The slot of a switch in which a word was merged: the engine's rule, applied to what workers send."""
+"""Aggregation in switches as it runs: a job's streams, their results, and the slot of a merged word."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class _Stream(NamedTuple):
 
     number: int
     parts: tuple[int, ...]  # messages of the operation that it carried
-    first_units: tuple[int, ...]  # of each, counted without the lead
-    words_per_word: tuple[int, ...]  # of each: words received per word sent
+    first_units: tuple[int, ...]
+    """The first unit of each message, counted without the lead."""
+    words_per_word: tuple[int, ...]
+    """Words received per word sent, for each message."""
     lead: int  # units ahead of the first word
     window: int  # units
     turns: NDArray[np.int64]  # (window,) units that each window slot had carried before
@@ -204,7 +206,8 @@ class Units(NamedTuple):
 class _Divided(NamedTuple):
     """How a message is divided, and how many words of its result come of each that is sent."""
 
-    units: tuple[Units, ...]  # of each tree
+    units: tuple[Units, ...]
+    """The units of each tree."""
     width: int
 
 
@@ -273,7 +276,8 @@ def divided(units: int, trees: int, number: int) -> tuple[Units, ...]:
 class Tree(NamedTuple):
     """One aggregation tree of a job."""
 
-    job: int  # of the engine
+    job: int
+    """The job's number in the engine."""
     places: Places
 
 

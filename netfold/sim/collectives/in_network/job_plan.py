@@ -79,7 +79,6 @@ class WindowCarrier(Carrier):
 
     @property
     def _trip_ps(self) -> int:
-        """Round trip of one unit."""
         return self.latency_ps + self.words_ps(self.unit_elements)
 
 
@@ -246,7 +245,8 @@ def _check_timeout_max(section: InNetworkSection, location: Location, timeout_ps
 RING_FRAME = "roce-1024"  # default frame of a ring, for the comparison
 _ENOUGH = 2**30  # slots, for any round trip
 
-_ALL_WORKERS = 0  # in the key of a tree, whose paths are those of all
+_ALL_WORKERS = 0
+"""Stands for all workers in the key of a tree's paths."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +255,8 @@ class PlacedJob:
 
     jobs: tuple[Job, ...]  # one per tree
     codec: Codec
-    passes: Passes  # at the root
+    passes: Passes
+    """Passes at the root."""
     warnings: tuple[str, ...] = ()
 
 
@@ -270,9 +271,11 @@ class InNetworkResolver:
     codec: Codec
     device: Device
     location: Location
-    index: int  # of the job in its variant
+    index: int
+    """The job's number in its variant."""
     hosts: tuple[str, ...]
-    elements: int  # that one operation sums
+    elements: int
+    """Elements that one operation sums."""
 
     def resolve(self) -> PlacedJob:
         """The job.
@@ -419,10 +422,8 @@ class InNetworkResolver:
 
     @property
     def _slots(self) -> int:
-        """Slots of one tree, whole messages; what remains of a division is not used.
-
-        Places are compared as with as many as they need, where the scenario leaves the number open.
-        """
+        # Those of one tree, in whole messages. Where the scenario leaves the number open, places are compared
+        # as with as many as they need.
         size = self.section.message_packets
         slots = self.section.slots if isinstance(self.section.slots, int) else _ENOUGH
         return slots // (self.section.trees * size) * size
@@ -464,7 +465,6 @@ class InNetworkResolver:
             )
 
     def _route(self, source: int, target: int) -> int:
-        """The key of a flow between a worker or the server and the switches."""
         return flow_key_plain(self.location.scenario.seed, self.index, source, target)
 
     def _tree_route(self, number: int) -> int:

@@ -50,7 +50,8 @@ class SlotAllocation:
 
     slot_base: int
     loopback_links: tuple[int, ...]
-    fit: Fit  # at the root
+    fit: Fit
+    """The resources that it takes at the root."""
 
 
 class Lanes(NamedTuple):
@@ -66,14 +67,20 @@ class Request:
 
     location: Location
     section: InNetworkSection
-    words: int  # of a packet
+    words: int
+    """Words of a packet."""
     merges: Collection[Merge]
     overflow: str  # one of `switch.limits.OVERFLOWS`
-    stream_bps: int  # of every worker's packets, limited by the job's busiest link
-    slots: int  # of one tree
-    header_bytes: int | None = None  # of a custom frame
-    lane_bits: int = WORD_BITS  # of sums
-    may_be_absent: bool = False  # workers, from messages that merge
+    stream_bps: int
+    """Rate of every worker's packets, limited by the job's busiest link."""
+    slots: int
+    """Slots of one tree."""
+    header_bytes: int | None = None
+    """Header bytes of a custom frame."""
+    lane_bits: int = WORD_BITS
+    """Bits of a lane of sums."""
+    may_be_absent: bool = False
+    """Whether workers may be absent from messages that merge."""
     instead: str = ""  # a codec for switches that cannot merge this one's words
 
     @property
@@ -124,9 +131,9 @@ class Switches:
         self.network = network
         self.profiles = profiles
         self.profile_key = profile_key  # the scenario key of the switches' profile
-        self.sharing = sharing  # by how many jobs a switch is divided, where they take what they need
+        self.sharing = sharing  # how many jobs divide a switch, where they take what they need
         self._chosen: dict[tuple[object, ...], int] = {}  # slots of jobs that took what they need
-        self._jobs: dict[int, list[_JobOnSwitch]] = {}  # by node
+        self._jobs: dict[int, list[_JobOnSwitch]] = {}  # keys: nodes
         self._loopbacks: dict[int, int] = {}
         self._passes: dict[str, int] = {}  # further passes of packets, by profile
         self._has_gaps = False  # some job has given its slots back

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class Data(NamedTuple):
     """A data set that a model can be trained on."""
 
-    name: str  # in `data.DATA_SETS`
-    stands_in_for: str = ""  # the benchmark's own data, of which it takes the place; "": nothing
+    name: str
+    """A name in `data_sets.DATA_SETS`."""
+    stands_in_for: str = ""
+    """The benchmark's own data, of which it takes the place; empty: nothing."""
 
 
 class TaskSettings(NamedTuple):
@@ -43,11 +45,16 @@ class Density(NamedTuple):
     random start.
     """
 
-    batch: int  # samples per worker
-    own: float  # of one worker
-    union: float  # of their sum
-    options: Mapping[str, Any] = MappingProxyType({})  # of the model, beyond the defaults
-    data: str | None = None  # one of the model's data sets; None: the default
+    batch: int
+    """Samples per worker."""
+    own: float
+    """Share of one worker's elements."""
+    union: float
+    """Share of the elements of the workers' sum."""
+    options: Mapping[str, Any] = MappingProxyType({})
+    """Options of the model beyond the defaults."""
+    data: str | None = None
+    """One of the model's data sets; None: the default."""
 
 
 class Task(Protocol):
@@ -82,7 +89,7 @@ class Model(Section, ABC):
 
     kind: str  # a literal
     title: ClassVar[str]
-    source: ClassVar[str]  # where its layers and sizes come from
+    source: ClassVar[str]  # the paper or the code that has its layers and sizes
     data: ClassVar[tuple[Data, ...]]  # the first is the default
     metric: ClassVar[str]  # what tests on held-out data measure
     densities: ClassVar[tuple[Density, ...]] = ()  # known ones
@@ -243,17 +250,21 @@ def in_ready_order(layers: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return placed(tensor for layer in reversed(list(layers)) for tensor in layer)
 
 
-_EXPANSION = 4  # of a bottleneck
+_EXPANSION = 4
+"""Outputs of a bottleneck for each channel of its 3 x 3 convolution."""
 
 
 class ResidualStage(NamedTuple):
     """Blocks of a residual network with the same number of channels."""
 
-    width: int  # channels of the convolutions 3 x 3
+    width: int
+    """Channels of the convolutions 3 x 3."""
     blocks: int
-    stride: int  # of the first block
+    stride: int
+    """Stride of the first block."""
     is_bottleneck: bool = False
-    pads: bool = False  # shortcuts have no parameters (option A)
+    pads: bool = False
+    """Whether shortcuts have no parameters (option A)."""
 
     @property
     def outputs(self) -> int:
@@ -269,9 +280,12 @@ if TYPE_CHECKING:
     Pieces = int
     Sequence = int
 else:
-    Tokens = count_of(2)  # of a vocabulary: one stands for all that it leaves out
-    Pieces = count_of(1000)  # of a vocabulary: more than the special ones and the characters
-    Sequence = count_of(16)  # tokens, so that there is room for a question and a text
+    Tokens = count_of(2)
+    """Size of a vocabulary: one token stands for all that it leaves out."""
+    Pieces = count_of(1000)
+    """Size of a vocabulary of pieces: more than the special ones and the characters."""
+    Sequence = count_of(16)
+    """Tokens of a sequence, with room for a question and a text."""
 
 
 def check_heads(heads: int, width: int) -> None:

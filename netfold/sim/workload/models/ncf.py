@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from netfold.sim.workload.models.model import Task
 
 
-USERS, ITEMS = 943, 1682  # of MovieLens-100K
+USERS, ITEMS = 943, 1682
+"""Numbers of users and items of MovieLens-100K."""
 FACTORS = 64
 MLP = (256, 256, 128, 64)
 EXPANDED = {  # copies, and the ratings whose numbers of users and items they come near

@@ -33,7 +33,7 @@ class _ResNet(ImageModel):
 
     @property
     def _is_large(self) -> bool:
-        """Whether the first convolution is 7 x 7, and pooled."""
+        # The first convolution is 7 x 7, and pooled.
         return self.side > 32
 
     @property

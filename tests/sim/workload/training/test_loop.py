@@ -198,7 +198,7 @@ def test_weights_that_lie_otherwise_in_memory_are_trained_and_frozen_ones_are_no
 _PEAK = """
 import torch
 from torch import nn
-from netfold.sim.workload.fusion.size import BySize
+from netfold.sim.workload.fusion import BySize
 from netfold.sim.workload.training import TrainingWorkload
 
 class Task:
