@@ -70,7 +70,7 @@ ALLOWED = {
     ("netfold/sim/workload/synthetic.py", "np.log1p"): NUMPYS_BITS,
     ("netfold/sim/workload/data_readers.py", "weights @ small"): WHOLE,
     ("netfold/sim/workload/data_readers.py", "weights @ small @ weights.T"): WHOLE,
-    ("netfold/sim/workload/schedules.py", "self.by ** (step // self.every)"): SCALAR,
+    ("netfold/sim/workload/learning_rate.py", "self.by ** (step // self.every)"): SCALAR,
     ("netfold/topologies/kinds/bcube.py", "self.n ** (self.k + 1)"): WHOLE,
     ("netfold/topologies/kinds/bcube.py", "self.n ** level"): WHOLE,
     ("netfold/topologies/kinds/bcube.py", "self.n ** self.k"): WHOLE,

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
+from netfold.kernels import bits, purposes
+from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
-from netfold.kernels import purposes
-from netfold.kernels import words as bits
-from netfold.kernels import words as module
+from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
 from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, kernel
 from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
 from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
-from netfold.kernels.words import largest, popcount, same_bits, trailing_zeros
 from netfold.sim.engine.interface import Fate
 from tests import ROOT
 from tests.examples import examples, scaled

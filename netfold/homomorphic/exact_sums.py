@@ -19,8 +19,8 @@ from netfold.homomorphic.bounds import ErrorBound, RoundingBound
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.exponents import Compact, check_maxima, largest_so_far, not_finite
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.kernels.bits import bits_of, double_of, trailing_zeros
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.words import bits_of, double_of, trailing_zeros
 
 # Kernels of exact numbers: float32 values as integer digits whose sums are exact.
 #

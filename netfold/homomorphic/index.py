@@ -26,9 +26,9 @@ from netfold.homomorphic.message import (
     Work,
 )
 from netfold.kernels import purposes
+from netfold.kernels.bits import popcount, trailing_zeros
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
-from netfold.kernels.words import popcount, trailing_zeros
 
 # Compiled kernels over indexes: writing them, counting them, and words at their set bits.
 #

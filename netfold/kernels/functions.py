@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.kernels.bits import bits_of, double_of
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.words import bits_of, double_of
 
 LN2 = 0.6931471805599453
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

@@ -4,7 +4,6 @@ A topology is a `networkx.Graph` that passes `topologies.graph.validate`. What a
 registered by its kind: see `topologies.kind`.
 """
 
-from netfold.topologies.files import TopoHub
 from netfold.topologies.kind import register
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
@@ -17,6 +16,7 @@ from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import Star
 from netfold.topologies.kinds.torus import Torus
+from netfold.topologies.topology_files import TopoHub
 
 # The order in which they are listed.
 for _topology in (

@@ -13,7 +13,7 @@ from netfold.errors import DataError, RunError
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.workload.fusion import Bucket, BySize, fused
 from netfold.sim.workload.layers import named_tensors, placed, unnamed_tensors
-from netfold.torch.rounds import Handed, Part
+from netfold.torch.exchange import Handed, Part
 
 # The buckets that codecs see: whole layers of a model, the same in every step.
 #

@@ -23,7 +23,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.workload.fusion import DDP_BYTES
 from netfold.torch.assembly import Assembly, named
-from netfold.torch.rounds import Fifo, GradBucket, Handed, Part, Report, Rounds, check_tensor, require_same
+from netfold.torch.exchange import Fifo, GradBucket, Handed, Part, Report, Rounds, check_tensor, require_same
 from netfold.torch.wire import BACKENDS, Wire, check_codec, make_codec
 from netfold.units import SIZE
 

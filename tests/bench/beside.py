@@ -13,7 +13,7 @@ from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.count_sketch import count, estimate, make_rows
 from netfold.homomorphic.codecs.sign_bits import pack_owed, words_of
 from netfold.homomorphic.message import Round, Tensor
-from netfold.kernels.words import largest
+from netfold.kernels.bits import largest
 from tests.bench.rates import Bar, Load
 
 ROW_ELEMENTS = 2500  # of a layer, as long as the rows of a ResNet-18 are on average

@@ -8,7 +8,7 @@ import torch
 
 from netfold.homomorphic.codecs.count_sketch import estimate
 from netfold.homomorphic.message import Merge
-from netfold.kernels.words import largest
+from netfold.kernels.bits import largest
 from tests.bench import beside, codecs, loads, nspy, rates
 from tests.bench import loads as rings
 from tests.reference.systems.count_sketch import Hashes

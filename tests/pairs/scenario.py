@@ -15,9 +15,9 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.studies.matrix import rows_of
 from netfold.switch.fit import suits
 from netfold.switch.profiles import PROFILES
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import TopologyError
 from netfold.topologies.kind import topology_kinds, type_of
+from netfold.topologies.topology_files import to_json
 from tests.pairs.array import Combination, Row, row_with
 from tests.pairs.factors import (
     LOSSES,

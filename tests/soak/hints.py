@@ -9,8 +9,8 @@ from typing import Any
 
 import networkx as nx
 
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
+from netfold.topologies.topology_files import to_json
 from tests.soak import files
 from tests.soak.language import language
 from tests.soak.values import Fix, Hint, Scene, Section

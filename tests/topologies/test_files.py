@@ -17,17 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies import files as ours
-from netfold.topologies.files import (
-    Defaults,
-    TopoHub,
-    from_gml,
-    from_graphml,
-    from_json,
-    read_graph,
-    to_graphml,
-    to_json,
-)
+from netfold.topologies import topology_files as ours
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
@@ -44,6 +34,16 @@ from netfold.topologies.kinds.hypercube import Hypercube
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.network import compile_network
+from netfold.topologies.topology_files import (
+    Defaults,
+    TopoHub,
+    from_gml,
+    from_graphml,
+    from_json,
+    read_graph,
+    to_graphml,
+    to_json,
+)
 from tests.examples import examples
 from tests.topologies.graphs import pair, topologies
 

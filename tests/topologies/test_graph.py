@@ -19,7 +19,6 @@ from hypothesis import given
 import netfold
 from netfold.sim.scenario.load import schema
 from netfold.topologies import kind as registry
-from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import (
     HOST,
     NODES_MAX,
@@ -47,6 +46,7 @@ from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import layout, tiers_of
+from netfold.topologies.topology_files import from_json, to_json
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, on_switches, pair, topologies, torus
 from tests.topologies.graphs import fat_tree_of_pods as fat_tree

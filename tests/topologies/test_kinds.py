@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies.files import TopoHub
 from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, racks, switches, validate
 from netfold.topologies.kind import ParameterError, Topology, topology_kinds
 from netfold.topologies.kinds.bcube import BCube
@@ -28,6 +27,7 @@ from netfold.topologies.kinds.star import Star, star
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures import DIVISIONS_MAX, by_divisions
 from netfold.topologies.network import compile_network, next_links
+from netfold.topologies.topology_files import TopoHub
 from tests.examples import examples, nightly
 from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, diameter_and_paths, flow_bps
 

@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import keep_threshold, sign_words
 from netfold.homomorphic.message import Hop, Merge, Message, Words, Work
 from netfold.kernels.keyed import mix_plain
-from netfold.torch.rounds import agree, carry
+from netfold.torch.exchange import agree, carry
 from netfold.torch.wire import Wire
 
 SIZES = (0, 1, 2, 5, 1001)

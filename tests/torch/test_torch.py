@@ -30,7 +30,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.torch.assembly import Layout, different, make_layout, named
-from netfold.torch.rounds import Fifo, Rounds
+from netfold.torch.exchange import Fifo, Rounds
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly

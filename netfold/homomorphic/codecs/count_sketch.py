@@ -63,9 +63,9 @@ from netfold.homomorphic.message import (
     Work,
 )
 from netfold.kernels import purposes
+from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
-from netfold.kernels.words import largest
 
 # Count-Sketch: every element adds its signed value to one counter in each of several rows.
 #

@@ -40,8 +40,8 @@ from netfold.homomorphic.codecs.topk import check_share
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Round, Step, StepFact, Words, Work
+from netfold.kernels.bits import largest
 from netfold.kernels.compiled import kernel
-from netfold.kernels.words import largest
 
 # When a worker uploads, and when the others go on with what it sent last.
 #

@@ -31,7 +31,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words, Work
-from netfold.kernels.words import largest
+from netfold.kernels.bits import largest
 
 ENTRY_BYTES = 8  # an index and a value
 

@@ -15,7 +15,7 @@ from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
 from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Note, NoteKind
 from netfold.homomorphic.promises import Drift, largest_bias
-from netfold.kernels.words import same_bits
+from netfold.kernels.bits import same_bits
 from netfold.sim.checks.finding import (
     Counters,
     Ending,

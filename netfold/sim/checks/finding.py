@@ -13,7 +13,7 @@ from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
 from netfold.homomorphic.promises import Drift
-from netfold.kernels.words import identity
+from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, Loss
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.sim.plan.idle_network import into_switches

@@ -50,9 +50,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge, Merged, Message, Words
+from netfold.kernels.bits import same_bits
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import LN2, exps, logs
-from netfold.kernels.words import same_bits
 from netfold.sim.checks.finding import Operation, Result, distinct
 
 Doubles = NDArray[np.float64]

@@ -24,7 +24,7 @@ from netfold.homomorphic.message import (
     Tensor,
     Words,
 )
-from netfold.kernels.words import count_differing, identity
+from netfold.kernels.bits import count_differing, identity
 from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.finding import (
     AtHosts,

@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.promises import Drift, count_inexact
-from netfold.kernels.words import same_bits
+from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.error_metrics import Beyond, Loss
 from netfold.sim.checks.finding import NOTHING_EXEMPT, Exempt, Findings, MessagePlace, Operation, Tallies

@@ -18,7 +18,7 @@ from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import Merge, Merged, Message, Words
-from netfold.kernels.words import same_bits
+from netfold.kernels.bits import same_bits
 from netfold.sim.collectives.between_hosts import (
     ChunkedPlan,
     ClosedForm,

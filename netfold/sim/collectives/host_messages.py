@@ -16,8 +16,8 @@ from netfold.homomorphic.codec import Request, Server
 from netfold.homomorphic.merge import HostHop, combine, join_host, merged_message, split_host, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words, Work
 from netfold.kernels import purposes
+from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain
-from netfold.kernels.words import same_bits
 from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
 from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule

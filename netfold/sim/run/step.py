@@ -15,7 +15,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, advance
 from netfold.homomorphic.fold import described
 from netfold.homomorphic.formats import stage
 from netfold.homomorphic.message import Gradient, Merged, Message, Round
-from netfold.kernels.words import identity
+from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import Journal, RoundLog
 from netfold.sim.checks.finding import Findings, Operation
 from netfold.sim.collectives.collective import OperationPlace

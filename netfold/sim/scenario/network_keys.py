@@ -13,9 +13,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.sim.keys import Count, Rate, Section, Size, Time, count_of
-from netfold.topologies.files import Defaults
 from netfold.topologies.graph import LinkChange, ProfileChange
 from netfold.topologies.kind import Links, Topology, topology_kinds, type_of
+from netfold.topologies.topology_files import Defaults
 
 _UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
 

@@ -52,11 +52,10 @@ from netfold.sim.workload.devices import DeviceSection
 from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.hardware import Device, DeviceError, Place, Variation
 from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.workload import refusal_of_needs
 from netfold.switch.profiles import PROFILES, Profile
-from netfold.topologies.files import FORMATS, read_graph
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
@@ -69,6 +68,7 @@ from netfold.topologies.graph import (
 from netfold.topologies.kind import ParameterError
 from netfold.topologies.network import Network, compile_network
 from netfold.topologies.routing import POLICIES, PolicyError
+from netfold.topologies.topology_files import FORMATS, read_graph
 from netfold.units import RATE, SIZE, TIME, Quantity, UnitError
 
 # The jobs of a variant's list, with templates written out, and what jobs that come and go cannot have.

@@ -40,7 +40,7 @@ from netfold.sim.workload.gradient_files import (
     read_arrays,
 )
 from netfold.sim.workload.layers import FLOAT_BYTES, Shape, elements_of, given_tensors, layers_of
-from netfold.sim.workload.models.model import Density, Model, TaskSettings
+from netfold.sim.workload.model import Density, Model, TaskSettings
 from netfold.sim.workload.models.registry import MODELS, AnyModel, model_kinds
 from netfold.sim.workload.recording import trace_spec
 from netfold.sim.workload.workload_keys import Synthetic

@@ -32,13 +32,13 @@ from netfold.sim.scenario.resolve import build_topology, check_profiles
 from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.switch.profiles import PROFILES, Profile
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
 from netfold.topologies.routing import ECMP, POLICIES
+from netfold.topologies.topology_files import to_json
 from netfold.units import RATE, SIZE, TIME
 
 # The networks that a user names: those of a scenario, of a kind with its keys, or of a graph file.

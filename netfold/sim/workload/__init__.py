@@ -17,7 +17,7 @@ from netfold.sim.workload.fusion import DDP_BYTES, Bucket, BySize, Fusion
 from netfold.sim.workload.gradient_files import FileSpec
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import Layer, layers_of
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.synthetic import SyntheticSpec, SyntheticWorkload

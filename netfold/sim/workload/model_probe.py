@@ -24,7 +24,7 @@ from netfold.sim.workload.hardware import (
     Stage,
     StepCost,
 )
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.sim.workload.models.model import ResidualStage
+from netfold.sim.workload.model import ResidualStage
 
 # Attention of several heads.
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from netfold.homomorphic.message import StepFact
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
+from netfold.sim.workload.learning_rate import Constant, Schedule
 from netfold.sim.workload.optimizers import Optimizer, Sgd
-from netfold.sim.workload.schedules import Constant, Schedule
 
 _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
 

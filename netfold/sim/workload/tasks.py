@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from netfold.kernels.functions import expm1s, exps, log1ps, logs
 from netfold.sim.workload.data_readers import CLASSIFY, SEPARATE, Images, Ratings
-from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.networks import SampledLstm
 from netfold.sim.workload.recipe import perplexity
 from netfold.sim.workload.workload import Score, keyed, shards

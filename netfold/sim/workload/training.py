@@ -18,8 +18,8 @@ from netfold.sim.workload.fusion import Bucket, Fusion, fuse
 from netfold.sim.workload.hardware import Passes as PassTimes
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.model import Task
 from netfold.sim.workload.model_probe import ProbedStep, probe, timed_passes
-from netfold.sim.workload.models.model import Task
 from netfold.sim.workload.optimizers import Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.weights import (

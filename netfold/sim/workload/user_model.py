@@ -23,12 +23,12 @@ from pydantic import field_validator
 from netfold.errors import UserModelError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
-from netfold.sim.workload.models.model import Data, Model, TaskSettings
+from netfold.sim.workload.model import Data, Model, TaskSettings
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 # The files that a user's file imports from beside it: a model is made of all of them.

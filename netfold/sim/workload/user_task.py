@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from netfold.errors import NetfoldError, UserModelError, names_hint
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.layers import placed
+from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import probe
-from netfold.sim.workload.models.model import TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed, shards
 

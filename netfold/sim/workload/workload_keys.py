@@ -30,14 +30,14 @@ from netfold.sim.workload import (
 from netfold.sim.workload.fusion import DDP_BYTES, OneSection, SizeSection
 from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
-from netfold.sim.workload.models.model import Model
+from netfold.sim.workload.learning_rate import SECTIONS as SCHEDULES
+from netfold.sim.workload.learning_rate import ConstantSection, ScheduleSection
+from netfold.sim.workload.model import Model
 from netfold.sim.workload.models.registry import MODELS, AnyModel, data_names
 from netfold.sim.workload.optimizers import SECTIONS as OPTIMIZERS
 from netfold.sim.workload.optimizers import OptimizerSection, SgdSection
 from netfold.sim.workload.recipe import Recipe, metric_named
 from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.schedules import SECTIONS as SCHEDULES
-from netfold.sim.workload.schedules import ConstantSection, ScheduleSection
 from netfold.sim.workload.workload import Workload
 from netfold.units import FRACTION_PATTERN, parse_fraction
 

@@ -25,16 +25,16 @@ from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.run.variant import Outcome
 from netfold.sim.studies.codec_study_gradients import read_model, wanted
+from netfold.sim.workload.models.mlp import Mlp784
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.perceptrons import Mlp784
 from netfold.sim.workload.models.registry import MODELS, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
-from netfold.topologies.files import from_json
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import compile_network, flow_key_plain, path
+from netfold.topologies.topology_files import from_json
 from tests.sim.results.builders import RING, summary
 from tests.sim.results.builders import printed as shown
 from tests.sim.scenario.files import GOOD, changed, write

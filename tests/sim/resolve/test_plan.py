@@ -20,8 +20,8 @@ from netfold.switch.fit import fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.program import Demand
 from netfold.switch.programs import programs
-from netfold.topologies.files import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
+from netfold.topologies.topology_files import to_json
 from netfold.units import TIME
 from tests.sim.scenes import DENSE, LINK, RING, TINY, job_of, job_plan, only, plan, refused, simulate
 

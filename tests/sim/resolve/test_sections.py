@@ -26,12 +26,12 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
+from netfold.sim.workload.learning_rate import Cosine, Linear, Step
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recipe import Recipe
-from netfold.sim.workload.schedules import Cosine, Linear, Step
-from netfold.topologies.files import to_json
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, next_links, planned_key
+from netfold.topologies.topology_files import to_json
 from tests.examples import examples
 from tests.sim.scenes import LINK, RING, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies

@@ -25,10 +25,10 @@ from netfold.sim.collectives.in_network.aggregation_tree import (
 from netfold.sim.collectives.in_network.switch_resources import Tree
 from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
 from netfold.sim.run.run import VariantResult
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, path, planned_key
+from netfold.topologies.topology_files import to_json
 from tests.examples import examples
 from tests.sim.resolve.test_sections import shape
 from tests.sim.scenes import DENSE, RING, TINY, job_of, job_plan, measure, only, plan, refused, run, simulate

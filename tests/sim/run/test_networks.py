@@ -16,10 +16,10 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan, frames
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import VariantResult
 from netfold.sim.studies.topology_study import measured, networks_of
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
 from netfold.topologies.kind import topology_kinds
 from netfold.topologies.network import path
+from netfold.topologies.topology_files import to_json
 from tests.examples import nightly
 from tests.pairs.scenario import small_network
 from tests.sim.bounds.test_bounds import bounds_of, helps

@@ -26,9 +26,9 @@ from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
 from netfold.sim.run import run as run_files
 from netfold.sim.run.run import setups
-from netfold.topologies.files import to_json
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
+from netfold.topologies.topology_files import to_json
 from tests.sim.scenes import BYTE_PS, RING, TINY, measure, plan, run, simulate
 
 DELAY_PS, PASS_PS = 1_000_000, 600_000

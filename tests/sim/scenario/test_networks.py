@@ -17,8 +17,8 @@ from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.scenario.load import load, schema
 from netfold.sim.scenario.resolve import build_topology, resolve
-from netfold.topologies.files import from_json, to_json
 from netfold.topologies.graph import NODES_MAX
+from netfold.topologies.topology_files import from_json, to_json
 from tests import ROOT
 from tests.sim.scenario.files import GOOD, changed, write
 

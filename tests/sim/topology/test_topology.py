@@ -12,9 +12,9 @@ from hypothesis import given
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
 from netfold.sim.studies.topology_study import export
-from netfold.topologies.files import Defaults, from_gml, from_graphml
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds
+from netfold.topologies.topology_files import Defaults, from_gml, from_graphml
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
 from tests.topologies.graphs import topologies, torus

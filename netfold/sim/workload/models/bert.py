@@ -10,7 +10,7 @@ from pydantic import model_validator
 from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count, Share
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.models.model import (
+from netfold.sim.workload.model import (
     Data,
     Density,
     Model,
@@ -26,7 +26,7 @@ from netfold.sim.workload.models.model import (
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 _SPANS = "and the question repeats the answer, a span drawn at random"

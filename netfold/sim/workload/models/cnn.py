@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.message import Tensor
+from netfold.sim.workload.model import Data, Density, convolution, in_ready_order, linear
 from netfold.sim.workload.models.images import ImageModel
-from netfold.sim.workload.models.model import Data, Density, convolution, in_ready_order, linear
 
 if TYPE_CHECKING:
     from torch import nn

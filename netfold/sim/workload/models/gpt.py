@@ -9,21 +9,12 @@ from pydantic import model_validator
 from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count, Share
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.models.model import (
-    Data,
-    Model,
-    TaskSettings,
-    Tokens,
-    check_heads,
-    embedding,
-    linear,
-    norm,
-)
+from netfold.sim.workload.model import Data, Model, TaskSettings, Tokens, check_heads, embedding, linear, norm
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 class Gpt(Model):

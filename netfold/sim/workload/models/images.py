@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from netfold.sim.workload.models.model import Data, Model, TaskSettings
+from netfold.sim.workload.model import Data, Model, TaskSettings
 
 if TYPE_CHECKING:
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 SMALL_IMAGES = (

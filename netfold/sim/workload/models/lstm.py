@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count
-from netfold.sim.workload.models.model import (
+from netfold.sim.workload.model import (
     Data,
     Density,
     Model,
@@ -24,7 +24,7 @@ from netfold.sim.workload.models.model import (
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 _PLAYS = "38 plays by Shakespeare"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Pair
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.models.model import Data, Density, Model, TaskSettings, embedding, linear
+from netfold.sim.workload.model import Data, Density, Model, TaskSettings, embedding, linear
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 USERS, ITEMS = 943, 1682

@@ -10,13 +10,13 @@ from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import shown
 from netfold.sim.keys import refuse_unknown
+from netfold.sim.workload.model import Model
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.cnn import CnnModel
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.model import Model
+from netfold.sim.workload.models.mlp import Mlp, Mlp784
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.perceptrons import Mlp, Mlp784
 from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
 from netfold.sim.workload.user_model import PATTERN, UserModel, require_function

@@ -6,16 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from netfold.homomorphic.message import Tensor
+from netfold.sim.workload.model import Data, Density, ResidualStage, convolution, in_ready_order, linear, norm
 from netfold.sim.workload.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
-from netfold.sim.workload.models.model import (
-    Data,
-    Density,
-    ResidualStage,
-    convolution,
-    in_ready_order,
-    linear,
-    norm,
-)
 
 if TYPE_CHECKING:
     from torch import nn

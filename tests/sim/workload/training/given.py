@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from netfold.sim.workload import Workload
 from netfold.sim.workload.fusion import Fusion, NoFusion
+from netfold.sim.workload.model import Model, Task, TaskSettings
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.model import Model, Task, TaskSettings
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.training import TrainingWorkload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.user_model import UserModel
 
 HEADER = """import torch; from torch import nn

@@ -34,8 +34,8 @@ from netfold.sim.workload.data_readers import (
     load_pictures,
 )
 from netfold.sim.workload.data_sets import DATA_SETS, DataFile, DataSet, Installed, Package
+from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.models.cnn import CnnModel
-from netfold.sim.workload.models.model import TaskSettings
 from netfold.sim.workload.tasks import ImagesTask
 from tests.examples import nightly
 

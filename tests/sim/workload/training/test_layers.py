@@ -20,10 +20,10 @@ from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Digits, Ratings
 from netfold.sim.workload.hardware import CONVOLUTION, CONVOLUTION_BACKWARD, MATMUL, OTHER, Kernel, StepCost
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
+from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
-from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.models.mlp import Mlp
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.perceptrons import Mlp
 from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import keyed, shards

@@ -24,9 +24,9 @@ from netfold.homomorphic.message import StepFact
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.learning_rate import Step
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Metric, Recipe, metric_named, register
-from netfold.sim.workload.schedules import Step
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan

@@ -19,14 +19,14 @@ from netfold.sim.workload.data_readers import Ratings
 from netfold.sim.workload.data_sets import DATA_SETS
 from netfold.sim.workload.fusion import NoFusion
 from netfold.sim.workload.layers import layers_of, placed
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.model_probe import measure
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.cnn import CnnModel
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.models.mlp import Mlp784
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.perceptrons import Mlp784
 from netfold.sim.workload.models.registry import MODELS, model_kinds, model_named
 from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.learning_rate import Constant, Cosine, Linear, Schedule, Step
 from netfold.sim.workload.optimizers import Adam, AdamW, Optimizer, Sgd
 from netfold.sim.workload.recipe import Recipe
-from netfold.sim.workload.schedules import Constant, Cosine, Linear, Schedule, Step
 from netfold.sim.workload.weights import one_thread
 from tests.sim.workload.training.given import (
     INPUTS,

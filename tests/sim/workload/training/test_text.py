@@ -37,7 +37,7 @@ from netfold.sim.workload.data_readers import (
     numbered,
     words_of,
 )
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.tasks import HELD_OUT_WINDOWS as HELD_OUT

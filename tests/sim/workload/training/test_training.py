@@ -27,12 +27,12 @@ from netfold.homomorphic.message import Round, Step
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.data_readers import Digits, Ratings, load_characters, load_words
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
+from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.model import TaskSettings
+from netfold.sim.workload.models.mlp import Mlp
 from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.perceptrons import Mlp
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.tasks import ImagesTask, RecommenderTask

@@ -20,7 +20,7 @@ from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.layers import layers_of
-from netfold.sim.workload.models.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.user_model import UserModel, imported

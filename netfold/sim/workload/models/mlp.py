@@ -11,12 +11,12 @@ from pydantic import Field
 from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.models.model import Data, Density, Model, TaskSettings, linear
+from netfold.sim.workload.model import Data, Density, Model, TaskSettings, linear
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from netfold.sim.workload.models.model import Task
+    from netfold.sim.workload.model import Task
 
 
 class Perceptron(Model):
