@@ -20,7 +20,7 @@ import netfold.torch
 from netfold.commands.main import app
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractError
-from netfold.homomorphic.codecs.bird_rows import Digits
+from netfold.homomorphic.codecs.bird_rows import DigitLanes
 from netfold.sim.run.context import CodecError
 from netfold.sim.run.context import make_encoder as make_watched
 from netfold.sim.studies.codec_measures import run_study
@@ -285,8 +285,8 @@ def test_a_codec_is_checked_with_the_workers_it_has_room_for() -> None:
 
 def test_digits_of_too_many_workers_end() -> None:
     with pytest.raises(ValueError, match="lanes of 4 bits have room for digits of 15 workers, found 16"):
-        Digits.of(24, 4, 16)
-    assert Digits.of(24, 4, 15).count == 24  # a bit each
+        DigitLanes.of(24, 4, 16)
+    assert DigitLanes.of(24, 4, 15).count == 24  # a bit each
 
 
 def test_only_the_gate_asks_codecs_and_makes_their_encoders() -> None:

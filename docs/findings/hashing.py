@@ -59,7 +59,7 @@ def sent_again(shape: Tiling, case: Case, seed: int) -> float:
     tile_words = tile_elements // WORD_ELEMENTS
     in_tile = np.add.reduceat(np.bitwise_count(index), np.arange(0, index.size, tile_words), dtype=np.int64)
     rows = tables.rows_needed(in_tile, case.load, shape.lanes)
-    cut = tables.Tables(
+    cut = tables.TileTables(
         shape.setting, shape.lanes, tile_elements, rows, np.zeros(1, np.int64), np.uint64(mix_plain(seed))
     )
     again = 0

@@ -29,8 +29,8 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText, parse
 from netfold.sim.studies.calibrate import calibrate as measured
 from netfold.sim.studies.calibrate import device_path, write_device
-from netfold.sim.studies.sweep import OnPoint, Settings, cores, require_jobs, run_sweep, sweep_of
-from netfold.sim.studies.sweep_output import Sweep, counts, load_sweep, sweep_table, write_report
+from netfold.sim.studies.sweep import OnPoint, SweepSettings, cores, require_jobs, run_sweep, sweep_of
+from netfold.sim.studies.sweep_output import FinishedSweep, counts, load_sweep, sweep_table, write_report
 from netfold.sim.studies.sweep_points import points_of
 from netfold.sim.studies.sweep_workers import LOCAL, cluster_of, own_versions
 
@@ -114,7 +114,7 @@ class Run(Shown):
         The tables of the run folder; `sim/README.md` explains every column.
     """
 
-    def __init__(self, folder: reader.Run) -> None:
+    def __init__(self, folder: reader.RunFolder) -> None:
         self.path: Path = folder.path
         self.summary: dict[str, Any] = folder.summary
         self.checks = pl.DataFrame(folder.checks, schema=schema(CheckRecord))
@@ -351,7 +351,7 @@ class Swept(Shown):
         The content of `sweep.json`.
     """
 
-    def __init__(self, found: Sweep) -> None:
+    def __init__(self, found: FinishedSweep) -> None:
         self._found = found
         self.path: Path = found.path
         self.points: pl.DataFrame = found.frame
@@ -442,7 +442,7 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     """
     swept = {f"sweep.{path}": list(values) for path, values in (over or {}).items()}
     file = None if scheduler_file is None else Path(scheduler_file)
-    settings = Settings(
+    settings = SweepSettings(
         require_jobs(cores() if jobs is None else jobs),
         cluster_of(scheduler, file),
         fresh,

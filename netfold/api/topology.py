@@ -23,7 +23,7 @@ from netfold.sim.report.style import Shown, Svg
 from netfold.sim.studies.topology_study import (
     BYTES,
     Kind,
-    Measured,
+    MeasuredNetwork,
     NamedNetwork,
     all_measured,
     both_tables,
@@ -47,7 +47,7 @@ class Measurements(Shown):
         with the same network, routes and workers share one.
     """
 
-    def __init__(self, found: Sequence[Measured]) -> None:
+    def __init__(self, found: Sequence[MeasuredNetwork]) -> None:
         self._found = found
         self.networks: dict[str, dict[str, Any]] = {
             name: one.as_dict() for one in found for name in one.names

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from netfold.sim.studies.codec_measures import Study
     from netfold.sim.studies.codec_study_gradients import Source
     from netfold.sim.studies.sweep import Ended, OnPoint
-    from netfold.sim.studies.sweep_output import Sweep
+    from netfold.sim.studies.sweep_output import FinishedSweep
 
 
 EXIT_CHECK_FAILED = 1
@@ -305,12 +305,12 @@ def sweep(  # noqa: PLR0913  one argument an option
     """
     from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.scenario.load import running_code
-    from netfold.sim.studies.sweep import Settings, cores, run_sweep, sweep_of
+    from netfold.sim.studies.sweep import SweepSettings, cores, run_sweep, sweep_of
     from netfold.sim.studies.sweep_output import load_sweep
     from netfold.sim.studies.sweep_workers import cluster_of
 
     cluster = cluster_of(scheduler, scheduler_file)
-    settings = Settings(jobs or cores(), cluster, fresh, keep_runs, trust_kept)
+    settings = SweepSettings(jobs or cores(), cluster, fresh, keep_runs, trust_kept)
     try:
         with running_code(not no_code):
             scenario = sweep_of(file, [*map(_as_set, over or ()), *(sets or ())], seed)
@@ -343,7 +343,7 @@ def _as_set(text: str) -> str:
     return f"sweep.{path}={listed}"
 
 
-def _print_sweep(found: Sweep) -> None:
+def _print_sweep(found: FinishedSweep) -> None:
     from netfold.sim.studies.sweep_output import counts, sweep_table
 
     table = sweep_table(found)

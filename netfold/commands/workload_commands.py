@@ -13,7 +13,7 @@ from netfold.commands.terminal import folder, print_error, print_json, print_lin
 from netfold.sim.studies import WORKERS
 
 if TYPE_CHECKING:
-    from netfold.sim.studies.codec_study_gradients import Row
+    from netfold.sim.studies.codec_study_gradients import DensityRow
 
 
 _LINE_COLUMNS = 110
@@ -109,7 +109,7 @@ def models_measure(
     from netfold.sim.studies.codec_study_gradients import measured, wanted
 
     items = wanted(names or (), batch, data)
-    rows: list[Row] = []
+    rows: list[DensityRow] = []
     with progress_bar() as progress:
 
         def report(text: str) -> None:
@@ -122,7 +122,7 @@ def models_measure(
         _print_densities(rows)
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: DensityRow) -> dict[str, Any]:
     known = {"own": row.known.own, "union": row.known.union} if row.known else None
     return {
         **{"model": row.model.written, "data": row.data, "batch": row.batch},
@@ -131,7 +131,7 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _print_densities(rows: list[Row]) -> None:
+def _print_densities(rows: list[DensityRow]) -> None:
     """A row for each model; known values stand beside the measured ones."""
     from rich.table import Table
     from rich.text import Text

@@ -58,7 +58,7 @@ _NUMBER = np.uint64((1 << 26) - 1)
 _ONE = np.uint64(1)
 
 
-class Tables(NamedTuple):
+class TileTables(NamedTuple):
     """How a bucket is cut into tiles and where their counters are; the same at every worker."""
 
     setting: int
@@ -82,7 +82,7 @@ class TileWords(NamedTuple):
     words: Int32s
 
 
-class Scratch(NamedTuple):
+class PeelingScratch(NamedTuple):
     """One thread's buffers, for one tile at a time."""
 
     positions: Positions
@@ -98,7 +98,7 @@ def rows_needed(members: Int64s, load: float, lanes: int = LANES) -> Int64s:
     return np.where(members > 0, rows, 0)
 
 
-def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
+def scratch_for(tables: TileTables, starts: Int64s) -> PeelingScratch:
     """Buffers for any tile of these tables, whose members begin at `starts`.
 
     Buffers for the union fit every worker's members too.
@@ -116,7 +116,7 @@ def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
             f"{MEMBERS_MAX}; make tiles smaller"
         )
     words = int(np.diff(tables.word_starts).max(initial=0, where=has_table))
-    return Scratch(
+    return PeelingScratch(
         np.empty(members + POSITIONS_SPARE, np.uint32),
         empty_counters(members),
         np.empty(words, np.uint64),
@@ -124,21 +124,21 @@ def scratch_for(tables: Tables, starts: Int64s) -> Scratch:
     )
 
 
-def hashing_of(tables: Tables, tile: int) -> Hashing:
+def hashing_of(tables: TileTables, tile: int) -> Hashing:
     """Hashing of a tile, for the general path."""
     key = splitmix64_plain(int(tables.key) + tile)
     return Hashing(tables.setting, tables.lanes, int(tables.rows[tile]), np.uint64(key))
 
 
 @inlined
-def _hashing_of(tables: Tables, tile: int) -> Hashing:
+def _hashing_of(tables: TileTables, tile: int) -> Hashing:
     """Twin of `hashing_of` for kernels."""
     key = splitmix64(tables.key + np.uint64(tile))
     return Hashing(tables.setting, tables.lanes, tables.rows[tile], key)
 
 
 @kernel
-def add(tables: Tables, tiles: Int64s, own: TileWords, message: Int32s, scratch: Scratch) -> None:
+def add(tables: TileTables, tiles: Int64s, own: TileWords, message: Int32s, scratch: PeelingScratch) -> None:
     """Write the tables of some tiles into `message`: the words of this worker's members, added up.
 
     Other tiles of the message are not changed, so threads may share it.
@@ -159,12 +159,12 @@ def add(tables: Tables, tiles: Int64s, own: TileWords, message: Int32s, scratch:
 
 @kernel
 def peel(
-    tables: Tables,
+    tables: TileTables,
     tiles: Int64s,
     union: TileWords,
     merged: Int32s,
     is_failed: NDArray[np.bool_],
-    scratch: Scratch,
+    scratch: PeelingScratch,
 ) -> None:
     """Recover the sums of some tiles from the merged message into `union.words`; mark the tiles that failed.
 
@@ -185,7 +185,9 @@ def peel(
 
 
 @kernel
-def _choose(tables: Tables, tile: int, index: WideIndex, members: int, scratch: Scratch) -> Counters:
+def _choose(
+    tables: TileTables, tile: int, index: WideIndex, members: int, scratch: PeelingScratch
+) -> Counters:
     """Compute the counters of a tile's members in the scratch buffers."""
     words = tables.tile_elements // WORD_ELEMENTS
     find_positions(index[tile * words : (tile + 1) * words], scratch.positions)

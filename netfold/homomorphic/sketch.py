@@ -40,7 +40,7 @@ from netfold.homomorphic.index import (
     word_layout,
 )
 from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
-from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, Tables, rows_needed
+from netfold.homomorphic.peeling import LANES, MEMBERS_MAX, TileTables, rows_needed
 from netfold.kernels.compiled import in_parallel
 from netfold.kernels.keyed import mix_plain, splitmix64_plain
 
@@ -82,7 +82,7 @@ class Sketch:
         """Tile t has `rows[t]` rows in each of three segments, for `digits[t]` words per member."""
         words = 3 * tiling.lanes * rows * digits
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(words)])
-        self._tables = Tables(tiling.setting, tiling.lanes, tile_elements, rows, starts, np.uint64(key))
+        self._tables = TileTables(tiling.setting, tiling.lanes, tile_elements, rows, starts, np.uint64(key))
         self._is_single = bool((digits[rows > 0] == 1).all())
 
     @property
@@ -258,7 +258,7 @@ Operations = Generator[tuple[Message, ...], tuple[Merged, ...], tuple[Gradient, 
 Int64s = NDArray[np.int64]
 
 
-class Layout(NamedTuple):
+class TileLayout(NamedTuple):
     """The tiles of a bucket, and how each is sent; the same at every worker."""
 
     tiling: Tiling
@@ -293,7 +293,7 @@ class Layout(NamedTuple):
         return np.asarray(np.maximum.reduceat(digits, np.arange(0, digits.size, self.tile_blocks)))
 
 
-def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_elements: int) -> Layout:
+def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_elements: int) -> TileLayout:
     """Cut a bucket into tiles, with tables for the expected members."""
     room, digits = expected.members, expected.agreed.digits
     tile_blocks = tiling.tile_blocks(room.size, block_elements, int(room.sum()))
@@ -305,7 +305,7 @@ def layout_of(tiling: Tiling, load: float, elements: int, expected: Seen, block_
     # A table has as many digits as its most demanding block; in a whole tile each block has its digits.
     table_words = _HASHES * tiling.lanes * rows * np.maximum.reduceat(digits, starts)
     rows[table_words >= whole_words] = 0
-    return Layout(tiling, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
+    return TileLayout(tiling, load, tile_blocks, block_elements, rows, (rows == 0) & (in_tile > 0))
 
 
 class SketchSize(NamedTuple):
@@ -319,13 +319,13 @@ class SketchSize(NamedTuple):
 
 def forecast_layout(
     tiling: Tiling, load: float, elements: int, forecast: Seen, block_elements: int
-) -> Layout:
+) -> TileLayout:
     """The layout of a bucket before the union is known."""
     roomy = forecast._replace(members=with_margin(forecast.members))
     return layout_of(tiling, load, elements, roomy, block_elements)
 
 
-def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
+def sketch_size(layout: TileLayout, elements: int, agreed: Agreed) -> SketchSize:
     """Size of the sketch of a layout, with these numbers."""
     words = _HASHES * layout.tiling.lanes * layout.rows * layout.tile_digits(agreed)
     starts = np.arange(layout.rows.size) * layout.tile_elements
@@ -333,7 +333,7 @@ def sketch_size(layout: Layout, elements: int, agreed: Agreed) -> SketchSize:
     return SketchSize(int(words.sum()), int(sizes[layout.is_whole].sum()))
 
 
-def redone_members(layout: Layout, forecast: Seen, seen: Seen) -> int:
+def redone_members(layout: TileLayout, forecast: Seen, seen: Seen) -> int:
     """Members of the tiles that a forecast did not cover, if all tables peel."""
     missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
@@ -356,7 +356,7 @@ class _TileMessages:
     """The messages of a layout: tables, and the words of whole tiles."""
 
     def __init__(
-        self, layout: Layout, numbers: NumberFormat[Any], agreed: Agreed, whole: WideIndex, round: Round
+        self, layout: TileLayout, numbers: NumberFormat[Any], agreed: Agreed, whole: WideIndex, round: Round
     ) -> None:
         """`whole` has the elements that whole tiles send: their members if known, else all."""
         self._layout, self._numbers, self._agreed = layout, numbers, agreed
@@ -487,14 +487,14 @@ class Tiled:
         )
 
 
-def _missed(layout: Layout, members: Int64s, is_covered: Flags) -> Flags:
+def _missed(layout: TileLayout, members: Int64s, is_covered: Flags) -> Flags:
     """Tiles with too many members for their table, or with numbers that do not cover them, `(tiles,)`."""
     room = np.floor(LOAD_MAX * _HASHES * layout.tiling.lanes * layout.rows)
     is_crowded = ~layout.is_whole & (layout.per_tile(members) > room)
     return np.asarray(is_crowded | (layout.per_tile(np.where(is_covered, 0, members)) > 0))
 
 
-def _report_failed(failed: Flags, layout: Layout, round: Round) -> None:
+def _report_failed(failed: Flags, layout: TileLayout, round: Round) -> None:
     if failed.any():
         count, total = int(failed.sum()), int(layout.has_table.sum())
         text = f"{count} of {total} tables did not peel: their members were sent again, packed"

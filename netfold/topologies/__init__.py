@@ -15,8 +15,8 @@ from netfold.topologies.kinds.leaf_spine import LeafSpine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import Star
+from netfold.topologies.kinds.topohub import TopoHub
 from netfold.topologies.kinds.torus import Torus
-from netfold.topologies.topology_files import TopoHub
 
 # The order in which they are listed.
 for _topology in (

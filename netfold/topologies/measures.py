@@ -95,7 +95,7 @@ _BLOCK = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Fabric:
+class SwitchFabric:
     """S switches, R of them with hosts (racks), and L links between switches, one direction each.
 
     Links are sorted by source; `first[s]` to `first[s + 1]` are those out of switch s.
@@ -121,7 +121,7 @@ class Fabric:
         return np.diff(self.first)
 
 
-def fabric_of(graph: nx.Graph) -> Fabric:
+def fabric_of(graph: nx.Graph) -> SwitchFabric:
     """The arrays of a valid graph."""
     names = tuple(switches(graph))
     row = {name: index for index, name in enumerate(names)}
@@ -133,7 +133,7 @@ def fabric_of(graph: nx.Graph) -> Fabric:
         for a, b in ((one, two), (two, one))
     )
     source, target, rate_bps = (np.array([link[part] for link in links], np.int64) for part in range(3))
-    return Fabric(
+    return SwitchFabric(
         names,
         np.array([row[name] for name in on_rack], np.intp),
         np.array([len(members) for members in on_rack.values()], np.int64),
@@ -148,7 +148,7 @@ def fabric_of(graph: nx.Graph) -> Fabric:
     )
 
 
-def distances(fabric: Fabric) -> NDArray[np.int32]:
+def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
     """Hops from every switch to every rack: (S, R), −1 where there is no path.
 
     Breadth-first search towards all racks at once, over the pairs (switch, rack) that the step before found,
@@ -171,7 +171,7 @@ def distances(fabric: Fabric) -> NDArray[np.int32]:
     return found
 
 
-def expanded(fabric: Fabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Links out of all these switches, and for each link the index in `at` of the one that it leaves."""
     counts = fabric.degree[at]
     ends = np.cumsum(counts)
@@ -180,7 +180,7 @@ def expanded(fabric: Fabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], ND
     return links, origin
 
 
-def _reached(frontier: NDArray[np.bool_], fabric: Fabric) -> NDArray[np.bool_]:
+def _reached(frontier: NDArray[np.bool_], fabric: SwitchFabric) -> NDArray[np.bool_]:
     """Pairs with a neighbour in the frontier."""
     reached = np.zeros_like(frontier)
     linked = np.flatnonzero(fabric.degree)
@@ -203,7 +203,7 @@ _SWAP_RACKS_MAX = 512  # more racks are not swapped one by one
 Sides = NDArray[np.float64]  # (S,): 1 and -1, 0 where a switch has no side yet
 
 
-def cheapest_cut_bps(graph: nx.Graph, fabric: Fabric) -> int:
+def cheapest_cut_bps(graph: nx.Graph, fabric: SwitchFabric) -> int:
     """The least rate between halves of the hosts that was found; the bisection is that or less.
 
     Racks are put in an order, and each half of it is a side: as the graph lists them, by each coordinate and
@@ -222,7 +222,7 @@ def cheapest_cut_bps(graph: nx.Graph, fabric: Fabric) -> int:
     return best
 
 
-def _orders(graph: nx.Graph, fabric: Fabric) -> Iterator[NDArray[np.intp]]:
+def _orders(graph: nx.Graph, fabric: SwitchFabric) -> Iterator[NDArray[np.intp]]:
     """Racks in the order of a feature."""
     names = [fabric.switches[row] for row in fabric.rack_rows]
     yield np.arange(len(names))
@@ -238,14 +238,14 @@ def _orders(graph: nx.Graph, fabric: Fabric) -> Iterator[NDArray[np.intp]]:
     yield np.argsort(_second_eigenvector(fabric)[fabric.rack_rows], kind="stable")
 
 
-def _far_from_an_end(fabric: Fabric) -> NDArray[np.int64]:
+def _far_from_an_end(fabric: SwitchFabric) -> NDArray[np.int64]:
     """Hops of each rack from a switch that is farthest from the first one."""
     end = int(np.argmax(_hops_from(fabric, 0)))
     hops: NDArray[np.int64] = _hops_from(fabric, end)[fabric.rack_rows]
     return hops
 
 
-def _hops_from(fabric: Fabric, start: int) -> NDArray[np.int64]:
+def _hops_from(fabric: SwitchFabric, start: int) -> NDArray[np.int64]:
     hops = np.full(len(fabric.switches), -1, np.int64)
     frontier, level = [start], 0
     while frontier:
@@ -256,7 +256,7 @@ def _hops_from(fabric: Fabric, start: int) -> NDArray[np.int64]:
     return hops
 
 
-def _second_eigenvector(fabric: Fabric) -> NDArray[np.float64]:
+def _second_eigenvector(fabric: SwitchFabric) -> NDArray[np.float64]:
     """The second eigenvector of the Laplacian, about: power iterations that take out the constant vector."""
     weights = fabric.rate_bps / fabric.rate_bps.max() if fabric.rate_bps.size else np.zeros(0)
     size = len(fabric.switches)
@@ -271,7 +271,7 @@ def _second_eigenvector(fabric: Fabric) -> NDArray[np.float64]:
     return vector
 
 
-def _halves(fabric: Fabric, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+def _halves(fabric: SwitchFabric, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     """The first racks of an order that hold half of the hosts: without and with the one in the middle."""
     held = np.cumsum(fabric.hosts_on_rack[order])
     middle = int(np.searchsorted(held, fabric.hosts_count // 2))
@@ -280,14 +280,14 @@ def _halves(fabric: Fabric, order: NDArray[np.intp]) -> Iterator[NDArray[np.intp
         yield order[:middle]
 
 
-def _started(fabric: Fabric, racks_ahead: NDArray[np.intp]) -> Sides:
+def _started(fabric: SwitchFabric, racks_ahead: NDArray[np.intp]) -> Sides:
     sides = np.zeros(len(fabric.switches))
     sides[fabric.rack_rows] = -1
     sides[fabric.rack_rows[racks_ahead]] = 1
     return sides
 
 
-def _settled(fabric: Fabric, sides: Sides) -> Sides:
+def _settled(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides in which switches without hosts follow most of their capacity; on a tie they stay."""
     free = np.ones(sides.size, np.bool_)
     free[fabric.rack_rows] = False
@@ -301,7 +301,7 @@ def _settled(fabric: Fabric, sides: Sides) -> Sides:
     return np.where(sides == 0, 1.0, sides)
 
 
-def _swapped(fabric: Fabric, sides: Sides) -> Sides:
+def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
     """Sides after pairs of racks with equal numbers of hosts were exchanged, the best pair first."""
     sides, rows = sides.copy(), fabric.rack_rows
     place = np.full(sides.size, -1, np.intp)
@@ -324,7 +324,7 @@ def _swapped(fabric: Fabric, sides: Sides) -> Sides:
     return _settled(fabric, sides)
 
 
-def _cut_bps(fabric: Fabric, sides: Sides) -> int:
+def _cut_bps(fabric: SwitchFabric, sides: Sides) -> int:
     """Rate in one direction of the links between the sides, and of hosts that change sides to make halves."""
     crossing = fabric.rate_bps[(sides[fabric.source] > 0) & (sides[fabric.target] < 0)]
     near: list[int] = []
@@ -352,7 +352,7 @@ class _Part(NamedTuple):
     origin: NDArray[np.intp]  # pair that each of the links belongs to
 
 
-def path_counts(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
+def path_counts(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     """Number of shortest paths from every switch to every rack: (S, R); exact up to 2^53.
 
     `hops` are the `distances` of the fabric.
@@ -367,7 +367,7 @@ def path_counts(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     return counts
 
 
-def uniform_loads(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
+def uniform_loads(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     """Load of every link if every host sends one unit to every other: (L,)."""
     flow = np.zeros(hops.shape)
     flow[fabric.rack_rows] = np.outer(fabric.hosts_on_rack, fabric.hosts_on_rack)
@@ -381,7 +381,7 @@ def uniform_loads(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64
     return loads
 
 
-def worst_loads(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
+def worst_loads(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     """Most load of every link if every host sends at most one unit, and receives at most one: (L,).
 
     An upper bound over all such traffic: what all sources together can put on the link, each by its worst
@@ -401,7 +401,7 @@ def worst_loads(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     return np.minimum(from_sources, by_target)
 
 
-def _shares(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
+def _shares(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     """Share of the traffic from each rack on each link, all of it to one rack at `hops`: (R, L)."""
     racks_count = fabric.rack_rows.size
     shares = np.zeros((racks_count, fabric.target.size))
@@ -418,7 +418,7 @@ def _shares(fabric: Fabric, hops: NDArray[np.int32]) -> NDArray[np.float64]:
     return shares
 
 
-def _parts(fabric: Fabric, hops: NDArray[np.int32], outward: bool) -> Iterator[_Part]:
+def _parts(fabric: SwitchFabric, hops: NDArray[np.int32], outward: bool) -> Iterator[_Part]:
     """All pairs with a path, from the nearest outward or from the farthest inward."""
     flat = hops.reshape(-1)
     order = np.argsort(flat if outward else -flat, kind="stable")
@@ -466,7 +466,7 @@ def bisection(graph: nx.Graph) -> Bounds:
     return bisection_on(graph, fabric_of(graph))
 
 
-def bisection_on(graph: nx.Graph, fabric: Fabric, hops: NDArray[np.int32] | None = None) -> Bounds:
+def bisection_on(graph: nx.Graph, fabric: SwitchFabric, hops: NDArray[np.int32] | None = None) -> Bounds:
     """As `bisection`, with the arrays of the graph and the `distances` if they are known already."""
     exact = by_divisions(graph)
     if exact is not None:
@@ -480,7 +480,7 @@ def bisection_on(graph: nx.Graph, fabric: Fabric, hops: NDArray[np.int32] | None
     return Bounds(min(low, high), high)
 
 
-def uniform_bound_bps(fabric: Fabric, hops: NDArray[np.int32]) -> float:
+def uniform_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
     """A lower bound of the bisection from traffic between all hosts, spread evenly over shortest paths.
 
     Every host sends to every other at the rate f that no link between switches exceeds. If a cut separates m
@@ -496,7 +496,7 @@ def uniform_bound_bps(fabric: Fabric, hops: NDArray[np.int32]) -> float:
     return float((cost + each * (half - separated) * (hosts_count - half + separated)).min())
 
 
-def worst_bound_bps(fabric: Fabric, hops: NDArray[np.int32]) -> float:
+def worst_bound_bps(fabric: SwitchFabric, hops: NDArray[np.int32]) -> float:
     # A lower bound: if no link between switches ever carries more than γ times its rate, whoever sends to
     # whom, then any pairing of two halves of the hosts gets through at r / γ, for the slowest host's rate r.
     # Traffic is spread evenly over shortest paths (oblivious routing: Towles and Dally, SPAA 2002).
@@ -527,7 +527,7 @@ BY_TIER = (
 )
 
 
-class Cost(NamedTuple):
+class NetworkCost(NamedTuple):
     """Parts of a topology. What is inside of a server (`graph.server_ports`) is no switch, port or cable."""
 
     switches_by_tier: dict[int, int]
@@ -546,7 +546,7 @@ class Cost(NamedTuple):
         return sum(sum(by_rate.values()) for by_rate in self.cables.values())
 
 
-def cost(graph: nx.Graph) -> Cost:
+def cost(graph: nx.Graph) -> NetworkCost:
     """Switches, ports and cables of a valid graph.
 
     Delays decide how long cables are if at least one is so short that it stays within a row. Otherwise a
@@ -566,7 +566,7 @@ def cost(graph: nx.Graph) -> Cost:
         for end in (a, b):
             ports[end in at_hosts][edge["rate_bps"]] += 1
     tiers = Counter(graph.nodes[name]["tier"] for name in switches(graph) if name not in inside)
-    return Cost(
+    return NetworkCost(
         dict(sorted(tiers.items())),
         _fastest_first(ports[False]),
         _fastest_first(ports[True]),
@@ -626,7 +626,7 @@ class Diversity(NamedTuple):
     disjoint_min: int  # paths without a common link, of the pair that has fewest
 
 
-def diversity(fabric: Fabric, hops: NDArray[np.int32]) -> Diversity | None:
+def diversity(fabric: SwitchFabric, hops: NDArray[np.int32]) -> Diversity | None:
     """Path diversity; None with a single rack. `hops` are the `distances` of the fabric."""
     racks_count = fabric.rack_rows.size
     if racks_count < 2:
@@ -637,7 +637,7 @@ def diversity(fabric: Fabric, hops: NDArray[np.int32]) -> Diversity | None:
     return Diversity(low, middle, high, _disjoint_min(fabric, hops))
 
 
-def _disjoint_min(fabric: Fabric, hops: NDArray[np.int32]) -> int:
+def _disjoint_min(fabric: SwitchFabric, hops: NDArray[np.int32]) -> int:
     """Least number of paths without a common link between two racks: a least cut (Menger, 1927).
 
     A rack that has as many such paths to a set of racks as the least known so far joins the set, because no
@@ -699,7 +699,7 @@ class Measures(NamedTuple):
     oversubscription: dict[int, float]
     """Oversubscription of each tier, see the function of that name."""
     diversity: Diversity | None  # None with one rack
-    cost: Cost
+    cost: NetworkCost
 
     @property
     def bisection_bps(self) -> int | None:
@@ -733,7 +733,7 @@ def measure(graph: nx.Graph) -> Measures:
     )
 
 
-def _host_hops(fabric: Fabric, hops: NDArray[np.int32]) -> tuple[int, float]:
+def _host_hops(fabric: SwitchFabric, hops: NDArray[np.int32]) -> tuple[int, float]:
     """Longest and mean distance of two different hosts: each is one hop from its switch."""
     count = fabric.hosts_count
     if count < 2:

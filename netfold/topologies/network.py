@@ -27,7 +27,7 @@ from netfold.topologies.routing import ECMP, Detours, Policy, Tables, check_room
 NO_LINK = -1
 
 
-class Work(NamedTuple):
+class HostWork(NamedTuple):
     """What one direction of a host takes: a packet of B bytes occupies it `packet_ps` + 8·B / `rate_bps`."""
 
     name: str
@@ -51,7 +51,7 @@ class HostLinks:
     message_ps: NDArray[np.int64]  # (L,)
 
 
-def with_host_links(network: Network, work: Mapping[int, tuple[Work, Work]]) -> Network:
+def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWork]]) -> Network:
     """The network with links inside some hosts, by node: what sending takes, and what receiving takes.
 
     Raises

@@ -33,7 +33,7 @@ class PolicyError(TopologyError):
     """A routing policy is not for such a topology."""
 
 
-class Fabric(NamedTuple):
+class SwitchLinks(NamedTuple):
     """The links between S switches; hosts come first among nodes and targets of links."""
 
     hosts_count: int
@@ -52,7 +52,7 @@ class Fabric(NamedTuple):
 class Tables(NamedTuple):
     """What every switch does for every target, as said above."""
 
-    fabric: Fabric
+    fabric: SwitchLinks
     choice: NDArray[np.uint16]  # (S, S) by switch, then target; 0 where they are the same
     first_set: NDArray[np.int32]  # (S,) row of `sets` of a switch's first set
     sets: NDArray[np.int32]  # (sets, 2) first entry in `ports`, and their number
@@ -63,7 +63,9 @@ class Tables(NamedTuple):
         return sum(int(array.nbytes) for array in self[1:])
 
 
-def fabric_of(link_source: NDArray[np.int32], link_target: NDArray[np.int32], hosts_count: int) -> Fabric:
+def fabric_of(
+    link_source: NDArray[np.int32], link_target: NDArray[np.int32], hosts_count: int
+) -> SwitchLinks:
     """The fabric of links sorted by source, then target, hosts first, where every node has a link."""
     nodes_count = int(link_source[-1]) + 1
     switches_count = nodes_count - hosts_count
@@ -76,7 +78,7 @@ def fabric_of(link_source: NDArray[np.int32], link_target: NDArray[np.int32], ho
     first_port = np.searchsorted(link_source[inner], np.arange(hosts_count, nodes_count + 1))
     end_link = np.searchsorted(link_source, np.arange(hosts_count, nodes_count), side="right")
     degrees = np.diff(first_port).astype(np.int32)
-    return Fabric(
+    return SwitchLinks(
         hosts_count,
         home,
         down_link,
@@ -87,7 +89,7 @@ def fabric_of(link_source: NDArray[np.int32], link_target: NDArray[np.int32], ho
     )
 
 
-def check_room(fabric: Fabric, room_bytes: int | None) -> None:
+def check_room(fabric: SwitchLinks, room_bytes: int | None) -> None:
     needed = room_needed(fabric)
     if room_bytes is not None and needed > room_bytes:
         raise TopologyError(
@@ -97,7 +99,7 @@ def check_room(fabric: Fabric, room_bytes: int | None) -> None:
         )
 
 
-def room_needed(fabric: Fabric) -> int:
+def room_needed(fabric: SwitchLinks) -> int:
     """Bytes that tables take at most, with what it takes to make them.
 
     A switch of d ports has at most 2^d - 1 sets, and at most one for each target. While shortest paths are
@@ -114,7 +116,7 @@ def room_needed(fabric: Fabric) -> int:
 class TablesBuilder:
     """Collects what every switch does, in order of the switches."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: SwitchLinks) -> None:
         self._fabric = fabric
         self._choice = np.zeros((fabric.switches_count,) * 2, _PORT)
         self._first_set: list[int] = []
@@ -168,7 +170,7 @@ class TablesBuilder:
 _HINT = "use routing: ecmp, or a torus or a hypercube"
 
 
-def dimension_order_tables(graph: nx.Graph, fabric: Fabric) -> Tables:
+def dimension_order_tables(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     """Tables with the one port that dimension order takes.
 
     The graph has `dimensions`, the sizes of the rings, and every switch has `coordinates`.
@@ -248,7 +250,7 @@ def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np
 
 
 def _port_of(
-    graph: nx.Graph, fabric: Fabric, dimensions: NDArray[np.int64], place: NDArray[np.int64]
+    graph: nx.Graph, fabric: SwitchLinks, dimensions: NDArray[np.int64], place: NDArray[np.int64]
 ) -> list[_Ports]:
     """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
     names = switches(graph)
@@ -297,7 +299,7 @@ def groups_of(graph: nx.Graph) -> NDArray[np.int32] | None:
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)
 
 
-def port_costs(graph: nx.Graph, fabric: Fabric) -> NDArray[np.int64] | None:
+def port_costs(graph: nx.Graph, fabric: SwitchLinks) -> NDArray[np.int64] | None:
     """(ports,) cost of each link between switches, where links between groups cost more than others.
 
     Minimal routing on a dragonfly takes as few links between groups as possible, and then as few hops (Kim,
@@ -333,7 +335,7 @@ _WORD = 64
 _LISTED_PORTS = 16  # sets of so few ports are found by a table, others by sorting
 
 
-def shortest_tables(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> Tables:
+def shortest_tables(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> Tables:
     """Tables with all links that are on a cheapest path to their target; `costs` is by port.
 
     Breadth-first search from all targets at once, one bit a target (as the frontiers of multi-source
@@ -353,7 +355,7 @@ def shortest_tables(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> T
     return builder.tables()
 
 
-def ports_nearer(fabric: Fabric, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
+def ports_nearer(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
     """(ports, words) whether a cheapest path takes a port, by target: bit t mod 64 of word t div 64."""
     count, far_end = fabric.switches_count, fabric.far_end
     words = -(-count // _WORD)
@@ -481,7 +483,7 @@ def hops_between(tables: Tables) -> NDArray[np.int16]:
     return hops
 
 
-def detour(detours: Detours, fabric: Fabric, source: int, target: int, key: int) -> int:
+def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key: int) -> int:
     """The intermediate switch (a node) of a flow between two hosts; -1 where it goes straight on.
 
     Hosts of one group, and hosts where there is no third group, reach each other minimally.
@@ -505,7 +507,7 @@ def detour(detours: Detours, fabric: Fabric, source: int, target: int, key: int)
 # The routing policies that a scenario can name: what each makes of a graph, and what it does to packets.
 
 
-def _minimal(graph: nx.Graph, fabric: Fabric) -> Tables:
+def _minimal(graph: nx.Graph, fabric: SwitchLinks) -> Tables:
     return shortest_tables(fabric, port_costs(graph, fabric))
 
 
@@ -515,7 +517,7 @@ class Policy:
 
     kind: str
     meaning: str  # a sentence, after the kind
-    make_tables: Callable[[nx.Graph, Fabric], Tables] = _minimal
+    make_tables: Callable[[nx.Graph, SwitchLinks], Tables] = _minimal
     is_sprayed: bool = False  # every packet chooses anew at every node, so packets overtake each other
     find_detours: Callable[[nx.Graph, Tables], Detours] | None = None
 

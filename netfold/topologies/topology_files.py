@@ -1,4 +1,4 @@
-"""Topologies in files: node-link JSON and GraphML both ways, GML in, and names of the package topohub."""
+"""Topologies in files: node-link JSON and GraphML both ways, GML in."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from math import asin, cos, radians, sin, sqrt
 from pathlib import PurePath
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from xml.etree.ElementTree import ParseError
 
 import networkx as nx
 
-from netfold.errors import closest
 from netfold.topologies.graph import (
     HOST,
     HOST_ATTRIBUTES,
@@ -36,7 +32,6 @@ from netfold.topologies.graph import (
     validate,
     where,
 )
-from netfold.topologies.kind import Counts, Direct, Facts, ParameterError, optional
 
 # Graphs of other programs as topologies: what they leave out has a default, or is an error.
 #
@@ -514,85 +509,3 @@ FORMATS: dict[str, Callable[[str, Defaults, Units], nx.Graph]] = {
 
 def read_graph(name: str, text: str, defaults: Defaults, units: Units) -> nx.Graph:
     return FORMATS.get(PurePath(name).suffix.lower(), _from_json)(text, defaults, units)
-
-
-# Real networks by name, from the package topohub.
-
-
-_NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9._+-]*[A-Za-z0-9_+-])+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopoHub(Direct):
-    """A real network by its name in the package topohub (extra: netfold[topohub]), with hosts on each router.
-
-    Jurkiewicz: TopoHub: A repository of reference Gabriel graph and real-world topologies for networking
-    research, SoftwareX 24, 2023. Routers are switches; the delay of a link is that of light in glass over its
-    length, 5 µs a km. Nothing has a closed form.
-    """
-
-    kind: ClassVar[str] = "topohub"
-    growing: ClassVar[tuple[str, ...]] = ("hosts_per_switch",)
-
-    fabric_delay_ps: int | None = optional(
-        "Delay of the links between switches; by default from their length."
-    )
-    name: str = field(metadata={"meaning": "Name in topohub, such as topozoo/Abilene or sndlib/polska."})
-
-    def counts(self) -> Counts:
-        """Counts of the network, read from the package."""
-        found = _graph(self.name)
-        return self.counts_of(found.number_of_nodes(), nx.Graph(found).number_of_edges())
-
-    def facts(self) -> Facts:
-        return Facts(*self.counts(), None, None, None)
-
-    def graph(self) -> nx.Graph:
-        """Switches have the names of the network's routers.
-
-        Raises
-        ------
-        TopologyError
-            The package is missing, or has no such network; or the network cannot be a topology.
-        """
-        link = self.link()
-        graph = topology_of(_graph(self.name), Defaults(link, self.switch, self.hosts_per_switch))
-        for one, other, edge in graph.edges(data=True):
-            if graph.nodes[one]["kind"] == graph.nodes[other]["kind"]:
-                edge["rate_bps"] = self.fabric_rate_bps
-                if self.fabric_delay_ps is not None:
-                    edge["delay_ps"] = self.fabric_delay_ps
-        return graph
-
-
-@cache
-def _graph(name: str) -> nx.Graph:
-    """The network of this name, as networkx reads it."""
-    try:
-        import topohub
-    except ImportError:
-        raise ParameterError(
-            "name",
-            "topohub: the package topohub is not installed; install it with: pip install 'netfold[topohub]'",
-        ) from None
-    if _NAME.fullmatch(name) is None or ".." in name:
-        raise ParameterError("name", f"topohub: {name!r} cannot be a name; use one such as topozoo/Abilene")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # it leaves its file open
-            data: dict[str, Any] = topohub.get(name)
-    except KeyError:
-        raise ParameterError("name", f"topohub: there is no network {name!r}; {_hint(name)}") from None
-    labelled = [{**node, "label": node.get("name", "")} for node in data["nodes"]]
-    return nx.node_link_graph({**data, "nodes": labelled}, edges="edges")
-
-
-def _hint(name: str) -> str:
-    """The name that comes near, and the groups that there are."""
-    folder = files("topohub") / "data"
-    group = name.split("/", 1)[0]
-    groups = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name[0] != "_")
-    members = folder / (group if group in groups else groups[0])
-    names = [f"{members.name}/{one.name.removesuffix('.json')}" for one in members.iterdir()]
-    meant = closest(name, names) if group in groups else ""
-    return (f"did you mean {meant!r}? " if meant else "") + f"groups: {', '.join(groups)}"

@@ -26,7 +26,7 @@ from netfold.torch.exchange import Handed, Part
 _TENSORS_SHOWN = 3
 
 
-class Place(NamedTuple):
+class ParameterPlace(NamedTuple):
     """Where a parameter is."""
 
     bucket: int
@@ -34,11 +34,11 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """The buckets of a model, and the place of each of its parameters."""
 
     buckets: tuple[Bucket, ...]
-    places: Mapping[torch.Tensor, Place]
+    places: Mapping[torch.Tensor, ParameterPlace]
 
     @property
     def described(self) -> list[list[str]]:
@@ -68,7 +68,7 @@ def named(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, 
 
 def make_layout(
     parameters: Sequence[torch.Tensor], names: Mapping[torch.Tensor, str], bucket_bytes: int
-) -> Layout:
+) -> ParameterLayout:
     """The buckets of a model.
 
     Parameters
@@ -101,11 +101,11 @@ def make_layout(
     buckets, members = fused(placed(backward), BySize(bucket_bytes))
     owners = list(reversed(parameters))
     places = {
-        owners[member]: Place(bucket.index, tensor)
+        owners[member]: ParameterPlace(bucket.index, tensor)
         for bucket, own in zip(buckets, members, strict=True)
         for member, tensor in zip(own, bucket.tensors, strict=True)
     }
-    return Layout(buckets, places)
+    return ParameterLayout(buckets, places)
 
 
 def different(own: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> str:
@@ -145,7 +145,7 @@ class Assembly:
         self, run: Callable[[Part, Gradient], Gradient], names: Mapping[torch.Tensor, str], bucket_bytes: int
     ) -> None:
         self._run, self._names, self._bucket_bytes = run, names, bucket_bytes
-        self._layout: Layout | None = None
+        self._layout: ParameterLayout | None = None
         self._expected: Sequence[Sequence[str]] | None = None  # the layout of a state that was loaded
         self._waiting: list[Handed] = []  # buckets of DDP that wait for the layout
         self._gradients: list[Gradient] = []  # each bucket's gradient
@@ -207,7 +207,7 @@ class Assembly:
         self._gradients = [np.zeros(bucket.elements, np.float32) for bucket in layout.buckets]
         self._given = [[] for _ in layout.buckets]
 
-    def _check(self, layout: Layout) -> None:
+    def _check(self, layout: ParameterLayout) -> None:
         if self._expected is None:
             return
         if found := different(layout.described, self._expected):

@@ -398,7 +398,7 @@ class Part(NamedTuple):
     """Bytes of the gradient, in the type of the model."""
 
 
-class Rounds:
+class BucketRounds:
     """Runs rounds one after the other, in the same order at all workers.
 
     A round has the bits of a simulated one over `all_gather` where one bucket is in flight at a time: merges

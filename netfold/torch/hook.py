@@ -23,7 +23,16 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.workload.fusion import DDP_BYTES
 from netfold.torch.assembly import Assembly, named
-from netfold.torch.exchange import Fifo, GradBucket, Handed, Part, Report, Rounds, check_tensor, require_same
+from netfold.torch.exchange import (
+    BucketRounds,
+    Fifo,
+    GradBucket,
+    Handed,
+    Part,
+    Report,
+    check_tensor,
+    require_same,
+)
 from netfold.torch.wire import BACKENDS, Wire, check_codec, make_codec
 from netfold.units import SIZE
 
@@ -90,7 +99,7 @@ class State:
         self._settings = f"{self.codec!r} with seed {seed} and buckets of {SIZE.format(bucket_bytes)}"
         require_same(self._wire, self._settings, "codec, options, seed and bucket")
         self._rate = _rate_of(learning_rate)
-        self._rounds = Rounds(self.codec, self._wire, seed, self._rate)
+        self._rounds = BucketRounds(self.codec, self._wire, seed, self._rate)
         self._assembly = Assembly(self._mean_of, names, bucket_bytes)
         self._fifo = Fifo(f"netfold {self.codec.kind}")
         self._failure: BaseException | None = None

@@ -69,7 +69,7 @@ class Sparse:
         starts = np.append(self.placed.offsets[: -1 : layout.tile_blocks], self.placed.offsets[-1])
         words = np.cumsum(np.append(0, 3 * REPAIRED_TILING.lanes * layout.rows))
         tiling = REPAIRED_TILING.setting, REPAIRED_TILING.lanes, layout.tile_elements
-        self.tables = tables.Tables(*tiling, layout.rows, words, np.uint64(1))
+        self.tables = tables.TileTables(*tiling, layout.rows, words, np.uint64(1))
         self.counters = np.ones(words[-1], np.int32)
         self.scratches = [tables.scratch_for(self.tables, starts) for _ in range(2)]
         self.own = tables.TileWords(self.index, starts, self.words)
@@ -108,7 +108,7 @@ class Sparse:
         size = self.tables.tile_elements
         return np.arange(-(-begin // size), -(-end // size))
 
-    def _scratch(self, begin: int) -> tables.Scratch:
+    def _scratch(self, begin: int) -> tables.PeelingScratch:
         return self.scratches[begin > 0]
 
     def _part(self, begin: int, end: int) -> tuple[np.ndarray, slice, np.ndarray, AgreedExponents]:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from netfold.sim.studies.sweep import Ended, Settings, run_sweep, sweep_of
+from netfold.sim.studies.sweep import Ended, SweepSettings, run_sweep, sweep_of
 
 FILE = Path(__file__).with_name("sweep.yaml")
 RATIO_MIN = 1.7
@@ -36,7 +36,7 @@ def measure(jobs: int, points: int = 64) -> Measured:
     try:
         scenario = sweep_of(FILE, [f"sweep.seeds={points}"])
         started_s, own_s, workers_s = time.perf_counter(), time.process_time(), _children_s()
-        run_sweep(scenario, Settings(jobs), out, ended.append)
+        run_sweep(scenario, SweepSettings(jobs), out, ended.append)
         wall_s = time.perf_counter() - started_s
         cpu_s = time.process_time() - own_s + (_children_s() - workers_s) / jobs
     finally:

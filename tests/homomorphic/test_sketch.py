@@ -29,7 +29,7 @@ from netfold.homomorphic.message import Round
 from netfold.homomorphic.peeling import (
     MEMBERS_MAX,
     Hypergraph,
-    Tables,
+    TileTables,
     TileWords,
     add,
     hypergraph,
@@ -212,7 +212,7 @@ GUARD = 77  # in words no kernel may touch
 class Bucket(NamedTuple):
     """Integers of every worker in a bucket cut into tiles."""
 
-    tables: Tables
+    tables: TileTables
     union: np.ndarray  # (elements,) bool
     values: np.ndarray  # (workers, elements) int32; zero where a worker has no value
 
@@ -233,10 +233,10 @@ def tables_for(
     load: float = 0.77,
     lanes: int = 1,
     setting: int = REPAIRED,
-) -> Tables:
+) -> TileTables:
     rows = rows_needed(np.diff(starts_of(union, tile_elements)), load, lanes)
     word_starts = np.concatenate([[0], np.cumsum(3 * lanes * rows)])
-    return Tables(setting, lanes, tile_elements, rows, word_starts, np.uint64(key))
+    return TileTables(setting, lanes, tile_elements, rows, word_starts, np.uint64(key))
 
 
 def added(bucket: Bucket, worker: int) -> np.ndarray:
@@ -377,7 +377,7 @@ def test_only_the_tiles_asked_for_are_touched() -> None:
 def test_a_crowded_counter_fails_its_tile() -> None:
     """The degree of a cell has six bits; nothing may run over into its value."""
     for members in (31, 32, 64, 65, 129):
-        tables = Tables(REPAIRED, 1, 192, np.array([1]), np.array([0, 3]), np.uint64(0))
+        tables = TileTables(REPAIRED, 1, 192, np.array([1]), np.array([0, 3]), np.uint64(0))
         values = np.zeros((1, 192), np.int32)
         values[0, :members] = 1 << 20
         bucket = Bucket(tables, values[0] != 0, values)
@@ -411,7 +411,7 @@ def test_rows_follow_from_members_and_load() -> None:
 
 
 def test_a_tile_with_too_many_members_is_refused() -> None:
-    tables = Tables(REPAIRED, 1, 2**22, np.array([5, 0]), np.array([0, 15, 15]), np.uint64(0))
+    tables = TileTables(REPAIRED, 1, 2**22, np.array([5, 0]), np.array([0, 15, 15]), np.uint64(0))
     scratch_for(tables, np.array([0, MEMBERS_MAX, 2**24]))
 
     with pytest.raises(ValueError) as refused:

@@ -20,7 +20,7 @@ from netfold.sim.collectives.collective import Collective, RunContext
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.parameter_server import ParameterServer, ServerPlan
 from netfold.sim.collectives.ring import Ring, RingPlan
-from netfold.sim.collectives.torus_2d import Grid, Torus2d, TorusPlan, squarest
+from netfold.sim.collectives.torus_2d import Torus2d, TorusGrid, TorusPlan, squarest
 from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import Condition, frame_of
@@ -71,7 +71,7 @@ def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, *
 def torus(workers: int, rows: int = 0, frame: Frame = FRAME, device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 in rows; by default nearly a square."""
     options, seed = options_of(frame, changes)
-    plan = TorusPlan(kind="torus_2d", grid=Grid.of(workers, rows or squarest(workers)), **options)
+    plan = TorusPlan(kind="torus_2d", grid=TorusGrid.of(workers, rows or squarest(workers)), **options)
     return lambda environment, fabric: Torus2d(plan, context_of(environment, fabric, workers, device, seed))
 
 

@@ -32,11 +32,11 @@ from netfold.topologies.kind import ParameterError, Topology
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.hypercube import Hypercube
 from netfold.topologies.kinds.rail_optimized import RailOptimized
+from netfold.topologies.kinds.topohub import TopoHub
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.network import compile_network
 from netfold.topologies.topology_files import (
     Defaults,
-    TopoHub,
     from_gml,
     from_graphml,
     from_json,

@@ -24,10 +24,10 @@ from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.ring import Ring
 from netfold.topologies.kinds.star import Star, star
+from netfold.topologies.kinds.topohub import TopoHub
 from netfold.topologies.kinds.torus import Torus
 from netfold.topologies.measures import DIVISIONS_MAX, by_divisions
 from netfold.topologies.network import compile_network, next_links
-from netfold.topologies.topology_files import TopoHub
 from tests.examples import examples, nightly
 from tests.topologies.graphs import GBPS, LINK, UPLINK, bisection_by_splits, diameter_and_paths, flow_bps
 

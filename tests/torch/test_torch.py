@@ -29,8 +29,8 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.torch.assembly import Layout, different, make_layout, named
-from netfold.torch.exchange import Fifo, Rounds
+from netfold.torch.assembly import ParameterLayout, different, make_layout, named
+from netfold.torch.exchange import BucketRounds, Fifo
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly
@@ -119,7 +119,7 @@ def test_one_worker_alone_subtracts_its_own_gradient() -> None:
 def test_a_learning_rate_is_rounded_after_it_is_divided() -> None:
     """As in the simulator: float32(0.01 / 3), which is not float32(0.01) / float32(3)."""
     wire = cast(Wire, SimpleNamespace(rank=0, workers=3))
-    rounds = Rounds(make_codec("exact", {}), wire, 1, lambda step: 0.01)
+    rounds = BucketRounds(make_codec("exact", {}), wire, 1, lambda step: 0.01)
     one = np.ones(1, np.float32)
 
     assert rounds.mean(Decoded(one, one), 0)[0] == np.float32(0.01 / 3) != np.float32(0.01) / np.float32(3)
@@ -244,14 +244,14 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 2), nn.Linear(2, 2))
 
 
-def layout(bucket_bytes: int, has_names: bool = True) -> tuple[nn.Sequential, Layout]:
+def layout(bucket_bytes: int, has_names: bool = True) -> tuple[nn.Sequential, ParameterLayout]:
     module = model()
     parameters = list(module.parameters())
     names = named(module.named_parameters()) if has_names else {}
     return module, make_layout(parameters, names, bucket_bytes)
 
 
-def names_of(found: Layout) -> list[list[str]]:
+def names_of(found: ParameterLayout) -> list[list[str]]:
     return [[tensor.name for tensor in bucket.tensors] for bucket in found.buckets]
 
 

@@ -51,9 +51,9 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, 
 from netfold.homomorphic.sketch import (
     REPAIRED_TILING,
     History,
-    Layout,
     Seen,
     SketchSize,
+    TileLayout,
     forecast_layout,
     forecast_of,
     redone_members,
@@ -65,9 +65,9 @@ from netfold.homomorphic.sketch import (
 # Expected costs of a round in each encoding, from counts alone: nothing is encoded for them.
 #
 # A round is a sequence of network operations, each of one or more messages, and a worker's memory traffic
-# before and after them. The numbers of words and bytes follow from a bucket's last union (`Counts`) and from
-# its next sketch (`SketchSize`), the times from the network (`Carrier`). The bytes are those that the codecs
-# announce as `Work`.
+# before and after them. The numbers of words and bytes follow from a bucket's last union (`UnionCounts`) and
+# from its next sketch (`SketchSize`), the times from the network (`Carrier`). The bytes are those that the
+# codecs announce as `Work`.
 
 
 _INDEX_BYTES = 1 / 8
@@ -76,7 +76,7 @@ _AGREED_WORDS: dict[Values, int] = {"block_exponent": 1, "float32": 0, "exact": 
 """Words by which workers agree on the numbers of one block."""
 
 
-class Counts(NamedTuple):
+class UnionCounts(NamedTuple):
     """Counts of a bucket's last union, expected for its next round."""
 
     values: Values
@@ -136,7 +136,7 @@ def _plain(*messages: int) -> tuple[MessageSize, ...]:
     return tuple(MessageSize(words) for words in messages)
 
 
-def dense_cost(counts: Counts, unit_elements: int) -> RoundCost:
+def dense_cost(counts: UnionCounts, unit_elements: int) -> RoundCost:
     """Cost of all elements; exponents are shared by `unit_elements`."""
     elements = counts.elements
     if counts.values == "float32":
@@ -150,7 +150,7 @@ def dense_cost(counts: Counts, unit_elements: int) -> RoundCost:
     return RoundCost(((MessageSize(elements, unit_elements),),), 20 * elements)
 
 
-def packed_cost(counts: Counts) -> RoundCost:
+def packed_cost(counts: UnionCounts) -> RoundCost:
     """Cost of a bit per element, then the values."""
     return RoundCost(
         (_plain(-(-counts.elements // 32), counts.agreed_words), _plain(counts.member_words)),
@@ -158,7 +158,7 @@ def packed_cost(counts: Counts) -> RoundCost:
     )
 
 
-def two_level_cost(counts: Counts) -> RoundCost:
+def two_level_cost(counts: UnionCounts) -> RoundCost:
     """Cost of a bit per 64 elements, the bits of live runs, then the values."""
     run_words = 2 * counts.live_runs
     return RoundCost(
@@ -172,7 +172,7 @@ def two_level_cost(counts: Counts) -> RoundCost:
     )
 
 
-def bitmap_cost(counts: Counts) -> RoundCost:
+def bitmap_cost(counts: UnionCounts) -> RoundCost:
     """Cost of a bit per 256 elements, then all elements of live blocks."""
     live = counts.live_elements
     summed_bytes = counts.summed_bytes(live, counts.live_words) if live else 0
@@ -185,7 +185,7 @@ def bitmap_cost(counts: Counts) -> RoundCost:
     )
 
 
-def concurrent_cost(counts: Counts, size: SketchSize, redone_members: int) -> RoundCost:
+def concurrent_cost(counts: UnionCounts, size: SketchSize, redone_members: int) -> RoundCost:
     """Cost of index and sketch at once, then the members of tiles that differ from the forecast, packed."""
     direct_words, redone_words = (counts.words_of(some) for some in (size.direct_elements, redone_members))
     first = _plain(-(-counts.elements // 32), counts.agreed_words, size.words, direct_words)
@@ -197,7 +197,7 @@ def concurrent_cost(counts: Counts, size: SketchSize, redone_members: int) -> Ro
     return RoundCost((first, _plain(redone_words)), passed_bytes)
 
 
-def _member_bytes(counts: Counts) -> float:
+def _member_bytes(counts: UnionCounts) -> float:
     return counts.summed_bytes(counts.members, counts.member_words) if counts.members else 0.0
 
 
@@ -344,10 +344,10 @@ class Experience:
     """Elements that share an exponent in dense block_exponent."""
     history: History  # the record of all rounds, from which the sketch forecasts
     _union: UnionMemory = field(default_factory=UnionMemory)
-    _counts: Counts | None = None
+    _counts: UnionCounts | None = None
 
     @property
-    def counts(self) -> Counts | None:
+    def counts(self) -> UnionCounts | None:
         """Counts of the last round's union; None before the first."""
         return self._counts
 
@@ -378,7 +378,7 @@ class Experience:
             figures = state["counts"].tolist()
             elements, members, own_members, *others = figures
             whole = [int(figure) for figure in others]
-            self._counts = Counts(self.values, int(elements), int(members), own_members, *whole)
+            self._counts = UnionCounts(self.values, int(elements), int(members), own_members, *whole)
 
     def times_ps(self, carrier: Carrier, round: Round) -> dict[Choice, int]:
         """Expected time of a round, in each encoding that can be estimated."""
@@ -417,7 +417,7 @@ class Experience:
                 missed.append(redone_members(self._layout(forecast), forecast, seen))
         return missed
 
-    def _layout(self, forecast: Seen) -> Layout:
+    def _layout(self, forecast: Seen) -> TileLayout:
         assert self._counts is not None
         sketch, block_elements = Lossless(), self.numbers.block_elements
         return forecast_layout(REPAIRED_TILING, sketch.load, self._counts.elements, forecast, block_elements)
@@ -425,7 +425,7 @@ class Experience:
 
 def count(
     elements: int, index: WideIndex, values: Values, block_elements: int, digits: NDArray[np.int64] | None
-) -> Counts:
+) -> UnionCounts:
     """Count a union as if one worker had it all; `digits`: words per value, `(blocks,)`, default 1."""
     starts = np.arange(0, index.size, block_elements // WORD_ELEMENTS)
     members = np.add.reduceat(np.bitwise_count(index), starts, dtype=np.int64)
@@ -438,7 +438,7 @@ def count(
     )
     in_block = np.minimum(block_elements, elements - block_elements * np.arange(starts.size))
     each = np.ones_like(members) if digits is None else digits
-    return Counts(
+    return UnionCounts(
         values=values,
         elements=elements,
         members=int(members.sum()),

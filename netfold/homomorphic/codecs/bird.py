@@ -18,8 +18,8 @@ from netfold.homomorphic.codecs.bird_rows import (
     Down,
     Draws,
     GatheredRows,
-    Group,
     Kept,
+    RowGroup,
     norms_of,
     relative,
     sampled,
@@ -52,7 +52,7 @@ class Bird(GatheredRows):
     def __post_init__(self) -> None:
         check_share(self.share, usual=0.1)
 
-    def choose(self, gradient: Gradient, group: Group, workers: int, draws: Draws) -> Kept:
+    def choose(self, gradient: Gradient, group: RowGroup, workers: int, draws: Draws) -> Kept:
         """Keep each row with its norm over the largest; of those, at most a share of all."""
         norms = norms_of(gradient, group, self.norm)
         rows = sampled(relative(norms), draws.key(purposes.BIRD))

@@ -20,9 +20,9 @@ from netfold.homomorphic.codecs.bird_rows import (
     Down,
     Draws,
     GatheredRows,
-    Group,
     Kept,
     Norms,
+    RowGroup,
     corrected,
     gamma_for,
     norms_of,
@@ -81,7 +81,7 @@ class BirdPlus(GatheredRows):
         """Whether every row is sent with a scale of its own."""
         return self.scales == "row"
 
-    def probabilities(self, gradient: Gradient, group: Group, norms: Norms) -> Norms:
+    def probabilities(self, gradient: Gradient, group: RowGroup, norms: Norms) -> Norms:
         """The probability of each row."""
         if self.of == "values":
             assert self.gamma is not None, "checked when the codec was made"
@@ -92,7 +92,7 @@ class BirdPlus(GatheredRows):
         wanted = (_RATIO if self.ratio is None else self.ratio) * group.rows
         return corrected(ratios, gamma_for(ratios, wanted))
 
-    def _of_values(self, gradient: Gradient, group: Group, gamma: float) -> Norms:
+    def _of_values(self, gradient: Gradient, group: RowGroup, gamma: float) -> Norms:
         """Σ|x|^gamma of each row over the largest one; magnitudes are relative to the group's largest."""
         place, row_elements = group.parts()[0]
         own = gradient[place]
@@ -102,7 +102,7 @@ class BirdPlus(GatheredRows):
             power_sums(own, row_elements, largest, gamma, sums)
         return relative(sums)
 
-    def choose(self, gradient: Gradient, group: Group, workers: int, draws: Draws) -> Kept:
+    def choose(self, gradient: Gradient, group: RowGroup, workers: int, draws: Draws) -> Kept:
         """Keep each row with its probability; a second sampling only if it is asked for."""
         norms = norms_of(gradient, group, "l1")
         chances = self.probabilities(gradient, group, norms)

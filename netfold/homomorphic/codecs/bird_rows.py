@@ -61,7 +61,7 @@ class Rider(NamedTuple):
     start: int  # offset in the bucket, elements
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows of a layer, and what rides along."""
 
     name: str
@@ -84,7 +84,7 @@ class Group(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def groups_of(tensors: tuple[Tensor, ...]) -> tuple[Group, ...]:
+def groups_of(tensors: tuple[Tensor, ...]) -> tuple[RowGroup, ...]:
     """The rows of a bucket's tensors, in the order of the tensors that have them.
 
     A tensor has rows if it has two dimensions or more. A vector rides with the first such tensor of its layer
@@ -105,12 +105,12 @@ def groups_of(tensors: tuple[Tensor, ...]) -> tuple[Group, ...]:
     return tuple(_group(place, tensors[place], riders.get(place, ())) for place in own)
 
 
-def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> Group:
+def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
     rows = tensor.shape[0] if len(tensor.shape) > 1 else min(1, tensor.elements)
-    return Group(tensor.name, place, tensor.start, rows, tensor.elements // max(1, rows), riders)
+    return RowGroup(tensor.name, place, tensor.start, rows, tensor.elements // max(1, rows), riders)
 
 
-def norms_of(gradient: Gradient, group: Group, kind: str) -> Norms:
+def norms_of(gradient: Gradient, group: RowGroup, kind: str) -> Norms:
     """The norm of every row, without what rides along: `kind` is l1 or l2.
 
     Raises
@@ -128,7 +128,7 @@ def norms_of(gradient: Gradient, group: Group, kind: str) -> Norms:
     return norms if kind == "l1" else np.sqrt(norms, out=norms)
 
 
-def not_finite(gradient: Gradient, group: Group) -> str:
+def not_finite(gradient: Gradient, group: RowGroup) -> str:
     """Error text for the first element of a group that is NaN or infinite."""
     places = [place.start + np.flatnonzero(~np.isfinite(gradient[place])) for place, _ in group.parts()]
     index = int(np.concatenate(places).min())
@@ -309,7 +309,7 @@ def workers_max(lane_bits: int) -> int:
 
 
 @dataclass(frozen=True)
-class Digits:
+class DigitLanes:
     """How numbers below 2^`number_bits` are sent, so that sums of digits of all workers fit in fields."""
 
     fields: Fields
@@ -318,7 +318,7 @@ class Digits:
     """Digits of each number."""
 
     @classmethod
-    def of(cls, number_bits: int, lane_bits: int, workers: int) -> Digits:
+    def of(cls, number_bits: int, lane_bits: int, workers: int) -> DigitLanes:
         """The largest base whose digits have sums that fit.
 
         Raises
@@ -400,7 +400,7 @@ class Kept(NamedTuple):
     """Scale of each row, as a share of `scale`; None: all have the same."""
 
 
-def scale_of(scale: float, workers: int, group: Group) -> float:
+def scale_of(scale: float, workers: int, group: RowGroup) -> float:
     """A scale that is sent, if the sum of as many workers fits in float32.
 
     Raises
@@ -417,12 +417,14 @@ def scale_of(scale: float, workers: int, group: Group) -> float:
     return scale
 
 
-def bits_count(groups: Sequence[Group], kept: Sequence[Kept]) -> int:
+def bits_count(groups: Sequence[RowGroup], kept: Sequence[Kept]) -> int:
     """Elements whose signs are sent."""
     return sum(one.rows.size * group.sent_elements for group, one in zip(groups, kept, strict=True))
 
 
-def written_payload(gradient: Gradient, groups: Sequence[Group], kept: Sequence[Kept]) -> NDArray[np.uint32]:
+def written_payload(
+    gradient: Gradient, groups: Sequence[RowGroup], kept: Sequence[Kept]
+) -> NDArray[np.uint32]:
     """The words of a message."""
     tensors = sum(1 + len(group.riders) for group in groups)
     count = bits_count(groups, kept)
@@ -459,7 +461,7 @@ class Read(NamedTuple):
     bits: Bits
 
 
-def read_payload(words: Words, groups: Sequence[Group], sender: int, has_halves: bool = False) -> Read:
+def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halves: bool = False) -> Read:
     """Take one worker's message apart.
 
     Raises
@@ -499,7 +501,7 @@ def _damaged(sender: int, reason: str) -> DecodeError:
     return DecodeError(f"worker {sender}'s message of rows is damaged: {reason}")
 
 
-def add_payload(message: Read, groups: Sequence[Group], total: Gradient) -> None:
+def add_payload(message: Read, groups: Sequence[RowGroup], total: Gradient) -> None:
     """Add what a message stands for to a bucket."""
     position = 0
     for group, one in zip(groups, message.kept, strict=True):
@@ -624,7 +626,7 @@ class GatheredRows(Codec):
         return False
 
     @abstractmethod
-    def choose(self, gradient: Gradient, group: Group, workers: int, draws: Draws) -> Kept:
+    def choose(self, gradient: Gradient, group: RowGroup, workers: int, draws: Draws) -> Kept:
         """The rows of a group that a worker sends, and their scale.
 
         Raises
@@ -670,7 +672,7 @@ class RowsServer(Server):
         return Work(read_bytes + 4 * signs, answer.nbytes + 4 * signs, flops=signs)
 
 
-def _summed(parts: Sequence[Words], groups: Sequence[Group], has_row_scales: bool) -> Gradient:
+def _summed(parts: Sequence[Words], groups: Sequence[RowGroup], has_row_scales: bool) -> Gradient:
     total = np.zeros(sum(group.rows * group.sent_elements for group in groups), np.float32)
     for rank, part in enumerate(parts):
         add_payload(read_payload(part, groups, rank, has_row_scales), groups, total)
@@ -712,7 +714,7 @@ class RowsEncoder(Encoder):
         contribution = _summed([words], groups, codec.has_row_scales)
         return Decoded(self._total(merged, gradient, groups), contribution)
 
-    def _encoded(self, gradient: Gradient, groups: Sequence[Group], round: Round) -> Words:
+    def _encoded(self, gradient: Gradient, groups: Sequence[RowGroup], round: Round) -> Words:
         place = round.seed, round.step, round.bucket, self.rank
         kept = [
             self.codec.choose(gradient, group, round.workers, Draws((*place, number)))
@@ -720,7 +722,7 @@ class RowsEncoder(Encoder):
         ]
         return written_payload(gradient, groups, kept)
 
-    def _total(self, merged: Merged, gradient: Gradient, groups: Sequence[Group]) -> Gradient:
+    def _total(self, merged: Merged, gradient: Gradient, groups: Sequence[RowGroup]) -> Gradient:
         """A server's sum, read-only because workers may share it; or that of the messages."""
         if merged.parts:
             return _summed(merged.parts, groups, self.codec.has_row_scales)

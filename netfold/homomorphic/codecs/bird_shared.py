@@ -35,8 +35,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs import bird_rows as lanes
 from netfold.homomorphic.codecs.bird_rows import (
-    Group,
     Norms,
+    RowGroup,
     Rows,
     groups_of,
     norms_of,
@@ -161,7 +161,7 @@ class SharedEncoder(Encoder):
             for number, (own, most) in enumerate(zip(norms, largest, strict=True))
         ]
         together = np.concatenate(numbers)
-        digits = lanes.Digits.of(NORM_BITS, self.codec.lanes, round.workers)
+        digits = lanes.DigitLanes.of(NORM_BITS, self.codec.lanes, round.workers)
         words = digits.packed(together)
         work = Work(8 * together.size, words.nbytes)
         (merged,) = yield (Message(words, Merge.ADD, "norms", work, lane_bits=self.codec.lanes),)
@@ -180,7 +180,7 @@ class SharedEncoder(Encoder):
         return integers
 
     def _chosen(
-        self, number: int, group: Group, sums: NDArray[np.int64], largest: float, round: Round
+        self, number: int, group: RowGroup, sums: NDArray[np.int64], largest: float, round: Round
     ) -> _Chosen:
         """The rows that all workers keep of one group, and the scale of a sign."""
         place = round.step, round.bucket, number, _SHARED
@@ -194,7 +194,7 @@ class SharedEncoder(Encoder):
         return _Chosen(rows, float(np.float32(scale_of(mean * factor, round.workers, group))))
 
     def _summed_signs(
-        self, gradient: Gradient, groups: Sequence[Group], chosen: Sequence[_Chosen], round: Round
+        self, gradient: Gradient, groups: Sequence[RowGroup], chosen: Sequence[_Chosen], round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], _Signs]:
         """This worker's signs of the chosen rows, and their sums over workers."""
         parts = []
@@ -238,7 +238,7 @@ def _digest(chosen: Sequence[_Chosen]) -> int:
 
 
 def _scatter(
-    signs: lanes.Integers, groups: Sequence[Group], chosen: Sequence[_Chosen], total: Gradient
+    signs: lanes.Integers, groups: Sequence[RowGroup], chosen: Sequence[_Chosen], total: Gradient
 ) -> None:
     """Write scaled signs, or their sums, into a bucket."""
     first = 0

@@ -100,7 +100,7 @@ class RoundedFeedback(FeedbackEncoder):
         return
 
 
-class Part(NamedTuple):
+class SignPart(NamedTuple):
     """What the words of a part say."""
 
     elements: int
@@ -108,7 +108,7 @@ class Part(NamedTuple):
     bits: Bits  # (words_of(elements),)
 
     @classmethod
-    def of(cls, words: Words) -> Part:
+    def of(cls, words: Words) -> SignPart:
         """Read the part that begins with the first of some words."""
         elements = int(words[0])
         end = _HEADER_WORDS + words_of(elements)
@@ -120,7 +120,7 @@ class Part(NamedTuple):
         header = np.array([self.elements, np.float32(self.scale).view(np.uint32)], np.uint32)
         return np.concatenate([header, self.bits])
 
-    def merged(self, other: Part) -> Part:
+    def merged(self, other: SignPart) -> SignPart:
         """The signs and the mean magnitude of the sums.
 
         Where the signs are equal, the sum is that sign times the sum of the scales. Elsewhere it has the sign
@@ -133,19 +133,19 @@ class Part(NamedTuple):
             bits = self.bits | other.bits
         else:
             bits = self.bits if self.scale > other.scale else other.bits
-        return Part(self.elements, np.float32(total / self.elements), bits)
+        return SignPart(self.elements, np.float32(total / self.elements), bits)
 
 
-def parts_of(words: Words) -> list[Part]:
+def parts_of(words: Words) -> list[SignPart]:
     """The parts that some words say, one after the other."""
     parts, first = [], 0
     while first < words.size:
-        parts.append(Part.of(words[first:]))
+        parts.append(SignPart.of(words[first:]))
         first += _HEADER_WORDS + parts[-1].bits.size
     return parts
 
 
-def words_of_parts(parts: Sequence[Part]) -> Words:
+def words_of_parts(parts: Sequence[SignPart]) -> Words:
     """The words that say them."""
     return np.concatenate([np.empty(0, np.uint32), *(part.words for part in parts)])
 
@@ -197,7 +197,7 @@ class CascadedSignEncoder(Encoder):
         return Decoded(_decoded(parts_of(merged.words)), _decoded(parts))
 
 
-def _encoded(gradient: Gradient, workers: int) -> list[Part]:
+def _encoded(gradient: Gradient, workers: int) -> list[SignPart]:
     """A gradient in as many parts as there are workers, or words of bits, of nearly equal length."""
     ends = [words_of(gradient.size) * index // workers for index in range(workers + 1)]
     parts = []
@@ -207,7 +207,7 @@ def _encoded(gradient: Gradient, workers: int) -> list[Part]:
         own = gradient[WORD_BITS * first : WORD_BITS * last]
         bits = np.empty(last - first, np.uint32)
         pack_signs(own, bits)
-        parts.append(Part(own.size, _scale_of(own, workers, WORD_BITS * first), bits))
+        parts.append(SignPart(own.size, _scale_of(own, workers, WORD_BITS * first), bits))
     return parts
 
 
@@ -223,7 +223,7 @@ def _scale_of(values: Gradient, workers: int, first: int) -> np.float32:
     return np.float32(mean)
 
 
-def _decoded(parts: Sequence[Part]) -> Gradient:
+def _decoded(parts: Sequence[SignPart]) -> Gradient:
     """± the scale of each part."""
     values = np.empty(sum(part.elements for part in parts), np.float32)
     first = 0

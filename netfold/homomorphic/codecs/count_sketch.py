@@ -95,7 +95,7 @@ _AT_A_TIME = 1 << 11  # elements
 _ONE, _HALF = np.uint64(1), np.uint64(32)
 
 
-class Rows(NamedTuple):
+class SketchRows(NamedTuple):
     """The rows of a sketch; the same at all workers."""
 
     columns: int
@@ -108,13 +108,13 @@ class Rows(NamedTuple):
         return self.columns * self.keys.size
 
 
-def make_rows(rows: int, columns: int, key: int) -> Rows:
+def make_rows(rows: int, columns: int, key: int) -> SketchRows:
     """Rows whose hashes depend on a key and on the number of the row."""
     keys = np.array([mix_plain(key, row) for row in range(rows)], np.uint64)
-    return Rows(columns, LANES if columns >= LANES else 1, keys)
+    return SketchRows(columns, LANES if columns >= LANES else 1, keys)
 
 
-def count(rows: Rows, values: Gradient) -> Gradient:
+def count(rows: SketchRows, values: Gradient) -> Gradient:
     """The sketch of some values, `(rows · columns,)`, row by row."""
     sketch = np.zeros((rows.keys.size, rows.columns + rows.lanes - 1), np.float32)
 
@@ -131,7 +131,7 @@ def count(rows: Rows, values: Gradient) -> Gradient:
     return np.ascontiguousarray(sketch[:, : rows.columns]).reshape(-1)
 
 
-def estimate(rows: Rows, sketch: Gradient, elements: int) -> Gradient:
+def estimate(rows: SketchRows, sketch: Gradient, elements: int) -> Gradient:
     """The medians of all elements, `(elements,)`, from a sketch of finite counters."""
     table = sketch.reshape(rows.keys.size, rows.columns)
     table = np.concatenate([table, table[:, : rows.lanes - 1]], axis=1)
@@ -180,7 +180,11 @@ def add_row(key: np.uint64, columns: int, lanes: int, values: Gradient, row: Gra
 
 @kernel
 def write_medians(
-    rows: Rows, table: NDArray[np.float32], first_block: int, estimates: Gradient, own: NDArray[np.float32]
+    rows: SketchRows,
+    table: NDArray[np.float32],
+    first_block: int,
+    estimates: Gradient,
+    own: NDArray[np.float32],
 ) -> None:
     """Write the medians of the elements from a block on.
 
@@ -235,7 +239,7 @@ def _exchange(low: Gradient, high: Gradient) -> None:
 Places = NDArray[np.int64]
 
 
-class Layout(NamedTuple):
+class SketchLayout(NamedTuple):
     """What is sent of a bucket."""
 
     rows: int
@@ -264,7 +268,7 @@ class Added(NamedTuple):
 class CountSketchEncoder(Encoder):
     """One worker's side; it keeps nothing."""
 
-    layout: Callable[[int], Layout]
+    layout: Callable[[int], SketchLayout]
     exponent_elements: int | None  # words that share an exponent; None: words are floats
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -289,7 +293,7 @@ class CountSketchEncoder(Encoder):
         return (yield from self._exact(gradient, candidates, layout, round))
 
     def _estimates(
-        self, gradient: Gradient, layout: Layout, round: Round
+        self, gradient: Gradient, layout: SketchLayout, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Gradient]:
         """Estimates of the sums of all elements."""
         key = mix_plain(round.seed, purposes.COUNT_SKETCH, round.bucket)
@@ -313,7 +317,7 @@ class CountSketchEncoder(Encoder):
         return estimate(rows, added.sums, gradient.size)
 
     def _exact(
-        self, gradient: Gradient, candidates: Places, layout: Layout, round: Round
+        self, gradient: Gradient, candidates: Places, layout: SketchLayout, round: Round
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], Selected]:
         """The largest sums of the candidates' values."""
         values = gradient[candidates]
@@ -385,7 +389,7 @@ class CountSketchEncoder(Encoder):
         return added
 
 
-def _estimated(gradient: Gradient, estimates: Gradient, layout: Layout, round: Round) -> Selected:
+def _estimated(gradient: Gradient, estimates: Gradient, layout: SketchLayout, round: Round) -> Selected:
     """The largest estimates as the total. Each worker has contributed its values of these elements.
 
     An estimate of zero changes no weight, so nothing is contributed there.
@@ -419,13 +423,13 @@ def _require_finite(words: Gradient, gradient: Gradient) -> None:
     )
 
 
-def _counting(rows: Rows, gradient: Gradient) -> Work:
+def _counting(rows: SketchRows, gradient: Gradient) -> Work:
     """Work of a sketch: each row reads and writes a counter for every element, the elements are read once."""
     updates = rows.keys.size * gradient.nbytes
     return Work(gradient.nbytes + updates, updates, 2 * rows.keys.size * gradient.size)
 
 
-def _estimating(rows: Rows, gradient: Gradient) -> Work:
+def _estimating(rows: SketchRows, gradient: Gradient) -> Work:
     """Work of the estimates: a counter of each row is read, their median written, and read to select."""
     reads = rows.keys.size * gradient.nbytes
     flops = rows.keys.size * (rows.keys.size + 1) * gradient.size
@@ -581,14 +585,14 @@ class CountSketch(Codec):
         """Words that share an exponent; None if they are floats."""
         return None if self.values == "float32" else self.block_elements or EXPONENT_ELEMENTS
 
-    def layout(self, elements: int) -> Layout:
+    def layout(self, elements: int) -> SketchLayout:
         """What is sent of a bucket of some elements."""
         columns = max(1, math.ceil(self.ratio * elements / self.rows))
         chosen = count_of(self.share, elements)
         candidates = min(elements, self.candidates * chosen)
         if self.rows * columns + candidates >= elements:
-            return Layout(0, 0, elements, chosen)
-        return Layout(self.rows, columns, candidates, chosen)
+            return SketchLayout(0, 0, elements, chosen)
+        return SketchLayout(self.rows, columns, candidates, chosen)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         """Encoder of one worker, with its momentum and its residual."""

@@ -207,7 +207,7 @@ def count_of(share: float, elements: int) -> int:
     return min(elements, max(1, math.floor(share * elements)))
 
 
-class Entries(NamedTuple):
+class SparseEntries(NamedTuple):
     """Elements of a bucket and their values; with `elements` None all, in order."""
 
     elements: NDArray[np.uint32] | None  # ascending
@@ -236,7 +236,7 @@ class Entries(NamedTuple):
         return found
 
 
-def read_entries(words: Words, is_whole: bool, dtype: type[np.generic], sender: str) -> Entries:
+def read_entries(words: Words, is_whole: bool, dtype: type[np.generic], sender: str) -> SparseEntries:
     """The entries of a message that has words.
 
     Raises
@@ -245,17 +245,17 @@ def read_entries(words: Words, is_whole: bool, dtype: type[np.generic], sender: 
         The words are no such list.
     """
     if is_whole:
-        return Entries(None, words.view(dtype))
+        return SparseEntries(None, words.view(dtype))
     if words.size % 2:
         raise DecodeError(f"{sender} sends {words.size} words: elements and values need an even number")
     elements, values = np.split(words, 2)
     if (elements[1:] <= elements[:-1]).any():
         raise DecodeError(f"{sender} sends elements that are not in ascending order")
-    return Entries(elements, values.view(dtype))
+    return SparseEntries(elements, values.view(dtype))
 
 
 @dataclass(frozen=True)
-class Grid:
+class StepGrid:
     """Multiples of a step 2**−fraction_bits, small enough that differences of all workers add up in int32.
 
     A float32 is either finer than the step, and rounded to a multiple of it, or a multiple already. So values
@@ -311,8 +311,8 @@ def check_fraction_bits(fraction_bits: int) -> None:
 class Change(NamedTuple):
     """One worker's upload: what it contributes from now on, and what it contributed before."""
 
-    now: Entries
-    before: Entries | None  # None: nothing
+    now: SparseEntries
+    before: SparseEntries | None  # None: nothing
 
     def difference(self, elements: int) -> NDArray[np.int32]:
         """Now minus before, of a bucket of so many elements on a grid."""
@@ -325,10 +325,10 @@ class Change(NamedTuple):
 class Uploads:
     """What one worker holds back and what it sent last, bucket by bucket; values on a grid if it has one."""
 
-    def __init__(self, share: float, grid: Grid | None = None) -> None:
+    def __init__(self, share: float, grid: StepGrid | None = None) -> None:
         self._share, self._grid = share, grid
         self._held: dict[int, Gradient] = {}
-        self._last: dict[int, Entries] = {}
+        self._last: dict[int, SparseEntries] = {}
 
     def upload(self, gradient: Gradient, rate: np.float32, round: Round) -> Change:
         """Choose what to send of a gradient and of what was held back; hold back the rest.
@@ -349,7 +349,7 @@ class Uploads:
         integers = None if self._grid is None else self._grid.integers(values)
         owed[place] -= values if integers is None or self._grid is None else self._grid.values(integers)
         before, self._held[round.bucket] = self._last.get(round.bucket), owed
-        self._last[round.bucket] = Entries(elements, values if integers is None else integers)
+        self._last[round.bucket] = SparseEntries(elements, values if integers is None else integers)
         return Change(self._last[round.bucket], before)
 
     def _owed(self, gradient: Gradient, rate: np.float32, bucket: int) -> Gradient:
@@ -395,16 +395,16 @@ class Uploads:
         self._last = {int(bucket): entries_from(state, f"last/{bucket}") for bucket in held}
 
 
-def entries_state(entries: Entries, name: str) -> State:
+def entries_state(entries: SparseEntries, name: str) -> State:
     """Entries as arrays whose names begin with this one."""
     state: State = {f"{name}/values": entries.values.copy()}
     return state if entries.elements is None else {**state, f"{name}/elements": entries.elements.copy()}
 
 
-def entries_from(state: Mapping[str, NDArray[Any]], name: str) -> Entries:
+def entries_from(state: Mapping[str, NDArray[Any]], name: str) -> SparseEntries:
     """Entries from arrays whose names begin with this one."""
     elements = state.get(f"{name}/elements")
-    return Entries(None if elements is None else elements.copy(), state[f"{name}/values"].copy())
+    return SparseEntries(None if elements is None else elements.copy(), state[f"{name}/values"].copy())
 
 
 def encode_work(rule: UploadRule, gradient: Gradient, words_bytes: int) -> Work:
@@ -448,7 +448,7 @@ class _Summing(Server):
         self.options = options
         self._work = Work()  # work of the last merge
 
-    def read(self, parts: Sequence[Words], dtype: type[np.generic]) -> dict[int, Entries]:
+    def read(self, parts: Sequence[Words], dtype: type[np.generic]) -> dict[int, SparseEntries]:
         """The uploads that arrived, by worker."""
         is_whole = self.options.is_whole
         return {
@@ -463,10 +463,10 @@ class _Summing(Server):
 
     def answer(self, total: NDArray[Any], members: NDArray[np.bool_] | None, read_bytes: int) -> Words:
         """A sum as words; of `members` alone if only they are sent. Remembers the work."""
-        words = Entries(None, total).words
+        words = SparseEntries(None, total).words
         if members is not None:
             elements = np.flatnonzero(members).astype(np.uint32)
-            words = Entries(elements, total[elements]).words
+            words = SparseEntries(elements, total[elements]).words
         self._work = Work(read_bytes, total.nbytes + words.nbytes, flops=read_bytes // 4)
         return words
 
@@ -480,7 +480,7 @@ class LastUploads(_Summing):
 
     def __init__(self, options: ServerOptions) -> None:
         super().__init__(options)
-        self._last: dict[int, dict[int, Entries]] = {}  # last uploads by bucket and worker
+        self._last: dict[int, dict[int, SparseEntries]] = {}  # last uploads by bucket and worker
 
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Replace the uploads of those who sent one; add up all."""
@@ -547,10 +547,10 @@ def _elements(request: Request) -> int:
     return sum(tensor.elements for tensor in request.tensors)
 
 
-def _copied(entries: Entries) -> Entries:
+def _copied(entries: SparseEntries) -> SparseEntries:
     """Entries in memory of their own: words that arrive belong to others."""
     elements = None if entries.elements is None else entries.elements.copy()
-    return Entries(elements, entries.values.copy())
+    return SparseEntries(elements, entries.values.copy())
 
 
 # Codec `sasg`: uploads are lists of elements and values, which a server adds to what others sent last.
@@ -602,10 +602,10 @@ class Sasg(SasgOptions):
         workers = len(contributions)
         return FloatAddBound(workers) if self.promise is Promise.BOUNDED else RoundingBound(workers)
 
-    def grid(self, workers: int) -> Grid | None:
+    def grid(self, workers: int) -> StepGrid | None:
         """The grid of the values, if they are on one."""
         bits = FRACTION_BITS if self.fraction_bits is None else self.fraction_bits
-        return Grid(bits, workers) if self.aggregation == "incremental" else None
+        return StepGrid(bits, workers) if self.aggregation == "incremental" else None
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         """Encoder of one worker, with what it holds back and what it sent last."""
@@ -679,7 +679,7 @@ class SasgEncoder(Encoder):
         if place is not None and change.before.elements is not None:
             place = np.union1d(place, change.before.elements)
             difference = difference[place]
-        return Entries(place, difference).words
+        return SparseEntries(place, difference).words
 
     def _total(self, answer: Words, elements: int) -> Gradient:
         """The sum of all elements from a server's answer; those after its last are zero."""

@@ -32,8 +32,8 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.codecs.sasg import (
     FRACTION_BITS,
-    Grid,
     SasgOptions,
+    StepGrid,
     Uploads,
     check_fraction_bits,
     encode_work,
@@ -109,7 +109,7 @@ class SummedEncoder(Encoder):
 
     def __init__(self, codec: SasgSummed, workers: int) -> None:
         self.rule = codec.rule(workers)
-        self._codec, self._grid = codec, Grid(codec.fraction_bits, workers)
+        self._codec, self._grid = codec, StepGrid(codec.fraction_bits, workers)
         self._uploads = Uploads(codec.share, self._grid)
         self._sums: dict[int, Integers] = {}  # sums of all workers' last uploads, by bucket
 

@@ -29,7 +29,7 @@ from netfold.sim.capture.recording_files import (
     DTYPES,
     STEPS_MAX,
     TENSORS_MAX,
-    Parts,
+    RecordingParts,
     TensorRow,
     file_name,
     most_bytes,
@@ -163,7 +163,7 @@ SKIP = 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class CaptureSettings:
     """What is to be recorded."""
 
     folder: str  # an absolute path
@@ -176,7 +176,7 @@ class Settings:
         return json.dumps(asdict(self))
 
 
-def checked(folder: str | Path, steps: int, skip: int) -> Settings:
+def checked(folder: str | Path, steps: int, skip: int) -> CaptureSettings:
     """Settings with their limits checked.
 
     Raises
@@ -191,13 +191,13 @@ def checked(folder: str | Path, steps: int, skip: int) -> Settings:
     path = Path(folder).absolute()
     if os.path.lexists(path):
         raise DataError(f"{folder}: is there already", "name another folder, or remove it")
-    return Settings(str(path), steps, skip)
+    return CaptureSettings(str(path), steps, skip)
 
 
-def from_environment() -> Settings | None:
+def from_environment() -> CaptureSettings | None:
     """What a launcher wants; None without one."""
     text = os.environ.get(VARIABLE)
-    return Settings(**json.loads(text)) if text else None
+    return CaptureSettings(**json.loads(text)) if text else None
 
 
 # Hooks into a DDP model, which record its gradients and their times on one rank.
@@ -246,7 +246,9 @@ class Recorder:
         The model cannot be recorded, or the disk has no room.
     """
 
-    def __init__(self, ddp: Any, settings: Settings, parts: Parts, facts: Mapping[str, Any]) -> None:
+    def __init__(
+        self, ddp: Any, settings: CaptureSettings, parts: RecordingParts, facts: Mapping[str, Any]
+    ) -> None:
         import torch.distributed as dist
 
         self.is_done = False
@@ -533,9 +535,11 @@ def capture(model: Any, folder: str | Path, steps: int = STEPS, *, skip: int = S
     recorder.finish()
 
 
-def begin(model: Any, settings: Settings) -> Recorder:
+def begin(model: Any, settings: CaptureSettings) -> Recorder:
     # All ranks must call it.
-    parts = Parts(Path(settings.folder), _run_of_all(model, settings.run), is_watched=bool(settings.run))
+    parts = RecordingParts(
+        Path(settings.folder), _run_of_all(model, settings.run), is_watched=bool(settings.run)
+    )
     return Recorder(model, settings, parts, _facts(model))
 
 

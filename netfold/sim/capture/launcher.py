@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from netfold.errors import DataError
-from netfold.sim.capture.capture import VARIABLE, Settings, from_environment
-from netfold.sim.capture.recording_files import Parts, TraceFile, read_trace
+from netfold.sim.capture.capture import VARIABLE, CaptureSettings, from_environment
+from netfold.sim.capture.recording_files import RecordingParts, TraceFile, read_trace
 
 HOME = "NETFOLD_CAPTURE_HOME"
 SITE = Path(__file__).parent / "site"
@@ -38,7 +38,7 @@ class Launched(NamedTuple):
     lines: tuple[str, ...]  # why there is no trace
 
 
-def launch(command: Sequence[str], settings: Settings) -> Launched:
+def launch(command: Sequence[str], settings: CaptureSettings) -> Launched:
     """Run a command, and wait for its recording; signals reach the command as usual.
 
     Raises
@@ -47,7 +47,7 @@ def launch(command: Sequence[str], settings: Settings) -> Launched:
         The command cannot be run.
     """
     settings = replace(settings, run=uuid.uuid4().hex[:12])
-    parts = Parts(Path(settings.folder), settings.run)
+    parts = RecordingParts(Path(settings.folder), settings.run)
     try:
         process = subprocess.Popen(list(command), env=_environment(settings))
     except OSError as error:
@@ -62,7 +62,7 @@ def launch(command: Sequence[str], settings: Settings) -> Launched:
     return Launched(status, None, parts.report() or NOTHING)
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _environment(settings: CaptureSettings) -> dict[str, str]:
     paths = [str(SITE), os.environ.get("PYTHONPATH", "")]
     spec = find_spec("netfold")
     homes = spec.submodule_search_locations if spec else None
@@ -130,7 +130,7 @@ def install() -> None:
 class _Finder(MetaPathFinder):
     """Finds DDP's module as usual, with a loader that wraps the constructor."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CaptureSettings) -> None:
         self._settings = settings
 
     def find_spec(
@@ -149,7 +149,7 @@ class _Finder(MetaPathFinder):
 class _Wrapped(Loader):
     """Loads DDP's module, and wraps its constructor."""
 
-    def __init__(self, loader: Loader, settings: Settings) -> None:
+    def __init__(self, loader: Loader, settings: CaptureSettings) -> None:
         self._loader, self._settings = loader, settings
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -161,7 +161,7 @@ class _Wrapped(Loader):
         wrap(module.DistributedDataParallel, self._settings)
 
 
-def wrap(ddp: Any, settings: Settings) -> None:
+def wrap(ddp: Any, settings: CaptureSettings) -> None:
     """Let the constructor of DDP begin a recording of the first model."""
     constructor = ddp.__init__
     begun: list[Any] = []
@@ -180,7 +180,7 @@ def wrap(ddp: Any, settings: Settings) -> None:
     ddp.__init__ = recorded
 
 
-def _begin(model: Any, settings: Settings) -> None:
+def _begin(model: Any, settings: CaptureSettings) -> None:
     """Begin the recording, and end it with the process; what goes wrong does not stop the training."""
     from multiprocessing.util import Finalize  # also called where a child of multiprocessing ends
 

@@ -81,7 +81,7 @@ class RankStep(_Part):
     micro_batches: Annotated[int, Field(ge=1)] = 1
 
 
-class Step(_Part):
+class RecordedStep(_Part):
     """One step of all ranks."""
 
     step: Annotated[int, Field(ge=0)]
@@ -96,7 +96,7 @@ class TraceFile(_Part):
     world_size: Annotated[int, Field(ge=1, le=RANKS_MAX)]
     tensors: Annotated[list[TensorRow], Field(min_length=1, max_length=TENSORS_MAX)]
     buckets: Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1)]
-    steps: Annotated[list[Step], Field(min_length=1, max_length=STEPS_MAX)]
+    steps: Annotated[list[RecordedStep], Field(min_length=1, max_length=STEPS_MAX)]
     made_by: dict[str, Any] = {}
     notes: list[str] = []
 
@@ -167,7 +167,7 @@ def _check_tensors(path: Path, trace: TraceFile) -> None:
         )
 
 
-def _check_step(path: Path, trace: TraceFile, step: Step) -> None:
+def _check_step(path: Path, trace: TraceFile, step: RecordedStep) -> None:
     """A step has all ranks, a time for every tensor and bucket, and its times are in order."""
     if len(step.ranks) != trace.world_size:
         raise DataError(
@@ -216,7 +216,7 @@ def _check_files(folder: Path, trace: TraceFile) -> None:
 _BEGUN = re.compile(r"begun-(\d+)\.json")
 
 
-class Parts:
+class RecordingParts:
     """The hidden folder of a recording.
 
     Parameters

@@ -71,7 +71,7 @@ from netfold.units import PS_PER_US
 # What can bound a job.
 
 
-class Cause(StrEnum):
+class BottleneckCause(StrEnum):
     """What the critical resource did; the top of this file says how it is found."""
 
     LINK = "link"
@@ -86,7 +86,7 @@ class Cause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-CAUSES = tuple(cause.value for cause in Cause)
+CAUSES = tuple(cause.value for cause in BottleneckCause)
 
 
 # Network time, split by the samples of the network; the top of this file states the rule.
@@ -113,13 +113,13 @@ class NetworkTime:
     links: NDArray[np.int32]  # (n, K)
     total_ps: Floats  # (L,) busy time of each link in the network time of the job, listed in `links` or not
 
-    def of_cause(self, cause: Cause) -> Floats:
+    def of_cause(self, cause: BottleneckCause) -> Floats:
         """(n,) ps of one of the causes that are not links."""
         return {
-            Cause.WINDOW: self.window_ps,
-            Cause.TIMER: self.timer_ps,
-            Cause.LATENCY: self.latency_ps,
-            Cause.MERGING: self.merging_ps,
+            BottleneckCause.WINDOW: self.window_ps,
+            BottleneckCause.TIMER: self.timer_ps,
+            BottleneckCause.LATENCY: self.latency_ps,
+            BottleneckCause.MERGING: self.merging_ps,
         }[cause]
 
     def alike(self, link: int) -> list[int]:
@@ -270,7 +270,7 @@ class Piece(NamedTuple):
 
     start_ps: int
     end_ps: int
-    cause: Cause | None = None
+    cause: BottleneckCause | None = None
     worker: int = -1
     stage: str = ""
 
@@ -374,8 +374,8 @@ class _Walk:
             return
         usual_ps = phase.start_ps + self._median_ps(index, phase)
         middle_ps = min(max(usual_ps, start_ps), end_ps)
-        yield Piece(middle_ps, end_ps, Cause.STRAGGLER, worker, phase.phase)
-        yield Piece(start_ps, middle_ps, Cause.DEVICE, worker, phase.phase)
+        yield Piece(middle_ps, end_ps, BottleneckCause.STRAGGLER, worker, phase.phase)
+        yield Piece(start_ps, middle_ps, BottleneckCause.DEVICE, worker, phase.phase)
 
     def _median_ps(self, index: int, phase: PhaseRecord) -> int:
         """Median time of the workers in the same phase, after as many operations."""
@@ -392,7 +392,7 @@ class _Walk:
     def _instead(self, worker: int, start_ps: int, end_ps: int, is_late: bool) -> Iterator[Piece]:
         """What a worker does while it is not in the round, or waits for its device."""
         left = [(start_ps, end_ps)]
-        cause = Cause.STRAGGLER if is_late else Cause.DEVICE
+        cause = BottleneckCause.STRAGGLER if is_late else BottleneckCause.DEVICE
         for phase in self._workers[worker].during(start_ps, end_ps):
             rest: list[tuple[int, int]] = []
             for begin_ps, until_ps in left:
@@ -414,14 +414,19 @@ class _Walk:
 
 
 PARTS_MAX = 12  # kept; smaller ones of the same cause are added up
-_OF_NETWORK = (Cause.WINDOW, Cause.TIMER, Cause.LATENCY, Cause.MERGING)
+_OF_NETWORK = (
+    BottleneckCause.WINDOW,
+    BottleneckCause.TIMER,
+    BottleneckCause.LATENCY,
+    BottleneckCause.MERGING,
+)
 
 
-class Network(NamedTuple):
+class SampledNetwork(NamedTuple):
     """Names of links and of the workers' hosts, and the samples of the network."""
 
     link_names: Sequence[str]
-    kinds: Sequence[Cause]
+    kinds: Sequence[BottleneckCause]
     """What each link is called where it bounds a job."""
     busy_ps: Sequence[int]
     """Time that each link was busy in all the run."""
@@ -432,7 +437,7 @@ class Network(NamedTuple):
     """The job's number in the samples."""
 
 
-class Records(NamedTuple):
+class JobRecords(NamedTuple):
     """What is recorded of a job."""
 
     steps: Sequence[StepRecord]
@@ -441,7 +446,7 @@ class Records(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class TimePart:
     """One cause, and its part of the aggregation time of a step; see the top of this file."""
 
     cause: str  # one of `CAUSES`
@@ -458,7 +463,7 @@ class Part:
     faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
 
 
-def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
+def bounds(records: JobRecords, network: SampledNetwork) -> list[dict[str, Any]]:
     """The parts of the aggregation time of finished steps, the largest first; empty without such time.
 
     Shares add up to 1, and times to the mean aggregation time of a step.
@@ -477,18 +482,18 @@ def bounds(records: Records, network: Network) -> list[dict[str, Any]]:
     found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
     rest = 1 - sum(part.share for part in found)
     if rest > 1e-9:
-        found.append(Part(Cause.UNEXPLAINED, "", "", 0.0, rest))
+        found.append(TimePart(BottleneckCause.UNEXPLAINED, "", "", 0.0, rest))
     step_us = total_ps / len(records.steps) / PS_PER_US
     found = _fewer(sorted(found, key=lambda part: (-part.share, part.cause, part.where, part.stage)))
     return [asdict(part) | {"time_us": part.share * step_us} for part in found if part.share > 0]
 
 
-def _host_parts(pieces: Sequence[Piece], network: Network, total_ps: int) -> list[Part]:
+def _host_parts(pieces: Sequence[Piece], network: SampledNetwork, total_ps: int) -> list[TimePart]:
     """One part per stage of all devices, and one per straggler, whose stages are named, the longest first."""
-    stages: dict[tuple[Cause, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    stages: dict[tuple[BottleneckCause, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for piece in pieces:
         if piece.cause is not None:
-            where = network.hosts[piece.worker] if piece.cause is Cause.STRAGGLER else ""
+            where = network.hosts[piece.worker] if piece.cause is BottleneckCause.STRAGGLER else ""
             stages[piece.cause, where][piece.stage] += piece.end_ps - piece.start_ps
     times = {
         (cause, "", stage): time_ps
@@ -500,19 +505,21 @@ def _host_parts(pieces: Sequence[Piece], network: Network, total_ps: int) -> lis
         if where:
             times[cause, where, " and ".join(sorted(own, key=lambda one: -own[one]))] = sum(own.values())
     return [
-        Part(
+        TimePart(
             cause, where, stage, 0.0, time_ps / total_ps, faster=_faster(total_ps, _remedied(cause) * time_ps)
         )
         for (cause, where, stage), time_ps in times.items()
     ]
 
 
-def _remedied(cause: Cause) -> float:
+def _remedied(cause: BottleneckCause) -> float:
     # A straggler is waited for in vain, so its remedy saves all of the part; other remedies save half.
-    return 1.0 if cause is Cause.STRAGGLER else 0.5
+    return 1.0 if cause is BottleneckCause.STRAGGLER else 0.5
 
 
-def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps: int) -> list[Part]:
+def _network_parts(
+    split: NetworkTime, network: SampledNetwork, spans_ps: int, total_ps: int
+) -> list[TimePart]:
     """One part per group of links, equally busy, that bound some samples, and one per other cause."""
     parts = []
     told: set[int] = set()
@@ -527,7 +534,7 @@ def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps
         following = split.next_busiest(group)
         time_ps = float(split.by_link_ps[np.isin(split.chosen, group)].sum())
         parts.append(
-            Part(
+            TimePart(
                 cause=network.kinds[link],
                 where=network.link_names[link],
                 stage="",
@@ -543,10 +550,12 @@ def _network_parts(split: NetworkTime, network: Network, spans_ps: int, total_ps
         )
     for cause in _OF_NETWORK:
         time_ps = float(split.of_cause(cause).sum())
-        if cause is Cause.MERGING:
+        if cause is BottleneckCause.MERGING:
             time_ps += spans_ps - float(split.covered_ps.sum())
-        saved_ps = split.saved_by_windows_ps() if cause is Cause.WINDOW else _remedied(cause) * time_ps
-        parts.append(Part(cause, "", "", 0.0, time_ps / total_ps, faster=_faster(total_ps, saved_ps)))
+        saved_ps = (
+            split.saved_by_windows_ps() if cause is BottleneckCause.WINDOW else _remedied(cause) * time_ps
+        )
+        parts.append(TimePart(cause, "", "", 0.0, time_ps / total_ps, faster=_faster(total_ps, saved_ps)))
     return parts
 
 
@@ -554,10 +563,10 @@ def _faster(total_ps: float, saved_ps: float) -> float | None:
     return total_ps / (total_ps - saved_ps) if saved_ps < total_ps else None
 
 
-def _fewer(parts: list[Part]) -> list[Part]:
+def _fewer(parts: list[TimePart]) -> list[TimePart]:
     """The largest parts; the time of the others is that of their cause, at no single place."""
     kept, rest = parts[:PARTS_MAX], parts[PARTS_MAX:]
     shares: dict[str, float] = defaultdict(float)
     for part in rest:
         shares[part.cause] += part.share
-    return [*kept, *(Part(cause, "", "", 0.0, share) for cause, share in shares.items())]
+    return [*kept, *(TimePart(cause, "", "", 0.0, share) for cause, share in shares.items())]

@@ -22,7 +22,7 @@ from netfold.sim.checks.finding import (
     Finding,
     Findings,
     NoteCounts,
-    Operation,
+    RecordedOperation,
     nothing_leaked,
     recorded,
 )
@@ -54,7 +54,7 @@ class RoundLog:
     """One round in progress."""
 
     gradients: list[Gradient]  # every worker's, while the round is open
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[RecordedOperation] = field(default_factory=list)
     decoded: dict[int, Decoded] = field(default_factory=dict)
     notes: dict[int, list[Note]] = field(default_factory=dict)
     """Notes of each worker that has begun."""

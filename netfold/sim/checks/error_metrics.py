@@ -144,7 +144,7 @@ class Likeness:
 
 
 @dataclass
-class Loss(Likeness):
+class ErrorMetrics(Likeness):
     """One round's loss, and the supports of its gradients; it grows part by part."""
 
     nonzeros: int = 0

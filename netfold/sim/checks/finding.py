@@ -14,7 +14,7 @@ from netfold.homomorphic.bounds import PART_ELEMENTS
 from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
 from netfold.homomorphic.promises import Drift
 from netfold.kernels.bits import identity
-from netfold.sim.checks.error_metrics import Beyond, Loss
+from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.engine.interface import Fate, Rule
 from netfold.sim.plan.idle_network import into_switches
 from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
@@ -223,7 +223,7 @@ def _cause(
 
 
 @dataclass
-class Operation:
+class RecordedOperation:
     """One network operation: what each worker sent and received."""
 
     sent: dict[int, tuple[Message, ...]] = field(default_factory=dict)
@@ -304,7 +304,7 @@ class Findings:
     """The element whose error is largest relative to its bound."""
     nonzeros: int
     union_nonzeros: int
-    loss: Loss  # against the sum of all gradients
+    loss: ErrorMetrics  # against the sum of all gradients
     is_held_back: bool  # some worker contributed something else than its gradient
     workers_held_min: int
     workers_held_mean: float

@@ -53,7 +53,7 @@ from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels.bits import same_bits
 from netfold.kernels.compiled import kernel
 from netfold.kernels.functions import LN2, exps, logs
-from netfold.sim.checks.finding import Operation, Result, distinct
+from netfold.sim.checks.finding import RecordedOperation, Result, distinct
 
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -64,7 +64,7 @@ FALSE_ALARMS = 1e-8
 _GRID = 4  # points per doubling of a variance that is not known in advance
 
 
-class Sums(NamedTuple):
+class StretchSums(NamedTuple):
     """Sums over equal stretches of messages."""
 
     deviations: Doubles  # (stretches, workers + 1): D of each worker, and of the ones
@@ -95,7 +95,7 @@ def allowed_over_rounds(variances: Doubles, level: Doubles | float) -> Doubles:
     return allowed(exps(point, LN2 / _GRID), level + logs((point + 1) * (point + 2)))
 
 
-def worst(sums: Sums, share: float, is_over_rounds: bool) -> Unfair | None:
+def worst(sums: StretchSums, share: float, is_over_rounds: bool) -> Unfair | None:
     """The statistic farthest beyond what is allowed, if any is, with `share` of the job's false alarms."""
     found: Unfair | None = None
     divisions = list(_divisions(sums))
@@ -119,13 +119,13 @@ def worst(sums: Sums, share: float, is_over_rounds: bool) -> Unfair | None:
     return found
 
 
-def halved(sums: Sums) -> Sums:
+def halved(sums: StretchSums) -> StretchSums:
     """The same sums with half as many stretches."""
     pairs = sums.deviations.reshape(-1, 2, sums.deviations.shape[1])
-    return Sums(pairs.sum(axis=1), sums.variances.reshape(-1, 2).sum(axis=1))
+    return StretchSums(pairs.sum(axis=1), sums.variances.reshape(-1, 2).sum(axis=1))
 
 
-def _divisions(sums: Sums) -> Iterator[Sums]:
+def _divisions(sums: StretchSums) -> Iterator[StretchSums]:
     """The sums of the finest division, and of all coarser ones."""
     yield sums
     while sums.variances.size > 1:
@@ -189,7 +189,7 @@ Locate = Callable[[int, tuple[int, int, int], int, int], str]
 """Where a word was merged, from its worker, operation, part and number."""
 
 
-class Place(NamedTuple):
+class MessageOfRound(NamedTuple):
     """A message of a round."""
 
     step: int
@@ -207,7 +207,7 @@ class Place(NamedTuple):
 class WrongSigns:
     """A merged word with bits that cannot be."""
 
-    place: Place
+    place: MessageOfRound
     worker: int
     """The worker that received it."""
     word: int | None  # None: the result has another length
@@ -224,7 +224,7 @@ class WrongSigns:
 class UnfairSigns:
     """Bits of a worker that survive too often or too seldom."""
 
-    place: Place
+    place: MessageOfRound
     messages: int
     """Messages whose statistics were added up."""
     words: tuple[int, int]  # the stretch, both ends included
@@ -251,7 +251,7 @@ class Merger(NamedTuple):
     part: int
     locate: Locate
 
-    def wrong(self, place: Place, result: Result, word: int, why: str) -> WrongSigns:
+    def wrong(self, place: MessageOfRound, result: Result, word: int, why: str) -> WrongSigns:
         """A wrong word of a result, as its first worker received it."""
         worker = result.workers[0]
         return WrongSigns(place, worker, word, why, self.locate(worker, self.operation, self.part, word))
@@ -263,7 +263,7 @@ class _OverRounds:
 
     number: int
     """The number of these sums, from 1."""
-    sums: Sums
+    sums: StretchSums
     rounds: int = 0
 
 
@@ -278,19 +278,21 @@ class SignCheck:
     _messages: int = 0
     _over_rounds: dict[tuple[int, ...], _OverRounds] = field(default_factory=dict)
 
-    def examine(self, step: int, bucket: int, operations: Sequence[Operation], locate: Locate) -> None:
+    def examine(
+        self, step: int, bucket: int, operations: Sequence[RecordedOperation], locate: Locate
+    ) -> None:
         """Examine the SIGN messages of a finished round."""
         for number, operation in enumerate(operations):
             ranks = sorted(operation.sent)
             for part, message in enumerate(operation.sent[ranks[0]]):
                 if message.merge is Merge.SIGN and message.size:
-                    place = Place(step, bucket, number, part, message.label)
+                    place = MessageOfRound(step, bucket, number, part, message.label)
                     sent = [operation.sent[rank][part] for rank in ranks]
                     received = [operation.received[rank][part] for rank in ranks]
                     self._examine(place, sent, received, Merger((step, bucket, number), part, locate))
 
     def _examine(
-        self, place: Place, sent: Sequence[Message], received: Sequence[Merged], merger: Merger
+        self, place: MessageOfRound, sent: Sequence[Message], received: Sequence[Merged], merger: Merger
     ) -> None:
         """Examine one message; results that several workers share are examined once."""
         size = sent[0].size
@@ -313,9 +315,9 @@ class SignCheck:
             self._compare(place, whole[0], other, merger)
         deviations = np.zeros((sums.variances.size, len(sent) + 1))
         deviations[:, [*present, len(sent)]] = sums.deviations
-        self._judge(place, size, Sums(deviations, sums.variances))
+        self._judge(place, size, StretchSums(deviations, sums.variances))
 
-    def _compare(self, place: Place, most: Result, other: Result, merger: Merger) -> None:
+    def _compare(self, place: MessageOfRound, most: Result, other: Result, merger: Merger) -> None:
         """Require that a result has the same bits as the one that most workers received."""
         found, right = _bits(other), _bits(most)
         differs = np.flatnonzero(found != right)
@@ -328,7 +330,7 @@ class SignCheck:
         self.wrong_words += words
         self.first_wrong = self.first_wrong or first
 
-    def _judge(self, place: Place, size: int, sums: Sums) -> None:
+    def _judge(self, place: MessageOfRound, size: int, sums: StretchSums) -> None:
         """Hold the statistics of one message, and their sums over rounds, to what is allowed."""
         self._messages += 1
         found = worst(sums, _share(self._messages), is_over_rounds=False)
@@ -338,7 +340,7 @@ class SignCheck:
             sums = halved(sums)
         for key in ((place.bucket, place.operation, place.part), ()):  # (): all messages together
             if key not in self._over_rounds:
-                zeros = Sums(np.zeros_like(sums.deviations), np.zeros_like(sums.variances))
+                zeros = StretchSums(np.zeros_like(sums.deviations), np.zeros_like(sums.variances))
                 self._over_rounds[key] = _OverRounds(len(self._over_rounds) + 1, zeros)
             known = self._over_rounds[key]
             known.rounds += 1
@@ -347,7 +349,7 @@ class SignCheck:
             found = worst(known.sums, _share(known.number), is_over_rounds=True)
             self._note_unfair(found, place, known.rounds, size)
 
-    def _note_unfair(self, found: Unfair | None, place: Place, messages: int, size: int) -> None:
+    def _note_unfair(self, found: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
         if found is not None and self.first_unfair is None:
             first, end = (size * (found.stretch + more) // found.stretches for more in (0, 1))
             self.first_unfair = UnfairSigns(place, messages, (first, end - 1), found)
@@ -393,14 +395,14 @@ def _parts(sent: Sequence[Words], merged: Words) -> Iterator[tuple[int, Words, W
         yield first, np.stack([words[part].view(np.uint32) for words in sent]), merged[part]
 
 
-def _tallied(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, Sums]:
+def _tallied(sent: Sequence[Words], merged: Words, edges: NDArray[np.int64]) -> tuple[int, StretchSums]:
     """How many merged words have bits that nobody sent, and the sums of the stretches."""
     workers, wrong = len(sent), 0
     sums = np.zeros((edges.size - 1, workers + 2), np.int64)
     ones = np.empty(32, np.int64)
     for first, words, result in _parts(sent, merged):
         wrong += tally(words, result, first, edges, ones, sums)
-    return wrong, Sums(sums[:, :-1] / workers, sums[:, -1] / workers**2)
+    return wrong, StretchSums(sums[:, :-1] / workers, sums[:, -1] / workers**2)
 
 
 def _first_unsent(sent: Sequence[Words], merged: Words) -> tuple[int, str]:

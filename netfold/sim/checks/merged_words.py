@@ -29,7 +29,7 @@ from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.finding import (
     AtHosts,
     MessagePlace,
-    Operation,
+    RecordedOperation,
     Result,
     Slice,
     Tallies,
@@ -475,7 +475,9 @@ class HostReplay:
         # bucket (empty: unknown).
         self.server, self._tensors = server, tensors
 
-    def examine(self, place: tuple[int, int], operations: Sequence[Operation], orders: Orders) -> AtHosts:
+    def examine(
+        self, place: tuple[int, int], operations: Sequence[RecordedOperation], orders: Orders
+    ) -> AtHosts:
         """Compare the HOST and GATHER messages of a finished round; `place` is its step and bucket.
 
         `orders` are the hops of its HOST messages. Rounds of one bucket come in the order of their steps.

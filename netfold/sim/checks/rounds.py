@@ -16,8 +16,15 @@ from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.promises import Drift, count_inexact
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics as kernels
-from netfold.sim.checks.error_metrics import Beyond, Loss
-from netfold.sim.checks.finding import NOTHING_EXEMPT, Exempt, Findings, MessagePlace, Operation, Tallies
+from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
+from netfold.sim.checks.finding import (
+    NOTHING_EXEMPT,
+    Exempt,
+    Findings,
+    MessagePlace,
+    RecordedOperation,
+    Tallies,
+)
 from netfold.sim.checks.merged_words import check_message
 from netfold.sim.engine.interface import Overflow
 
@@ -53,7 +60,7 @@ class Compared(NamedTuple):
     """The findings on the totals of one round."""
 
     errors: Errors
-    loss: Loss  # against the sum of the gradients
+    loss: ErrorMetrics  # against the sum of the gradients
     inexact: int = 0  # elements that are not the exact sum, if the codec promises it
     drift: Drift | None = None
     """Drift of a codec that promises to be unbiased."""
@@ -79,7 +86,7 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
     first, whole = totals.decoded[0][0], [own for own, holders in totals.decoded if holders is None]
     bound = codec.error_bound(totals.contributions)
     variance = codec.variance(totals.contributions) if codec.promise is Promise.UNBIASED else None
-    errors, loss, inexact = Errors(), Loss(), 0
+    errors, loss, inexact = Errors(), ErrorMetrics(), 0
     drift = None if variance is None else Drift.empty(first.size)
     buffers = np.empty((2, min(PART_ELEMENTS, first.size)))
     is_all = all(a is b for a, b in zip(totals.contributions, totals.gradients, strict=True))
@@ -112,7 +119,7 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
     return Compared(errors, loss, inexact, drift, is_far, _beyond(totals, loss))
 
 
-def _is_far(totals: Totals, loss: Loss) -> bool:
+def _is_far(totals: Totals, loss: ErrorMetrics) -> bool:
     """Whether workers contributed their whole gradients, and the error is above `NMSE_MAX`.
 
     Where sums cancel, what the rounding of their parts explains is no fault: `ROUNDING` of Σ|x|.
@@ -125,7 +132,7 @@ def _is_far(totals: Totals, loss: Loss) -> bool:
     return not error <= ROUNDING**2 * magnitudes
 
 
-def _beyond(totals: Totals, loss: Loss) -> Beyond | None:
+def _beyond(totals: Totals, loss: ErrorMetrics) -> Beyond | None:
     """The first infinity among worker 0's totals, if there is one."""
     infinite = () if np.isfinite(loss.largest) else np.flatnonzero(np.isinf(totals.decoded[0][0]))
     for element in infinite[:1]:
@@ -134,7 +141,7 @@ def _beyond(totals: Totals, loss: Loss) -> Beyond | None:
     return None
 
 
-def _add_loss(loss: Loss, totals: Totals, place: slice, sums: Sums, is_judged: bool = False) -> None:
+def _add_loss(loss: ErrorMetrics, totals: Totals, place: slice, sums: Sums, is_judged: bool = False) -> None:
     """Add a part of worker 0's total; one that is judged by its codec's promise is not judged again."""
     total, gradients = totals.decoded[0][0][place], [own[place] for own in totals.gradients]
     loss.add(total, gradients, sums)
@@ -231,7 +238,7 @@ def examine(
     codec: Codec,
     gradients: Sequence[Gradient],
     decoded: Sequence[Decoded],
-    operations: Sequence[Operation],
+    operations: Sequence[RecordedOperation],
     exempt: Exempt = NOTHING_EXEMPT,
     overflow: Overflow = Overflow.WRAP,
 ) -> Findings:
@@ -291,7 +298,7 @@ def examine(
 
 
 def _to_compare(
-    decoded: Sequence[Gradient], operations: Sequence[Operation], differs: Sequence[bool]
+    decoded: Sequence[Gradient], operations: Sequence[RecordedOperation], differs: Sequence[bool]
 ) -> list[tuple[Gradient, Holders | None]]:
     """Worker 0's decoded sum and those that differ from it; with the workers that a partial result holds."""
     if not operations or not operations[0].sent[0]:
@@ -319,7 +326,7 @@ class _Held(NamedTuple):
     mean: float
 
 
-def _held(operations: Sequence[Operation], workers: int) -> _Held:
+def _held(operations: Sequence[RecordedOperation], workers: int) -> _Held:
     """Count workers per result; only linear codecs, whose round is one message, get partial results.
 
     Absent workers count: a result without them lacks nothing.

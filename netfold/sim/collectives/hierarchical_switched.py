@@ -517,7 +517,7 @@ def blocks_of(words: int, chunk_words: int) -> int:
     return max(1, -(-words // chunk_words))
 
 
-class Stage(ScheduledCollective):
+class SwitchedStage(ScheduledCollective):
     """Carries messages of the workers `ranks` of a job by the schedule of `cut`, block by block.
 
     A schedule may be a half: then the words of a worker's result count that it is the owner of.
@@ -590,16 +590,20 @@ class Switched:
         self._last: list[Collective] = []
         for group, own in zip(plan.groups, plan.inside, strict=True):
             cut = plan.inner(len(group))
-            reduce_ = partial(Stage, cut=half(cut, merges=True), ranks=group, number=next(numbers))
+            reduce_ = partial(SwitchedStage, cut=half(cut, merges=True), ranks=group, number=next(numbers))
             self._first.append(start(own, group) if own else reduce_(plan, self._of(group)))
-            self._last.append(Stage(plan, self._of(group), half(cut, merges=False), group, next(numbers)))
+            self._last.append(
+                SwitchedStage(plan, self._of(group), half(cut, merges=False), group, next(numbers))
+            )
         self._across: list[Collective] = []
         for lane, own in zip(plan.lanes, plan.across, strict=True):
             if own is not None:
                 self._across.append(start(own, lane.members))
                 continue
             assert plan.outer is not None
-            self._across.append(Stage(plan, self._of(lane.members), plan.outer, lane.members, next(numbers)))
+            self._across.append(
+                SwitchedStage(plan, self._of(lane.members), plan.outer, lane.members, next(numbers))
+            )
 
     def _of(self, workers: Sequence[int]) -> RunContext:
         """The environment of some of the workers."""

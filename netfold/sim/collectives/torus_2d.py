@@ -59,14 +59,14 @@ class Spot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grid:
+class TorusGrid:
     """Workers in rows, in rank order."""
 
     lengths: tuple[int, ...]
     """The length of each row, at least 1."""
 
     @classmethod
-    def of(cls, workers: int, rows: int) -> Grid:
+    def of(cls, workers: int, rows: int) -> TorusGrid:
         """So many workers in so many rows, at most one for each; the first rows may be longer by one."""
         short, longer = divmod(workers, rows)
         return cls((short + 1,) * longer + (short,) * (rows - longer))
@@ -100,23 +100,23 @@ class Grid:
         return tuple(Spot(row, at) for row, length in enumerate(self.lengths) for at in range(length))
 
     @cached_property
-    def words(self) -> Cut:
+    def words(self) -> TorusCut:
         """How words are cut."""
         lengths = sorted(set(self.lengths))
         starts = {Fraction(group, length) for length in lengths for group in range(length)}
-        return Cut(self, tuple(sorted(starts)))
+        return TorusCut(self, tuple(sorted(starts)))
 
     @cached_property
-    def equal(self) -> Cut:
+    def equal(self) -> TorusCut:
         """How messages are cut that only their codec can cut."""
-        return Cut(self, tuple(Fraction(segment, self.columns) for segment in range(self.columns)))
+        return TorusCut(self, tuple(Fraction(segment, self.columns) for segment in range(self.columns)))
 
 
 @dataclass(frozen=True)
-class Cut:
+class TorusCut:
     """The segments of a message; part i of it is part i % rows of segment i // rows."""
 
-    grid: Grid
+    grid: TorusGrid
     starts: tuple[Fraction, ...]
     """Where each segment starts, as a share of the message."""
 
@@ -178,7 +178,7 @@ def squarest(workers: int) -> int:
 class TorusPlan(HostPlan):
     """Workers in the rows of a grid."""
 
-    grid: Grid
+    grid: TorusGrid
 
 
 # The schedule of a 2-D torus: what each worker sends and receives, stage by stage.
@@ -187,7 +187,7 @@ class TorusPlan(HostPlan):
 # that order; it sends as soon as it has what it received before.
 
 
-class Stage(IntEnum):
+class TorusStage(IntEnum):
     """Together with the first part of a chunk, its number is the step of a transfer."""
 
     REDUCE_ROW = 0
@@ -196,7 +196,7 @@ class Stage(IntEnum):
     GATHER_ROW = 3
 
 
-class Ring(NamedTuple):
+class TorusRing(NamedTuple):
     """A row or column, as one of its members sees it."""
 
     members: tuple[int, ...]  # ranks
@@ -216,7 +216,7 @@ class Ring(NamedTuple):
 class Transfer(NamedTuple):
     """A transfer, in the order of the schedule."""
 
-    stage: Stage
+    stage: TorusStage
     turn: int
     """The turn of the ring."""
     parts: range
@@ -224,14 +224,14 @@ class Transfer(NamedTuple):
     target: int
 
 
-def torus_schedule(grid: Grid, is_host: bool) -> Schedule:
+def torus_schedule(grid: TorusGrid, is_host: bool) -> Schedule:
     """The schedule of messages of words, or of HOST, whose parts travel each for itself."""
     return _schedule(grid.lengths, is_host)
 
 
 @lru_cache(maxsize=8)
 def _schedule(lengths: tuple[int, ...], is_host: bool) -> Schedule:
-    grid = Grid(lengths)
+    grid = TorusGrid(lengths)
     cut = grid.equal if is_host else grid.words
     waits: dict[Transfer, Transfer | None] = {}  # what it waits for: the last that its source received
     follows: dict[Transfer, Transfer | None] = {}
@@ -256,7 +256,7 @@ def _schedule(lengths: tuple[int, ...], is_host: bool) -> Schedule:
         np.array([one.target for one in ordered], np.int32),
         np.array([one.parts.start for one in ordered], np.int32),
         np.array([len(one.parts) for one in ordered], np.int32),
-        np.array([one.stage <= Stage.REDUCE_COLUMN for one in ordered], np.bool_),
+        np.array([one.stage <= TorusStage.REDUCE_COLUMN for one in ordered], np.bool_),
         np.array([one.stage * cut.parts + one.parts.start for one in ordered], np.int64),
         np.array(led, np.int32),
         np.unique(pairs, return_inverse=True)[1].astype(np.int32),
@@ -265,25 +265,27 @@ def _schedule(lengths: tuple[int, ...], is_host: bool) -> Schedule:
     )
 
 
-def _program(grid: Grid, cut: Cut, worker: int, is_host: bool) -> Iterator[Transfer]:
+def _program(grid: TorusGrid, cut: TorusCut, worker: int, is_host: bool) -> Iterator[Transfer]:
     """What a worker sends and receives, in its order."""
     row, position = grid.spots[worker]
     length, rows = grid.lengths[row], grid.rows
     members = tuple(grid.worker(row, one) for one in range(length))
     groups = [range(one.start * rows, one.stop * rows) for one in cut.groups[length]]
-    along = Ring(
+    along = TorusRing(
         members, position, [[range(part, part + 1) for part in one] if is_host else [one] for one in groups]
     )
     own = cut.groups[length][position] if rows > 1 else ()
     columns = [
-        Ring(tuple(cut.column(segment)), row, [[range(part, part + 1)] for part in _parts(segment, rows)])
+        TorusRing(
+            tuple(cut.column(segment)), row, [[range(part, part + 1)] for part in _parts(segment, rows)]
+        )
         for segment in own
     ]
     for stage, rings, first in (
-        (Stage.REDUCE_ROW, [along], 1),
-        (Stage.REDUCE_COLUMN, columns, 1),
-        (Stage.GATHER_COLUMN, columns, 0),
-        (Stage.GATHER_ROW, [along], 0),
+        (TorusStage.REDUCE_ROW, [along], 1),
+        (TorusStage.REDUCE_COLUMN, columns, 1),
+        (TorusStage.GATHER_COLUMN, columns, 0),
+        (TorusStage.GATHER_ROW, [along], 0),
     ):
         yield from _around(stage, rings, worker, first)
 
@@ -293,7 +295,7 @@ def _parts(segment: int, rows: int) -> range:
     return range(segment * rows, (segment + 1) * rows)
 
 
-def _around(stage: Stage, rings: Sequence[Ring], worker: int, first: int) -> Iterator[Transfer]:
+def _around(stage: TorusStage, rings: Sequence[TorusRing], worker: int, first: int) -> Iterator[Transfer]:
     """One worker's way through rings of equal length: it first sends the block `first` places behind it."""
     turns = len(rings[0].members) - 1 if rings else 0
     for ring in rings if turns else ():
@@ -374,7 +376,7 @@ class Torus2dSection(HostSection):
     """Workers of the longest row; by default as many as `rows` need."""
 
 
-def steps_of(grid: Grid) -> Steps:
+def steps_of(grid: TorusGrid) -> Steps:
     """Rings of the rows, half of whose steps merge; then rings of the columns."""
     shortest, cut = min(grid.lengths), grid.words
     in_rows = [
@@ -394,7 +396,7 @@ def steps_of(grid: Grid) -> Steps:
     return Steps(in_rows, hops=hops, chunks=grid.columns, merges=grid.columns - 1, then=after)
 
 
-def size_of(grid: Grid, is_host: bool) -> ScheduleSize:
+def size_of(grid: TorusGrid, is_host: bool) -> ScheduleSize:
     """The size of its schedule for words, or for HOST, whose parts all travel each for itself."""
     if is_host:
         return ScheduleSize(2 * (grid.workers - 1) * grid.equal.parts, grid.equal.parts)
@@ -422,7 +424,7 @@ def _resolve(section: Torus2dSection, job: JobContext) -> Resolved:
     return found._replace(plan=plan)
 
 
-def _grid(section: Torus2dSection, job: JobContext) -> Grid:
+def _grid(section: Torus2dSection, job: JobContext) -> TorusGrid:
     """The grid of a job's workers."""
     workers, rows, columns = len(job.hosts), section.rows, section.columns
     for key, asked in (("rows", rows), ("columns", columns)):
@@ -440,12 +442,12 @@ def _grid(section: Torus2dSection, job: JobContext) -> Grid:
     return grid
 
 
-def _grid_of(section: Any, workers: int) -> Grid:
+def _grid_of(section: Any, workers: int) -> TorusGrid:
     """The grid that the keys ask for, whether the columns fit or not."""
     rows, columns = section.rows, section.columns
     if rows is None:
         rows = squarest(workers) if columns is None else -(-workers // columns)
-    return Grid.of(workers, rows)
+    return TorusGrid.of(workers, rows)
 
 
 def _part_of(section: Any, workers: int) -> Part:

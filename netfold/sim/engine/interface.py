@@ -78,7 +78,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Server:
+class AtpServer:
     """A parameter server, and the sizes of its switch's and workers' state."""
 
     host: int  # node; no worker runs there
@@ -110,7 +110,7 @@ class Job:
     homes: tuple[int, ...] = ()  # point of each worker; empty: all at the root
     slot_timer_ps: int = 0  # slots with timers: longest that a slot waits
     lanes: int = 1  # TABLE_ADD: result words per word sent; 8, 4 or 2 for lanes of 32, 16 or 8 bits
-    server: Server | None = None
+    server: AtpServer | None = None
     """The parameter server, for programs that have one."""
     splits: tuple[Split, ...] = ()  # multicast of results; without, a point sends a copy to each child
     waits_for_loss: bool = False  # timers do nothing before something is lost, and back off unit by unit

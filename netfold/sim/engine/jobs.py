@@ -14,7 +14,7 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.addresses import address_of
-from netfold.sim.engine.interface import SEGMENTS_MAX, Job, Operation, Overflow, Segment, Server, all_bits
+from netfold.sim.engine.interface import SEGMENTS_MAX, AtpServer, Job, Operation, Overflow, Segment, all_bits
 from netfold.sim.engine.loop import atp_handler
 from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
@@ -220,7 +220,7 @@ def _place_registers(jobs: Table, points: Table, room: Mapping[int, int]) -> int
     return total
 
 
-def _add_server(world: World, job: Job, server: Server) -> World:
+def _add_server(world: World, job: Job, server: AtpServer) -> World:
     """World with the job's parameter server, its switch's entries, and its workers' windows."""
     number = world.jobs.size - 1
     world.clock[0].atp = atp_handler()

@@ -396,7 +396,7 @@ class Samples:
         )
 
 
-class Seen(NamedTuple):
+class LookBuffers(NamedTuple):
     """Buffers of a look at the tables, for L links and J jobs."""
 
     before_ps: NDArray[np.int64]  # (L,) busy time until the look before …
@@ -411,7 +411,7 @@ class Seen(NamedTuple):
 
 
 @kernel
-def look(world: World, seen: Seen, elapsed_ps: int, with_hosts: bool) -> tuple[int, int]:
+def look(world: World, seen: LookBuffers, elapsed_ps: int, with_hosts: bool) -> tuple[int, int]:
     """Look at the tables now, `elapsed_ps` after the look before.
 
     Walking through the packets takes most of the time, so it is only done to mark hosts, `with_hosts`, and
@@ -450,7 +450,7 @@ def on_their_way(link: Any) -> int:
 
 
 @kernel
-def read_busy(world: World, seen: Seen, elapsed_ps: int) -> None:
+def read_busy(world: World, seen: LookBuffers, elapsed_ps: int) -> None:
     """Busy time of every link up to now: what it was given to send, without what has not left yet."""
     now_ps = world.clock[0].now_ps
     for index in range(seen.busy_ps.size):
@@ -465,7 +465,7 @@ def read_busy(world: World, seen: Seen, elapsed_ps: int) -> None:
 
 
 @kernel
-def choose_busiest(seen: Seen) -> None:
+def choose_busiest(seen: LookBuffers) -> None:
     """The links that were busy longest since the look before, by insertion into the list of the best."""
     links, links_busy_ps = seen.links, seen.links_busy_ps
     found = 0
@@ -491,7 +491,7 @@ def choose_busiest(seen: Seen) -> None:
 
 
 @inlined
-def is_busier(seen: Seen, index: int, own_ps: int, place: int) -> bool:
+def is_busier(seen: LookBuffers, index: int, own_ps: int, place: int) -> bool:
     """Whether a link goes before the one at a place of the list."""
     other_ps = seen.links_busy_ps[place]
     if other_ps != own_ps:
@@ -500,7 +500,7 @@ def is_busier(seen: Seen, index: int, own_ps: int, place: int) -> bool:
 
 
 @kernel
-def mark_packets(world: World, seen: Seen) -> None:
+def mark_packets(world: World, seen: LookBuffers) -> None:
     """Mark the units and flows of which a packet is on its way, and the hosts whose packets are on a link.
 
     Packets that will be lost are on their way until the time of their arrival: their senders cannot know.
@@ -519,7 +519,7 @@ def mark_packets(world: World, seen: Seen) -> None:
 
 
 @inlined
-def mark(world: World, seen: Seen, row: int) -> None:
+def mark(world: World, seen: LookBuffers, row: int) -> None:
     """Mark the unit or flow of a packet."""
     packet = world.packets[row]
     units = seen.live.shape[1]
@@ -530,7 +530,7 @@ def mark(world: World, seen: Seen, row: int) -> None:
 
 
 @inlined
-def mark_host(world: World, seen: Seen, row: int, link: int) -> None:
+def mark_host(world: World, seen: LookBuffers, row: int, link: int) -> None:
     """Mark the host that a packet on a link is from or, of results, to."""
     packet = world.packets[row]
     if seen.hosts.size == 0 or packet.owner < 0:
@@ -544,7 +544,7 @@ def mark_host(world: World, seen: Seen, row: int, link: int) -> None:
 
 
 @kernel
-def count_streams(world: World, seen: Seen, all_live: bool) -> int:
+def count_streams(world: World, seen: LookBuffers, all_live: bool) -> int:
     """Count what the streams of each job wait for; returns a number that changes when one begins or ends."""
     signature = 0
     for row in range(world.streams.size):
@@ -575,7 +575,7 @@ def count_streams(world: World, seen: Seen, all_live: bool) -> int:
 
 
 @kernel
-def count_flows(world: World, seen: Seen) -> int:
+def count_flows(world: World, seen: LookBuffers) -> int:
     """Count the flows whose targets wait; returns a number that changes when one begins or ends."""
     signature, units = 0, seen.live.shape[1]
     for row in range(world.flows.size):

@@ -29,7 +29,7 @@ from netfold.sim.engine.interface import (
     Schedule,
     Segment,
 )
-from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, Samples, Seen, look
+from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
 from netfold.sim.engine.tables import FLOW_ACK, FLOW_DATA, World
 from netfold.sim.network.stall import (
     Diagnosis,
@@ -50,7 +50,7 @@ from netfold.units import PS_PER_US
 # What is asked for at one instant is then decided together, by rank, whatever order SimPy's events came in.
 
 
-class Stage(IntEnum):
+class InstantPhase(IntEnum):
     """The order of these events within an instant. SimPy's own events, of stages 0 and 1, come before."""
 
     TURN = 2  # workers agree what goes next
@@ -61,7 +61,7 @@ class Stage(IntEnum):
 class EndOfInstant(simpy.Event):
     """An event at the present time, after all events of earlier stages, also those that they cause."""
 
-    def __init__(self, environment: simpy.Environment, stage: Stage) -> None:
+    def __init__(self, environment: simpy.Environment, stage: InstantPhase) -> None:
         super().__init__(environment)
         self._ok, self._value = True, None
         environment.schedule(self, simpy.events.EventPriority(stage))
@@ -91,7 +91,7 @@ class Sampler:
         self._owners: list[int] = []  # owner of each of the engine's jobs
         links_count, nodes_count = engine.links_count, len(engine.network.nodes)
         kept = min(links_count, LINKS_MAX)
-        self._seen = Seen(
+        self._seen = LookBuffers(
             before_ps=np.zeros(links_count, np.int64),
             busy_ps=np.zeros(links_count, np.int64),
             links=np.full(kept, -1, np.int32),
@@ -426,7 +426,7 @@ class Fabric:
                 self._wake = environment.event()
                 yield self._wake
             if environment.peek() <= environment.now:  # other processes act first at this time
-                yield EndOfInstant(environment, Stage.NETWORK)
+                yield EndOfInstant(environment, InstantPhase.NETWORK)
                 continue
             completions = self._advance(environment.peek())
             yield environment.timeout(engine.now_ps - environment.now)

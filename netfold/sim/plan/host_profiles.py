@@ -15,7 +15,7 @@ from pydantic import Field
 
 from netfold.sim.keys import Count, Section, Time
 from netfold.topologies.graph import LINK_RANGES
-from netfold.topologies.network import Network, Work, with_host_links
+from netfold.topologies.network import HostWork, Network, with_host_links
 from netfold.units import PS_PER_S
 
 # A profile of hosts: what sending and receiving a packet takes.
@@ -53,7 +53,7 @@ class HostProfile:
     def takes_time(self) -> bool:
         return any(value for name, value in vars(self).items() if name.endswith("_ps"))
 
-    def works(self, host: str) -> tuple[Work, Work]:
+    def works(self, host: str) -> tuple[HostWork, HostWork]:
         """What sending and what receiving takes at a host of this name; times are rounded up."""
         return (
             self._work(
@@ -68,12 +68,12 @@ class HostProfile:
             ),
         )
 
-    def _work(self, name: str, times_ps: tuple[int, int, int], message_ps: int) -> Work:
+    def _work(self, name: str, times_ps: tuple[int, int, int], message_ps: int) -> HostWork:
         whole_ps, byte_ps, latency_ps = times_ps
         cores = 1 if self.is_offloaded else self.cores
         packet_ps = -(-whole_ps // cores)
         rate_bps = min(_RATE_MAX_BPS, 8 * PS_PER_S * cores // byte_ps) if byte_ps else _RATE_MAX_BPS
-        return Work(name, max(1, rate_bps), packet_ps, message_ps, latency_ps + whole_ps - packet_ps)
+        return HostWork(name, max(1, rate_bps), packet_ps, message_ps, latency_ps + whole_ps - packet_ps)
 
 
 NONE = HostProfile("none", "packets take no time in hosts")

@@ -67,7 +67,7 @@ class Admission:
 
 
 @dataclass(frozen=True)
-class Passes:
+class SwitchPasses:
     """Passes through a switch's pipelines: of a packet that it aggregates, and of a result that it sends."""
 
     packet: int = 1
@@ -88,7 +88,7 @@ class CollectivePlan:
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
     aggregations: tuple[Job, ...] = ()  # what it needs of switches, tree by tree; none without switches
-    passes: Passes = Passes()
+    passes: SwitchPasses = SwitchPasses()
     tables_bytes: int = 0
     """Memory that a run takes whatever the elements."""
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words

@@ -18,7 +18,7 @@ from netfold.errors import DataError, names_hint
 from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import style, words
 from netfold.sim.report.words import shown
-from netfold.sim.results.folder import Run, load
+from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.sim.workload.workload_keys import CHOICES
@@ -424,7 +424,7 @@ def _cut(one: Entry) -> tuple[float | None, str]:
 class Baseline:
     """A run; with `variant`, that variant of it for all of its group."""
 
-    run: Run
+    run: RunFolder
     variant: str = ""
     is_only: bool = False  # there is no other run
 
@@ -442,7 +442,7 @@ class Baseline:
         return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
 
 
-def baseline_of(given: Path | None, loaded: Sequence[Run]) -> Baseline:
+def baseline_of(given: Path | None, loaded: Sequence[RunFolder]) -> Baseline:
     """The baseline that is given: a folder, which wins; a run's number in the table; or a variant's name.
 
     Of a single run it is the baseline of each group, by default.
@@ -472,11 +472,11 @@ def baseline_of(given: Path | None, loaded: Sequence[Run]) -> Baseline:
     return only if run.path == loaded[0].path else Baseline(run)
 
 
-def _variants(run: Run) -> list[str]:
+def _variants(run: RunFolder) -> list[str]:
     return [variant["name"] for variant in run.summary["variants"]]
 
 
-def _numbered(text: str, loaded: Sequence[Run]) -> Run:
+def _numbered(text: str, loaded: Sequence[RunFolder]) -> RunFolder:
     """The run with this number in the table."""
     if len(text) > 9 or not 1 <= int(text) <= len(loaded):
         raise DataError(
@@ -486,11 +486,11 @@ def _numbered(text: str, loaded: Sequence[Run]) -> Run:
     return loaded[int(text) - 1]
 
 
-def name_of(run: Run) -> str:
+def name_of(run: RunFolder) -> str:
     return run.label or f"{run.summary['scenario']}/{run.path.name}"
 
 
-def require_comparable(runs: Sequence[Run], base: Run) -> None:
+def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
     """Require that all runs computed with the same instructions, where that is known.
 
     Raises
@@ -509,7 +509,7 @@ def require_comparable(runs: Sequence[Run], base: Run) -> None:
             )
 
 
-def notes_on(run: Run, base: Baseline) -> list[str]:
+def notes_on(run: RunFolder, base: Baseline) -> list[str]:
     """Differences from the baseline's circumstances, and reasons not to rely on the results."""
     mine, theirs = _circumstances(run), _circumstances(base.run)
     notes = [
@@ -540,7 +540,7 @@ def notes_on(run: Run, base: Baseline) -> list[str]:
     return notes
 
 
-def _other_inputs(run: Run, base: Run) -> list[str]:
+def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
     """One note for every named file whose content differs in the baseline."""
     mine, theirs = (
         {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
@@ -552,7 +552,7 @@ def _other_inputs(run: Run, base: Run) -> list[str]:
     ]
 
 
-def _unmatched(run: Run, base: Run) -> list[str]:
+def _unmatched(run: RunFolder, base: RunFolder) -> list[str]:
     """One note on all variants that the baseline lacks."""
     names = [variant["name"] for variant in base.summary["variants"]]
     missing = [f"'{entry['name']}'" for entry in run.summary["variants"] if entry["name"] not in names]
@@ -562,7 +562,7 @@ def _unmatched(run: Run, base: Run) -> list[str]:
     return [f"{name_of(run)}: the baseline has no {what}, compared with its own baseline"]
 
 
-def _other_workers(run: Run, base: Baseline) -> list[str]:
+def _other_workers(run: RunFolder, base: Baseline) -> list[str]:
     """One note on all variants that have other workers than the baseline's of the same name."""
     theirs = {entry["name"]: entry["metrics"]["workers"] for entry in base.run.summary["variants"]}
     differing = [
@@ -573,7 +573,7 @@ def _other_workers(run: Run, base: Baseline) -> list[str]:
     return [f"{name_of(run)}: other numbers of workers: {'; '.join(differing)}"] if differing else []
 
 
-def _circumstances(run: Run) -> dict[str, str]:
+def _circumstances(run: RunFolder) -> dict[str, str]:
     """Properties that two runs must share for their ratios to mean something, by their names in a note."""
     return {
         "scenario": run.summary["scenario"],

@@ -41,7 +41,7 @@ from netfold.sim.report.answer import (
 )
 from netfold.sim.report.style import Shown, Svg
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
-from netfold.sim.results.folder import Run, load
+from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
 
@@ -305,7 +305,7 @@ RATIO_METRICS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantRow:
     """One variant of one run."""
 
     run: str  # "<scenario>/<folder>"
@@ -336,7 +336,7 @@ class Comparison(Shown):
     """
 
     baseline: str
-    rows: tuple[Row, ...]
+    rows: tuple[VariantRow, ...]
     notes: tuple[str, ...]
     runs: tuple[str, ...]  # names, by number
     sort: str = AS_GIVEN
@@ -450,7 +450,7 @@ class Comparison(Shown):
             drawn = figure.ranked_bars(bars, "Aggregation time and its parts, and × baseline of the rate")
             return None if drawn is None else to_svg(drawn)
 
-    def _ranked(self, row: Row) -> str:
+    def _ranked(self, row: VariantRow) -> str:
         """The rank of a row in its group, and whether others share it."""
         if row.rank is None:
             return words.NOTHING
@@ -511,18 +511,18 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     return Comparison(name, tuple(_ranked(rows, sort, groups)), notes, names, sort, groups, jobs)
 
 
-def _told_apart(runs: Sequence[Run]) -> list[Run]:
+def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Runs whose folders have the same name are named by their paths."""
     counts = Counter(map(name_of, runs))
     return [replace(run, label=str(run.path)) if counts[name_of(run)] > 1 else run for run in runs]
 
 
-def _row(run: Run, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> Row:
+def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> VariantRow:
     group = next(group for group in groups if any(one is variant for one in group.members))
     against = base.against(variant, group)
     parts = tuple(variant["bounds"])
     is_sound = against is not None and {kind(variant["verdict"]), kind(against["verdict"])} <= {*GOOD}
-    return Row(
+    return VariantRow(
         run=name_of(run),
         variant=variant["name"],
         verdict=variant["verdict"],
@@ -541,13 +541,13 @@ def _row(run: Run, variant: dict[str, Any], base: Baseline, groups: Sequence[Gro
     )
 
 
-def _undivided(rows: Sequence[Row], run: str) -> list[str]:
+def _undivided(rows: Sequence[VariantRow], run: str) -> list[str]:
     """One note on all variants of a run whose workload no variant of the baseline has."""
     names = ", ".join(f"'{row.variant}'" for row in rows if row.run == run and not row.against)
     return [f"{run}: the baseline has no variant with the workload of {names}: not divided"] if names else []
 
 
-def _ranked(rows: list[Row], sort: str, groups: Sequence[Group]) -> list[Row]:
+def _ranked(rows: list[VariantRow], sort: str, groups: Sequence[Group]) -> list[VariantRow]:
     """The rows in their order, with their ranks: by group, and there by the metric."""
     by = {group.label: group.by for group in groups}
     keys = [order_key(sort if sort != AS_GIVEN else by[row.group])(row.verdict, row.metrics) for row in rows]

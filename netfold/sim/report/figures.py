@@ -22,7 +22,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.answer import VariantBar, groups_of, order_key, ranked_bars, times_baseline
 from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.words import fairness, shown
-from netfold.sim.results.folder import Run
+from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.summary import GOOD, RANK_SKEW, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
@@ -93,7 +93,7 @@ _AXES = (
 )
 
 
-def curves(run: Run) -> pl.DataFrame:
+def curves(run: RunFolder) -> pl.DataFrame:
     """One row per step of every variant and job that is trained, with totals since its first step.
 
     `steps`, `bytes` and `time_us` count up to the end of the step, `bytes_before` and `time_before_us` up to
@@ -125,7 +125,7 @@ def curves(run: Run) -> pl.DataFrame:
     )
 
 
-def learning(run: Run) -> Figure | None:
+def learning(run: RunFolder) -> Figure | None:
     """Lines of all variants: a row per task and quantity, against steps, bytes and simulated time.
 
     None if no variant was trained for at least two steps.
@@ -153,7 +153,7 @@ def learning(run: Run) -> Figure | None:
     return figure
 
 
-def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
+def _rows(run: RunFolder, found: pl.DataFrame) -> list[_Row]:
     """Rows of the figure: of each task its loss, and its score if it was tested."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for entry in run.summary["variants"]:
@@ -179,7 +179,7 @@ def _rows(run: Run, found: pl.DataFrame) -> list[_Row]:
     return rows
 
 
-def _targets(run: Run, labels: list[str]) -> tuple[float, ...]:
+def _targets(run: RunFolder, labels: list[str]) -> tuple[float, ...]:
     """The scores that some of these variants are to reach, each once."""
     own = (entry["metrics"].get("target") for entry in run.summary["variants"] if entry["name"] in labels)
     return tuple(sorted({target for target in own if target is not None}))
@@ -316,7 +316,7 @@ _JOB_ROW_INCHES = 0.17
 _NAMES_MAX = 30  # rows of a panel that are named one by one
 
 
-def job_chart(run: Run) -> Figure | None:
+def job_chart(run: RunFolder) -> Figure | None:
     """Bars by job in the order of arrival; None if no variant has jobs that come and go."""
     overviews = run.summary.get("jobs", [])
     panels = [(one, _jobs(run, one["variant"])) for one in overviews]
@@ -351,7 +351,7 @@ def job_chart(run: Run) -> Figure | None:
     return figure
 
 
-def _jobs(run: Run, variant: str) -> list[dict[str, Any]]:
+def _jobs(run: RunFolder, variant: str) -> list[dict[str, Any]]:
     """The first jobs of a variant, in the order of arrival."""
     found = [
         one
@@ -420,7 +420,7 @@ class Panel(NamedTuple):
     bars: list[Bar]
 
 
-def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
+def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     """Gantt chart of every variant's last finished step, workers as lanes; None if nothing took time.
 
     `labels` are the colours of the messages.
@@ -456,7 +456,7 @@ def timeline(run: Run, labels: Mapping[str, str]) -> Figure | None:
     return figure
 
 
-def _panel(run: Run, variant: str) -> Panel:
+def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
     own = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
     workers = own["worker"].unique().sort().to_list()
@@ -562,10 +562,10 @@ def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) 
 _LINE_MARKS = ("|", "D", "s", "^")
 
 
-def figures(run: Run) -> dict[str, bytes]:
+def figures(run: RunFolder) -> dict[str, bytes]:
     """SVG of each figure that has something to show, by file name, in reading order."""
     labels = style.label_colours(run.phases.filter(pl.col("phase") == "network")["label"])
-    draw: dict[str, Callable[[Run], Figure | None]] = {
+    draw: dict[str, Callable[[RunFolder], Figure | None]] = {
         "throughput.svg": throughput,
         "bounds.svg": bound_times,
         "breakdown.svg": partial(time_spent, labels=labels),
@@ -584,7 +584,7 @@ def figures(run: Run) -> dict[str, bytes]:
     return drawn
 
 
-def throughput(run: Run) -> Figure:
+def throughput(run: RunFolder) -> Figure:
     """Bars: dense gradient elements aggregated per second, with published rates and bounds beside them."""
     variants = run.summary["variants"]
     rates = [variant["metrics"]["aggregation_elements_per_s"] or 0.0 for variant in variants]
@@ -637,7 +637,7 @@ def _mark_references(axes: Axes, variants: list[dict[str, Any]], factor: float) 
         axes.figure.legend(loc="outside lower left", ncols=4, markerscale=0.6)
 
 
-def bound_times(run: Run) -> Figure | None:
+def bound_times(run: RunFolder) -> Figure | None:
     """Bars: aggregation time by what takes it, by group, the fastest first; None if it is not recorded."""
     groups = groups_of(run.summary["variants"], run.summary.get("baseline"))
     times, key = times_baseline(groups), order_key("aggregation")
@@ -660,7 +660,7 @@ def bound_times(run: Run) -> Figure | None:
     return ranked_bars(bars, "What the aggregation waits for") if bars else None
 
 
-def time_spent(run: Run, labels: Mapping[str, str]) -> Figure | None:
+def time_spent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     """Bars: mean aggregation time of a step by phase; None if nothing took time.
 
     `labels` are the colours of the messages.
@@ -699,7 +699,7 @@ def _filled(colour: str | None) -> dict[str, Any]:
     return {"facecolor": colour}
 
 
-def bytes_sent(run: Run, labels: Mapping[str, str]) -> Figure | None:
+def bytes_sent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     """Bars: bytes that one worker sends per step, by message, beside those of the dense gradient.
 
     `labels` are the colours of the messages.
@@ -745,7 +745,7 @@ def bytes_sent(run: Run, labels: Mapping[str, str]) -> Figure | None:
     return figure
 
 
-def _payload_parts(run: Run) -> pl.DataFrame:
+def _payload_parts(run: RunFolder) -> pl.DataFrame:
     """Bytes of worker 0's messages over all finished steps by variant and label, in order of appearance."""
     finished = run.steps.select("variant", "step")
     return (

@@ -19,7 +19,7 @@ from netfold.sim.report.answer import answers, groups_of, legend, sentence, time
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.words import fairness, setup, warnings
-from netfold.sim.results.folder import Run, load
+from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.summary import kind
 
 # Writing figures and a report into the folder that they are of, and nowhere else.
@@ -97,13 +97,13 @@ def build_report(path: Path) -> Path:
     return write_report(load(path))
 
 
-def write_report(run: Run) -> Path:
+def write_report(run: RunFolder) -> Path:
     """Write `figures/*.svg` and `report.html` into a run's folder from its tables."""
     drawn = figures(run)
     return write_pages(run.path, drawn, render(run, drawn))
 
 
-def render(run: Run, drawn: Mapping[str, bytes]) -> str:
+def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
     """HTML text of a run's report, with its figures embedded."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -171,7 +171,7 @@ def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, 
     return found
 
 
-def _notes(run: Run) -> list[dict[str, Any]]:
+def _notes(run: RunFolder) -> list[dict[str, Any]]:
     """The first notes of each variant, one row for all rounds with the same note."""
     return (
         run.notes.group_by("variant", "kind", "text", maintain_order=True)
@@ -187,7 +187,7 @@ def _data_address(svg: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def _busiest_links(run: Run) -> list[dict[str, Any]]:
+def _busiest_links(run: RunFolder) -> list[dict[str, Any]]:
     """The busiest links of each variant, with the share of the simulated time they were busy."""
     rows = busy_links(run)
     return [
@@ -197,7 +197,7 @@ def _busiest_links(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _command(run: Run) -> str:
+def _command(run: RunFolder) -> str:
     """The command that repeats the run, from inside its folder."""
     sets = [word for assignment in run.summary["sets"] for word in ("--set", assignment)]
     chosen = [word for name in run.summary.get("chosen", ()) for word in ("--variant", name)]

@@ -19,7 +19,7 @@ from matplotlib.patches import FancyBboxPatch, Patch
 
 from netfold.sim.report import style, words
 from netfold.sim.report.style import Svg
-from netfold.sim.results.folder import Run
+from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Bundle, Class, Layout, Tiers, layout, tiers_of
 from netfold.units import RATE
@@ -353,7 +353,7 @@ def _box(axes: Axes, place: tuple[float, float], one: Class, text: str, able: se
 # How busy links were, and where they are in each variant's topology.
 
 
-def busy_links(run: Run) -> pl.DataFrame:
+def busy_links(run: RunFolder) -> pl.DataFrame:
     """The table of links with `busy`, the share of the simulated time that each was busy; the busiest first.
 
     The share is null for a variant that did not finish: its links kept sending after its last step.
@@ -373,7 +373,7 @@ def busy_links(run: Run) -> pl.DataFrame:
     )
 
 
-def graphs(run: Run) -> dict[str, nx.Graph]:
+def graphs(run: RunFolder) -> dict[str, nx.Graph]:
     # A run that did not record its nodes has no graphs.
     return {
         str(name): _graph(nodes, run.links.filter(pl.col("variant") == name))
@@ -444,7 +444,7 @@ _TITLE_INCHES, _AROUND_BUSY_INCHES = 0.35, 1.5
 _TITLE_CHARACTERS = 120  # over a panel of full width
 
 
-def utilisation(run: Run) -> Figure | None:
+def utilisation(run: RunFolder) -> Figure | None:
     """A panel for each variant, links coloured by how busy they were; None if nodes were not recorded."""
     known = graphs(run)
     if not known:

@@ -61,7 +61,7 @@ class Metrics(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A finished run, read from its folder."""
 
     path: Path
@@ -79,7 +79,7 @@ class Run:
     label: str = ""  # its name in a comparison, if that of its folder is another's, too
 
 
-def load(path: Path) -> Run:
+def load(path: Path) -> RunFolder:
     """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` on systems without links).
 
     Raises
@@ -103,7 +103,7 @@ def load(path: Path) -> Run:
     return _read(folder)
 
 
-def _read(folder: Path) -> Run:
+def _read(folder: Path) -> RunFolder:
     summary = _json(folder / "summary.json")  # first: it holds the version of the folder's format
     for variant in summary["variants"]:
         variant["metrics"] = Metrics(variant["metrics"])
@@ -111,7 +111,7 @@ def _read(folder: Path) -> Run:
         name: _table(folder / f"{name}.parquet", record, summary["tables"].get(f"{name}.parquet", ""))
         for name, record in TABLES.items()
     }
-    run = Run(
+    run = RunFolder(
         path=folder,
         scenario_text=_bytes(folder / "scenario.yaml", TEXT_BYTES_MAX),
         summary=summary,
@@ -234,7 +234,7 @@ def _polars_errors(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: damaged: {lines[0]}", _DAMAGED) from None
 
 
-def _require_agreement(run: Run) -> None:
+def _require_agreement(run: RunFolder) -> None:
     """Check that tables have only the summary's variants, and as many steps as it says."""
     names = [entry["name"] for entry in run.summary["variants"]]
     networks = [name.partition("/")[0] for name in names]

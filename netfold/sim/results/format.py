@@ -69,7 +69,7 @@ class _Fused(Form):
     arrived_us: Number
 
 
-class Fusion(Form):
+class FusionRecord(Form):
     """Which layers were fused, and why."""
 
     rule: str
@@ -89,7 +89,7 @@ class JobTimes(Form):
     slowdown: Number | None = None
 
 
-class Stay(Form):
+class StayRecord(Form):
     """When such a job was there, and where."""
 
     admission: str
@@ -319,8 +319,8 @@ class _Variant(Form):
     compute: str = ""  # left out: compute takes time, or an older netfold did not say
     trace: str = ""
     """The traceback of a codec that raised."""
-    stay: Stay | None = None  # left out: the job is not one that comes and goes
-    fusion: Fusion = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
+    stay: StayRecord | None = None  # left out: the job is not one that comes and goes
+    fusion: FusionRecord = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
 
 
 class _Summary(Form):

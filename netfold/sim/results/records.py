@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netfold.sim.plan.plan import Passes
+from netfold.sim.plan.plan import SwitchPasses
 
 NO_BUCKET = -1
 """The bucket of phases that belong to none: passes, updates."""
@@ -204,7 +204,7 @@ class Records:
 # What the counters of a job's switches come to: trips through pipelines, and results.
 
 
-def passes_count(passes: Passes, points: Sequence[Mapping[str, int]]) -> int:
+def passes_count(passes: SwitchPasses, points: Sequence[Mapping[str, int]]) -> int:
     # A packet that is discarded, or a duplicate of one in an unfinished slot, is dropped in its first pass;
     # one that is answered takes the way of one that completes a slot. With n workers and nothing lost that
     # makes n + 1 per result for SwitchML's 64 words and 4 · n + 7 for its 256 (`next_step_selector.py` of

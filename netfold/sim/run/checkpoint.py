@@ -38,9 +38,9 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.run.checkpoint_store import (
     OWN,
+    CheckpointStore,
     DamagedError,
     Reader,
-    Store,
     Stored,
     UnstorableError,
     Writer,
@@ -375,7 +375,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Parts:
+class VariantParts:
     """What a variant's state is in: everything that survives between two steps."""
 
     engine: Engine
@@ -391,7 +391,7 @@ class Checkpoints:
     every: int = 0  # 0, where a run goes on: as before
     resumes: bool = False
 
-    def keeper(self, store: Store) -> Keeper:
+    def keeper(self, store: CheckpointStore) -> Keeper:
         # A DataError if there is nothing to go on from, or it cannot be used.
         if not self.resumes:
             store.begin(self.every)
@@ -400,10 +400,10 @@ class Checkpoints:
         return Keeper(store, self.every or every, resumes=True)
 
 
-class State:
+class VariantState:
     """The stored state of a variant that was under way."""
 
-    def __init__(self, store: Store, stored: Stored) -> None:
+    def __init__(self, store: CheckpointStore, stored: Stored) -> None:
         self._store, self._stored = store, stored
         try:
             tree = stored.tree
@@ -412,7 +412,7 @@ class State:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise store.damaged(None, str(error)) from error
 
-    def put_into(self, parts: Parts) -> None:
+    def put_into(self, parts: VariantParts) -> None:
         """Put the state into a variant that is built and has not begun.
 
         Raises
@@ -445,7 +445,7 @@ class Keeper:
         Whether to go on from what is there.
     """
 
-    def __init__(self, store: Store, every: int, resumes: bool = False) -> None:
+    def __init__(self, store: CheckpointStore, every: int, resumes: bool = False) -> None:
         self._store, self._every, self._resumes = store, every, resumes
         self._steps = 0  # since the latest state
         self._variant = 0
@@ -478,12 +478,12 @@ class Keeper:
             raise InvariantError(f"a variant's result holds {error}") from error
         self._store.put_result(number, tree, writer)
 
-    def state(self) -> State | None:
+    def state(self) -> VariantState | None:
         """The state from which the variant goes on that begins now; None: it begins at its start."""
         stored = self._store.state() if self._resumes else None
         if stored is None:
             return None
-        state = State(self._store, stored)
+        state = VariantState(self._store, stored)
         return state if state.variant == self._variant else None
 
     def is_due(self) -> bool:
@@ -491,7 +491,7 @@ class Keeper:
         self._steps += 1
         return bool(self._every) and self._steps >= self._every
 
-    def put_state(self, parts: Parts, now_ps: int, steps: list[int]) -> None:
+    def put_state(self, parts: VariantParts, now_ps: int, steps: list[int]) -> None:
         """Keep the state of a variant between two steps.
 
         Raises

@@ -200,7 +200,7 @@ class Stored(NamedTuple):
     reader: Reader
 
 
-class Store:
+class CheckpointStore:
     """The checkpoints of one run."""
 
     def __init__(self, out_dir: Path, identity: Identity) -> None:

@@ -31,7 +31,7 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merged, Round, Step, StepFact
 from netfold.sim.collectives.collective import Collective
-from netfold.sim.network.fabric import EndOfInstant, HostTimes, Stage
+from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.plan.plan import JobPlan, Overlap
 from netfold.sim.workload import Workload
@@ -242,7 +242,7 @@ class SerialUnit:
         if self._is_busy or self._is_deciding or not self._waiting:
             return
         self._is_deciding = True
-        EndOfInstant(self._environment, Stage.DEVICE).callbacks.append(self._decide)
+        EndOfInstant(self._environment, InstantPhase.DEVICE).callbacks.append(self._decide)
 
     def _decide(self, _: simpy.Event) -> None:
         self._is_deciding, self._is_busy = False, True

@@ -32,7 +32,7 @@ from netfold.sim.report.answer import with_ranking
 from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
-from netfold.sim.run.checkpoint_store import Identity, Store
+from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
 from netfold.sim.run.codec_costs import WarmUps
 from netfold.sim.run.context import Progress, ProgressReporter
 from netfold.sim.run.variant import (
@@ -457,7 +457,7 @@ class _Run:
             "the variants": json.dumps([one.name for one in self.plan.variants]),
             "the files that it names": json.dumps(self._files.inputs, sort_keys=True),
         }
-        store = Store(self._out_dir, Identity(scenario.name, scenario.seed, parts))
+        store = CheckpointStore(self._out_dir, Identity(scenario.name, scenario.seed, parts))
         self._keeper = checkpoints.keeper(store)
         if name := self._keeper.unfinished:
             self._unfinished.take_over(scenario.name, name)

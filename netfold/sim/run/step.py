@@ -17,9 +17,9 @@ from netfold.homomorphic.formats import stage
 from netfold.homomorphic.message import Gradient, Merged, Message, Round
 from netfold.kernels.bits import identity
 from netfold.sim.checks.checks import Journal, RoundLog
-from netfold.sim.checks.finding import Findings, Operation
+from netfold.sim.checks.finding import Findings, RecordedOperation
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.network.fabric import EndOfInstant, HostTimes, Stage
+from netfold.sim.network.fabric import EndOfInstant, HostTimes, InstantPhase
 from netfold.sim.results.records import PhaseRecord
 from netfold.sim.run.context import (
     LAST,
@@ -63,7 +63,7 @@ class MessageAgreement:
         self._begun: dict[OperationPlace, _First] = {}
 
     def require(
-        self, place: OperationPlace, worker: int, sent: Sent, operations: Sequence[Operation] = ()
+        self, place: OperationPlace, worker: int, sent: Sent, operations: Sequence[RecordedOperation] = ()
     ) -> None:
         """Require that a worker's messages have the same kinds and lengths as those of the others.
 
@@ -99,7 +99,7 @@ def _kinds(sent: Sent) -> list[tuple[object, ...]] | None:
     return None if isinstance(sent, Decoded) else [message.kind for message in sent]
 
 
-def _differing_label(operations: Sequence[Operation], workers: tuple[int, int]) -> str | None:
+def _differing_label(operations: Sequence[RecordedOperation], workers: tuple[int, int]) -> str | None:
     """The first message of which two workers received different words; None if there is none."""
     for operation in operations:
         if all(worker in operation.received for worker in workers):
@@ -180,7 +180,7 @@ class Turns:
         if self._is_deciding[worker] or not self._waiting[worker] or not self._room[worker]:
             return
         self._is_deciding[worker] = True
-        decision = EndOfInstant(self._environment, Stage.TURN)
+        decision = EndOfInstant(self._environment, InstantPhase.TURN)
         decision.callbacks.append(lambda _: self._decide(worker))
 
     def _decide(self, worker: int) -> None:
@@ -370,7 +370,7 @@ class Rounds:
                 self._activities.land(worker, bucket, self._now_ps)
                 return
             if len(log.operations) == place.operation:
-                log.operations.append(Operation(number=self._operations_count))
+                log.operations.append(RecordedOperation(number=self._operations_count))
                 self._operations_count += 1
             operation = log.operations[place.operation]
             operation.sent[worker] = messages

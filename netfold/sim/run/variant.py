@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import simpy
 
 from netfold.errors import RunError
-from netfold.sim.checks.bottleneck import Cause, bounds
-from netfold.sim.checks.bottleneck import Network as BoundsNetwork
-from netfold.sim.checks.bottleneck import Records as BoundsRecords
+from netfold.sim.checks.bottleneck import BottleneckCause, bounds
+from netfold.sim.checks.bottleneck import JobRecords as BoundsRecords
+from netfold.sim.checks.bottleneck import SampledNetwork as BoundsNetwork
 from netfold.sim.checks.checks import Journal, check_job, check_network
 from netfold.sim.checks.finding import Ending, leak_causes
 from netfold.sim.engine.engine import Engine
@@ -38,7 +38,7 @@ from netfold.sim.results.records import (
 )
 from netfold.sim.results.summary import Stay, VariantFacts, summarize
 from netfold.sim.run import checkpoint as tables
-from netfold.sim.run.checkpoint import Keeper, Parts, State, require_quiet
+from netfold.sim.run.checkpoint import Keeper, VariantParts, VariantState, require_quiet
 from netfold.sim.run.checkpoint_store import UnstorableError
 from netfold.sim.run.codec_costs import WarmUps
 from netfold.sim.run.context import ProgressReporter
@@ -73,7 +73,7 @@ class Keeping:
         self._running: Sequence[Running] = ()
         self._workloads: tuple[Workload, ...] = ()
 
-    def begin(self, running: Sequence[Running], state: State | None = None) -> None:
+    def begin(self, running: Sequence[Running], state: VariantState | None = None) -> None:
         # All jobs are started, and nothing has happened yet; a run that goes on has a state. Jobs that are
         # admitted while the variant runs have not started: no state of theirs is stored.
         if self._keeper is not None and len(running) < len(self._variant.jobs):
@@ -123,7 +123,7 @@ class Keeping:
         later = [built.driver.process, *(one.process for one in waiting)]
         require_quiet(built.environment, [built.fabric.process], later)
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> VariantParts:
         built = self._built
         live: dict[str, object] = {
             "engine": built.fabric.engine,
@@ -134,7 +134,7 @@ class Keeping:
         for number, one in enumerate(self._running):
             live[f"collective {number}"] = one.collective
             live[f"job {number}"] = one.training
-        return Parts(built.fabric.engine, live, self._workloads)
+        return VariantParts(built.fabric.engine, live, self._workloads)
 
 
 # The results of a run, before they are written to a folder.
@@ -360,7 +360,7 @@ class _Kept(NamedTuple):
     """Where a variant's checkpoints go, and the one that it goes on from."""
 
     keeper: Keeper | None
-    state: State | None
+    state: VariantState | None
 
 
 def _run_variant(
@@ -464,11 +464,15 @@ def _bounds(
     return tuple(bounds(BoundsRecords(journal.steps, journal.rounds, journal.phases), names))
 
 
-def _kinds(network: Network) -> list[Cause]:
+def _kinds(network: Network) -> list[BottleneckCause]:
     """What each link is: a link, a loopback port of a switch, or a host's work."""
     loops = (network.link_source == network.link_target).tolist()
     return [
-        Cause.LINK if not is_loop else Cause.HOST if network.is_inside(link) else Cause.LOOPBACK
+        BottleneckCause.LINK
+        if not is_loop
+        else BottleneckCause.HOST
+        if network.is_inside(link)
+        else BottleneckCause.LOOPBACK
         for link, is_loop in enumerate(loops)
     ]
 

@@ -259,7 +259,7 @@ _FRAME_SHARE = 2  # headers are no more than what they carry
 _PASSES = 16  # over a gradient in memory, to encode and to decode it
 
 
-class Estimate(NamedTuple):
+class StepEstimate(NamedTuple):
     """Upper estimate of the time of one step."""
 
     compute_ps: int
@@ -362,7 +362,7 @@ def _host_bps(network: Network, job: JobPlan) -> int:
     return min(rates_bps, default=LINK_RANGES["rate_bps"][1])
 
 
-def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Estimate:
+def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> StepEstimate:
     """The estimate of one job; gradients of training fit into memory and so are not counted."""
     factor = max((one.factor for one in faults.conditions(index, len(job.hosts))), default=1)
     elements = job.workload.elements if isinstance(job.workload, SyntheticSpec | FileSpec) else 0
@@ -375,14 +375,14 @@ def _estimate(job: JobPlan, rate_bps: int, faults: FaultPlan, index: int) -> Est
     compute_ps += job.device.update_ps(StepCost())
     memory_ps = job.device.work_ps(4 * elements * _PASSES, 0)
     size_bytes = 4 * elements * _TIMES * _FRAME_SHARE * len(job.hosts)
-    return Estimate(
+    return StepEstimate(
         compute_ps=-(-compute_ps * factor // 1),
         memory_ps=-(-memory_ps * factor // 1),
         network_ps=transmit_time_ps(size_bytes, rate_bps),
     )
 
 
-def _too_long(estimate: Estimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
+def _too_long(estimate: StepEstimate, location: Location, rate_bps: int, rate_key: str) -> ScenarioError:
     """The error for a step that exceeds the limit, at the key of its longest part."""
     seconds = f"a step takes up to {estimate.step_ps // PS_PER_S} s, which is more than {LIMIT}"
     if estimate.network_ps == max(estimate):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netfold.sim.scenario.variant_keys import JobSection
 
 
-class Wanted(NamedTuple):
+class WantedJob(NamedTuple):
     """A job that will come."""
 
     section: JobSection
@@ -34,7 +34,7 @@ Make = Callable[[int, tuple[str, ...], Site, CollectiveSection], "JobPlan"]  # a
 class Queue:
     """Places jobs on what is free; `make` makes the plan of a job, by its number, on its hosts."""
 
-    def __init__(self, site: Site, wanted: Sequence[Wanted], make: Make) -> None:
+    def __init__(self, site: Site, wanted: Sequence[WantedJob], make: Make) -> None:
         self._site, self._wanted, self._make = site, wanted, make
         self._links_count: int | None = None  # None: jobs may still add links
 

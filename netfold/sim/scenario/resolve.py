@@ -44,7 +44,7 @@ from netfold.sim.scenario import variant_keys as models
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
-from netfold.sim.scenario.placer import Queue, Wanted
+from netfold.sim.scenario.placer import Queue, WantedJob
 from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
@@ -594,7 +594,7 @@ class _VariantResolver:
         self._network = with_work(self._network, self._work([()] * len(self.jobs)))
         site = Site(self.graph, self._network, self._profiles_found, self._profile_key(), occupied)
         wanted = [
-            Wanted(section, location)
+            WantedJob(section, location)
             for section, location in self.jobs
             if isinstance(section, models.JobSection)
         ]

@@ -33,7 +33,7 @@ from netfold.sim.checks import error_metrics as kernels
 from netfold.sim.checks.checks import REDO_LABEL
 from netfold.sim.checks.error_metrics import Likeness
 from netfold.sim.checks.rounds import error_over_bound
-from netfold.sim.studies.codec_study_gradients import Cell, NamedCodec, Source
+from netfold.sim.studies.codec_study_gradients import GradientsCell, NamedCodec, Source
 
 
 class Sent(NamedTuple):
@@ -287,7 +287,9 @@ def run_study(
 class _Case:
     """One codec on one kind of gradients, with the same encoders in all rounds."""
 
-    def __init__(self, named: NamedCodec, cell: Cell, source: Source, rounds: int, seed: int) -> None:
+    def __init__(
+        self, named: NamedCodec, cell: GradientsCell, source: Source, rounds: int, seed: int
+    ) -> None:
         self._named, self._cell, self._rounds, self._seed = named, cell, rounds, seed
         self._dense_bytes = 4 * source.elements
         self._elements, self._workers, self._tensors = source.elements, source.workers, source.tensors

@@ -129,7 +129,7 @@ _HINTED = 0.99  # share of the largest fitting size that a hint names: available
 _NEAR = 0.9  # share of the available memory from which on a codec is measured
 
 
-class Sampled(Protocol):
+class SampledGradients(Protocol):
     """One kind of gradients."""
 
     @property
@@ -140,7 +140,7 @@ class Gradients(Protocol):
     """The gradients of a study."""
 
     @property
-    def cells(self) -> Sequence[Sampled]: ...
+    def cells(self) -> Sequence[SampledGradients]: ...
 
     @property
     def elements(self) -> int: ...  # each gradient has so many
@@ -217,7 +217,7 @@ _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, 
 
 
 @dataclass(frozen=True)
-class Cell:
+class GradientsCell:
     """One kind of gradients; `rounds(n)` yields all workers' n times, each valid until the next."""
 
     pattern: str
@@ -230,7 +230,7 @@ class Cell:
 class Source:
     """All gradients of a study."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[GradientsCell, ...]
     workers: int
     elements: int
     description: Mapping[str, Any]
@@ -321,13 +321,13 @@ def _spec(section: Synthetic) -> SyntheticSpec:
     )
 
 
-def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> Cell:
+def _drawn(spec: SyntheticSpec, workers: int, seed: int) -> GradientsCell:
     def rounds(count: int) -> Iterator[list[Gradient]]:
         workload = synthetic_workload(spec, workers, seed)
         for step in range(count):
             yield [buckets[0] for buckets in workload.gradients(step)]
 
-    return Cell(spec.pattern, spec.density, rounds, spec)
+    return GradientsCell(spec.pattern, spec.density, rounds, spec)
 
 
 def file_source(path: Path, workers: int | None) -> Source:
@@ -373,7 +373,7 @@ def _recorded(folder: Path, workers: int | None) -> Source:
     first = next(rounds(1))
     density = sum(map(np.count_nonzero, first)) / (len(first) * spec.elements)
     digest = hashlib.sha256((folder / TRACE).read_bytes()).hexdigest()  # it has the digests of the gradients
-    cell = Cell(INPUT_PATTERN, density, rounds, SyntheticSpec(spec.elements, density))
+    cell = GradientsCell(INPUT_PATTERN, density, rounds, SyntheticSpec(spec.elements, density))
     description = {"input": name, "sha256": digest, "steps": spec.steps}
     source = Source((cell,), spec.rows, spec.elements, description)
     return source.with_tensors(spec.tensors)
@@ -393,7 +393,7 @@ def _of_rows(name: str, rows: list[Gradient], notes: tuple[str, ...] = ()) -> So
     digest = hashlib.sha256()
     for row in kept:
         digest.update(row.data)
-    cell = Cell(
+    cell = GradientsCell(
         INPUT_PATTERN,
         density,
         lambda count: (rows for _ in range(count)),
@@ -451,7 +451,7 @@ class _ModelHolder(Section):
     model: AnyModel
 
 
-class Row(NamedTuple):
+class DensityRow(NamedTuple):
     """Densities of a model that were measured, beside the known ones."""
 
     model: Model
@@ -464,7 +464,7 @@ class Row(NamedTuple):
     known: Density | None  # None: not known for this model, batch and number of workers
 
 
-class Wanted(NamedTuple):
+class WantedDensities(NamedTuple):
     """What is to be measured."""
 
     model: Model
@@ -518,7 +518,7 @@ def described(model: Model) -> dict[str, Any]:
     }
 
 
-def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wanted]:
+def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
     if not texts:
         # All whose densities are known.
         return [_wanted(model, batch, data, known) for kind in MODELS for model, known in kind.known()]
@@ -529,18 +529,18 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
     ]
 
 
-def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> Wanted:
+def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> WantedDensities:
     names = [one.name for one in model.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
     # Unless given: those for which densities are known, or else the first data set and `_BATCH`.
     chosen = model.data_named(data or (known.data if known else None))
-    return Wanted(model, batch or (known.batch if known else _BATCH), chosen.name)
+    return WantedDensities(model, batch or (known.batch if known else _BATCH), chosen.name)
 
 
 def measured(
-    items: Sequence[Wanted], workers: int, seed: int, progress: Callable[[str], None]
-) -> Iterator[Row]:
+    items: Sequence[WantedDensities], workers: int, seed: int, progress: Callable[[str], None]
+) -> Iterator[DensityRow]:
     # At the first step of each model.
     from netfold.sim.workload.model_probe import measure  # late: it imports PyTorch
 
@@ -548,7 +548,7 @@ def measured(
     for model, batch, data in items:
         progress(f"{model.title}, batch {batch}")
         found = measure(model, TaskSettings(data, batch, workers, seed))
-        yield Row(model, data, batch, workers, *found, _known(model, batch, data, workers))
+        yield DensityRow(model, data, batch, workers, *found, _known(model, batch, data, workers))
 
 
 def _known(model: Model, batch: int, data: str, workers: int) -> Density | None:

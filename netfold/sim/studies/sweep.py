@@ -40,9 +40,9 @@ from netfold.sim.studies.sweep_output import DONE, FAILED, SKIPPED, PointResult
 from netfold.sim.studies.sweep_points import Point, plain_text, points_of, refuse_absolute, seeds_of, text_of
 from netfold.sim.studies.sweep_workers import (
     FailedError,
-    Job,
     Limits,
-    Outcome,
+    TaskOutcome,
+    WorkerCall,
     WorkerPool,
     dispatch,
     own_versions,
@@ -77,14 +77,14 @@ class Store:
     def run_folder(self, digest: str) -> Path:
         return self._folder / digest
 
-    def get(self, digest: str) -> Outcome | None:
+    def get(self, digest: str) -> TaskOutcome | None:
         """A finished point; None if it is not there, or its file is damaged."""
         try:
             found = json.loads((self._folder / f"{digest}.json").read_bytes())
             if found["format"] != _FORMAT or found["digest"] != digest:
                 return None
             rows = tuple({str(name): value for name, value in row.items()} for row in found["rows"])
-            outcome = Outcome(rows, wall_s=float(found["wall_s"]), host=str(found["host"]))
+            outcome = TaskOutcome(rows, wall_s=float(found["wall_s"]), host=str(found["host"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
         if not outcome.rows or (self._keeps_runs and not self.run_folder(digest).is_dir()):
@@ -94,7 +94,7 @@ class Store:
     def kept_at(self, digest: str) -> datetime:
         return datetime.fromtimestamp((self._folder / f"{digest}.json").stat().st_mtime).astimezone()
 
-    def put(self, digest: str, outcome: Outcome) -> None:
+    def put(self, digest: str, outcome: TaskOutcome) -> None:
         """Keep a finished point.
 
         Raises
@@ -129,7 +129,7 @@ _ROOM = 0.9  # share of the memory that is free which points may take together
 
 
 @dataclass(frozen=True)
-class Settings:
+class SweepSettings:
     """How a sweep is run; nothing here changes a result."""
 
     jobs: int  # points at a time on this machine
@@ -198,7 +198,7 @@ def sweep_of(given: str | Path | ScenarioText, sets: Sequence[str] = (), seed: i
     return scenario
 
 
-def run_sweep(scenario: Scenario, settings: Settings, out_dir: Path, progress: OnPoint) -> Path:
+def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progress: OnPoint) -> Path:
     """Run the points of a sweep that are not kept from an earlier one; returns the folder of the whole.
 
     Raises
@@ -271,23 +271,23 @@ class _Running:
         since = min(self._store.kept_at(point.digest) for point in points)
         return f"{counted(len(points), 'point')} kept from {since:%Y-%m-%d %H:%M}"
 
-    def run(self, settings: Settings) -> None:
+    def run(self, settings: SweepSettings) -> None:
         """Run the points without results."""
         wanted = [index for index in range(len(self._points)) if index not in self._results]
         if not wanted:
             return
         jobs = [
-            Job(self._points[index].task, self._points[index].bytes, self._points[index].weight)
+            WorkerCall(self._points[index].task, self._points[index].bytes, self._points[index].weight)
             for index in wanted
         ]
         with _executor(settings, len(wanted)) as (executor, limits, places):
             clock = _Clock({index: self._points[index].weight for index in wanted}, places)
             dispatch(executor, work, jobs, limits, lambda place, got: self._end(wanted[place], got, clock))
 
-    def _end(self, index: int, got: Outcome | FailedError, clock: _Clock) -> None:
+    def _end(self, index: int, got: TaskOutcome | FailedError, clock: _Clock) -> None:
         """Record what came of a point, and keep it if it has results."""
         point = self._points[index]
-        outcome = got if isinstance(got, Outcome) else Outcome(error=str(got))
+        outcome = got if isinstance(got, TaskOutcome) else TaskOutcome(error=str(got))
         if outcome.rows:
             self._store.put(point.digest, outcome)
             self._results[index] = PointResult(point, DONE, outcome=outcome)
@@ -315,7 +315,7 @@ class _Running:
 
 
 @contextmanager
-def _executor(settings: Settings, wanted: int) -> Iterator[tuple[Any, Limits, int]]:
+def _executor(settings: SweepSettings, wanted: int) -> Iterator[tuple[Any, Limits, int]]:
     """What runs the points, how many at a time, and how many places it has."""
     if settings.cluster is not None:
         with cluster.connected(settings.cluster, own_versions()) as (executor, threads, deaths):

@@ -43,7 +43,7 @@ from netfold.sim.studies.sweep_points import (
     metrics_of,
     value_text,
 )
-from netfold.sim.studies.sweep_workers import Outcome
+from netfold.sim.studies.sweep_workers import TaskOutcome
 from netfold.units import RATE, SIZE, TIME, parse_fraction
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ _DAMAGED = "the folder is damaged or was changed: run the sweep again, its finis
 
 
 @dataclass(frozen=True)
-class Sweep:
+class FinishedSweep:
     """A finished sweep, read from its folder."""
 
     path: Path
@@ -257,7 +257,7 @@ def is_sweep(path: Path) -> bool:
     return isfile(path / NAME)
 
 
-def load_sweep(path: Path) -> Sweep:
+def load_sweep(path: Path) -> FinishedSweep:
     """Read a sweep from its folder.
 
     Raises
@@ -284,7 +284,7 @@ def load_sweep(path: Path) -> Sweep:
         raise DataError(f"{path}: a file cannot be read: {error.message}", _DAMAGED) from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: damaged: {type(error).__name__}: {error}", _DAMAGED) from None
-    return Sweep(path, content, str(version), pl.read_parquet(io.BytesIO(table)))
+    return FinishedSweep(path, content, str(version), pl.read_parquet(io.BytesIO(table)))
 
 
 def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
@@ -295,7 +295,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
     files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
 
 
-def write_report(sweep: Sweep) -> Path:
+def write_report(sweep: FinishedSweep) -> Path:
     """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
     from netfold.sim.studies.sweep_output import sweep_figures  # late: matplotlib is slow to import
 
@@ -303,7 +303,7 @@ def write_report(sweep: Sweep) -> Path:
     return write_pages(sweep.path, drawn, _render(sweep, drawn))
 
 
-def _render(sweep: Sweep, drawn: Mapping[str, bytes]) -> str:
+def _render(sweep: FinishedSweep, drawn: Mapping[str, bytes]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -387,7 +387,7 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
         }
 
 
-def sweep_table(sweep: Sweep) -> Table:
+def sweep_table(sweep: FinishedSweep) -> Table:
     """The fastest variant of every point, or of the first points of many."""
     from rich.table import Table
     from rich.text import Text
@@ -422,7 +422,7 @@ _UNITS: tuple[tuple[str, Callable[[object], int | float], type], ...] = (
 
 
 @dataclass(frozen=True)
-class Key:
+class SweptKey:
     """A swept key as a column."""
 
     path: str
@@ -439,35 +439,35 @@ class PointResult:
     point: Point
     status: str  # DONE, FAILED, SKIPPED
     error: str = ""
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: TaskOutcome = field(default_factory=TaskOutcome)
 
 
-def keys_of(paths: Sequence[str], points: Sequence[Point]) -> list[Key]:
+def keys_of(paths: Sequence[str], points: Sequence[Point]) -> list[SweptKey]:
     return [_key(path, [point.values[place] for point in points]) for place, path in enumerate(paths)]
 
 
-def _key(path: str, values: Sequence[object]) -> Key:
+def _key(path: str, values: Sequence[object]) -> SweptKey:
     # A column has one type: numbers in base units, or else text.
     kinds = {type(value) for value in values if value is not None}
     if kinds and kinds <= {int, float}:
         kind = float if float in kinds else int
-        return Key(path, path, kind, tuple(_cell(value, kind) for value in values))
+        return SweptKey(path, path, kind, tuple(_cell(value, kind) for value in values))
     for suffix, parse, parsed in _UNITS if str in kinds and kinds <= {str, int, float} else ():
         try:
             cells = tuple(None if value is None else parse(value) for value in values)
         except NetfoldError:
             continue
-        return Key(path, path + suffix, parsed, cells)
+        return SweptKey(path, path + suffix, parsed, cells)
     if kinds == {bool}:
-        return Key(path, path, bool, tuple(values))
+        return SweptKey(path, path, bool, tuple(values))
     texts = (
         value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for value in values
     )
-    return Key(path, path, str, tuple(texts))
+    return SweptKey(path, path, str, tuple(texts))
 
 
-def points_frame(keys: Sequence[Key], results: Sequence[PointResult]) -> pl.DataFrame:
+def points_frame(keys: Sequence[SweptKey], results: Sequence[PointResult]) -> pl.DataFrame:
     """A row for every point and variant (or job), in the order of the grid."""
     swept = {key.column: key for key in keys}
     metrics = {name: kind for name, kind in metric_types().items() if name not in swept}

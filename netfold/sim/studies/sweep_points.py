@@ -31,7 +31,7 @@ from netfold.sim.scenario.limits import Plan, most_bytes
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import Node
-from netfold.sim.studies.sweep_workers import Task, Versions, digest_of
+from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
 from netfold.sim.workload.user_model import imported
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
@@ -145,7 +145,7 @@ class Point:
     """Points of the same digest have the same results, `doubts` aside."""
     doubts: tuple[str, ...] = ()
     """What decides the results and cannot be known, such as "what ./mine.py reads"."""
-    task: Task | None = None  # None: it cannot run
+    task: PointTask | None = None  # None: it cannot run
     error: str = ""  # why it cannot
     bytes: int = 0  # memory that a process takes for it, more rather than less
     weight: float = 0.0  # elements that all workers send, a guess of its cost
@@ -238,7 +238,7 @@ class _Maker:
             tuple(job.label for job in jobs),
             digest_of(text, files, self._versions, origins.known),
             origins.doubts,
-            Task(text, files, self._versions, self._keeps_run),
+            PointTask(text, files, self._versions, self._keeps_run),
             bytes=most_bytes(plan),
             weight=sum(float(job.steps) * len(job.hosts) * job.workload.elements for job in jobs),
         )

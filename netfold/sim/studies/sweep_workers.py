@@ -99,7 +99,7 @@ def is_source(path: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Task:
+class PointTask:
     """A point to run."""
 
     text: str  # a scenario with everything merged, as JSON
@@ -110,7 +110,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What came of a task."""
 
     rows: tuple[dict[str, Any], ...] = ()
@@ -121,7 +121,7 @@ class Outcome:
     archive: bytes = field(default=b"", repr=False)  # the run folder, zipped; empty if it is not kept
 
 
-def work(task: Task) -> Outcome:
+def work(task: PointTask) -> TaskOutcome:
     """Run a task in this process. Errors are outcomes, so that an executor repeats only what died."""
     with _one_at_a_time:
         started_s = time.perf_counter()
@@ -142,10 +142,10 @@ def work(task: Task) -> Outcome:
                     error = "not enough memory"
                 except Exception:
                     error = traceback.format_exc().replace(f"{name}/", "")
-        return Outcome(rows, error, time.perf_counter() - started_s, platform.node(), archive)
+        return TaskOutcome(rows, error, time.perf_counter() - started_s, platform.node(), archive)
 
 
-def _run(task: Task, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
+def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
     """The rows of a task, and its run folder if it is to be kept."""
     from netfold.sim.results.format import metric_types
     from netfold.sim.run.run import (
@@ -175,7 +175,7 @@ def _run(task: Task, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
     return rows, archive
 
 
-def _unpack(task: Task, folder: Path) -> Path:
+def _unpack(task: PointTask, folder: Path) -> Path:
     """Write the scenario and its files; paths that lead up (`../x`) stay inside the folder."""
     up = max((PurePosixPath(path).parts.count("..") for path in task.files), default=0)
     below = folder.joinpath("scenario", *map(str, range(up)))
@@ -598,7 +598,7 @@ DEATHS_MAX = 2
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerCall:
     """A call of one argument."""
 
     argument: Any
@@ -622,7 +622,7 @@ class FailedError(Exception):
 def dispatch(
     executor: Executor,
     function: Callable[[Any], Any],
-    jobs: Sequence[Job],
+    jobs: Sequence[WorkerCall],
     limits: Limits,
     ended: Callable[[int, Any], None],
 ) -> None:

@@ -380,7 +380,7 @@ LARGE = 2000  # nodes: larger networks take seconds and more
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNetwork:
     """What one network measures."""
 
     name: str
@@ -441,7 +441,7 @@ def all_measured(
     size_bytes: int = BYTES,
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
-) -> list[Measured]:
+) -> list[MeasuredNetwork]:
     """As `measured`, of each different network once: variants may differ in what it does not show."""
     alike: list[list[NamedNetwork]] = []
     for network in networks:
@@ -480,7 +480,7 @@ def measured(
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
     sections: Mapping[str, CollectiveSection] | None = None,
-) -> Measured:
+) -> MeasuredNetwork:
     """All measures of a network.
 
     Parameters
@@ -513,7 +513,7 @@ def measured(
         raise NetfoldError(message, hint) from None
     if tell is not None:
         tell("distances, bisection and paths")
-    return Measured(
+    return MeasuredNetwork(
         network.name,
         network.kind,
         measure(graph),
@@ -583,7 +583,7 @@ def shown(networks: Sequence[NamedNetwork]) -> Table:
     return table
 
 
-def measures_table(all_measured: Sequence[Measured]) -> Table:
+def measures_table(all_measured: Sequence[MeasuredNetwork]) -> Table:
     """A row for each measure, a column for each network."""
     table = Table("measure")
     for one in all_measured:
@@ -594,7 +594,7 @@ def measures_table(all_measured: Sequence[Measured]) -> Table:
     return table
 
 
-def estimates_table(all_measured: Sequence[Measured]) -> Table:
+def estimates_table(all_measured: Sequence[MeasuredNetwork]) -> Table:
     """Estimated times of an all-reduce: for each network the collectives, the fastest first."""
     table = Table(
         "variant", "workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency"
@@ -613,7 +613,7 @@ def estimates_table(all_measured: Sequence[Measured]) -> Table:
     return table
 
 
-def both_tables(all_measured: Sequence[Measured]) -> Table:
+def both_tables(all_measured: Sequence[MeasuredNetwork]) -> Table:
     """Measures, and below them the estimates and the notes."""
     grid = Table.grid()
     grid.add_row(measures_table(all_measured))
@@ -624,7 +624,7 @@ def both_tables(all_measured: Sequence[Measured]) -> Table:
     return grid
 
 
-def notes(all_measured: Sequence[Measured]) -> list[str]:
+def notes(all_measured: Sequence[MeasuredNetwork]) -> list[str]:
     """What the tables mean."""
     rules = dict.fromkeys(one.measures.cost.length_rule for one in all_measured)
     sizes = dict.fromkeys(SIZE.format(one.size_bytes) for one in all_measured)
@@ -644,7 +644,7 @@ def notes(all_measured: Sequence[Measured]) -> list[str]:
     return found
 
 
-def _routes(all_measured: Sequence[Measured]) -> str:
+def _routes(all_measured: Sequence[MeasuredNetwork]) -> str:
     """How workers were placed, and how their routes were chosen."""
     placed = dict.fromkeys(one.placed for one in all_measured)
     chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in all_measured)

@@ -139,7 +139,7 @@ _HINT = "give a file that Chakra's converters or generators wrote: .et, .et.gz o
 _DURATION_US_MAX = 10**12  # 11 days
 
 
-class Node(NamedTuple):
+class TraceNode(NamedTuple):
     """A node of a trace."""
 
     number: int
@@ -153,7 +153,7 @@ class Node(NamedTuple):
     group: str = ""
 
 
-def read_nodes(path: Path) -> list[Node]:
+def read_nodes(path: Path) -> list[TraceNode]:
     """All nodes of a trace, in the file's order.
 
     Raises
@@ -168,7 +168,7 @@ def read_nodes(path: Path) -> list[Node]:
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
     found = _json_nodes(path, content) if path.name.endswith(".json") else _wire_nodes(path, content)
-    nodes: list[Node] = []
+    nodes: list[TraceNode] = []
     seen: set[int] = set()
     for node in found:
         if node.number in seen:
@@ -199,7 +199,7 @@ def _unpacked(path: Path, content: bytes) -> bytes:
     return found
 
 
-def _wire_nodes(path: Path, content: bytes) -> Iterator[Node]:
+def _wire_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
     at, index = 0, 0
     try:
         while at < len(content):
@@ -223,7 +223,7 @@ def _require_metadata(message: bytes) -> None:
             raise WireError("it does not begin with GlobalMetadata")
 
 
-def _wire_node(message: bytes) -> Node:
+def _wire_node(message: bytes) -> TraceNode:
     number, name, node_kind, duration_us = 0, "", 0, 0
     after: list[int] = []
     attributes: dict[str, Any] = {}
@@ -275,7 +275,7 @@ def _text(value: int | bytes) -> str:
 
 def _node(
     number: int, name: str, kind: int, after: list[int], duration_us: int, attributes: Mapping[str, Any]
-) -> Node:
+) -> TraceNode:
     """A node with the attributes that count."""
 
     def whole(key: str) -> int | None:
@@ -285,7 +285,7 @@ def _node(
         raise WireError(f"{key} of node {number} must be a whole number, found {shown(found)}")
 
     is_cpu = attributes.get("is_cpu_op")
-    return Node(
+    return TraceNode(
         number,
         name,
         kind,
@@ -298,7 +298,7 @@ def _node(
     )
 
 
-def _json_nodes(path: Path, content: bytes) -> Iterator[Node]:
+def _json_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
     objects = list(_objects(path, content))
     first = objects[0]
     try:
@@ -333,7 +333,7 @@ def _objects(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
         raise DataError(f"{path}: is empty", _HINT)
 
 
-def _message_node(found: dict[str, Any]) -> Node:
+def _message_node(found: dict[str, Any]) -> TraceNode:
     """A Node as protobuf's JSON mapping has it: numbers of 64 bits are texts, zeros are left out."""
     kind = found.get("type", 0)
     attributes = {}
@@ -354,7 +354,7 @@ def _message_node(found: dict[str, Any]) -> Node:
     )
 
 
-def _feeder_node(found: dict[str, Any]) -> Node:
+def _feeder_node(found: dict[str, Any]) -> TraceNode:
     """A node of Chakra's feeder."""
     after = [int(one) for key in ("data_deps", "ctrl_deps") for one in found.get(key, ())]
     return _node(
@@ -382,7 +382,7 @@ _COMMUNICATION = (SEND, RECEIVE, COLLECTIVE)
 class Reduction(NamedTuple):
     """An all-reduce of a step."""
 
-    node: Node
+    node: TraceNode
     ready_us: int
     """Microseconds from the begin of the step."""
 
@@ -398,11 +398,11 @@ class TracedStep(NamedTuple):
     """Time at which the last computation ends."""
 
 
-def is_all_reduce(node: Node) -> bool:
+def is_all_reduce(node: TraceNode) -> bool:
     return node.kind == COLLECTIVE and node.comm_type == ALL_REDUCE and bool(node.comm_bytes)
 
 
-def steps_of(nodes: Sequence[Node]) -> list[TracedStep]:
+def steps_of(nodes: Sequence[TraceNode]) -> list[TracedStep]:
     """The steps, in order; the last has no all-reduces if computations follow those of the last step.
 
     Raises
@@ -413,7 +413,7 @@ def steps_of(nodes: Sequence[Node]) -> list[TracedStep]:
     known = {node.number: node for node in nodes}
     order = _in_order(nodes, known)
     step_of: dict[int, int] = {}
-    members: dict[int, list[Node]] = defaultdict(list)
+    members: dict[int, list[TraceNode]] = defaultdict(list)
     for node in order:
         step = 0
         for number in node.after:
@@ -424,7 +424,7 @@ def steps_of(nodes: Sequence[Node]) -> list[TracedStep]:
     return [_timed(members[step]) for step in sorted(members)]
 
 
-def _in_order(nodes: Sequence[Node], known: Mapping[int, Node]) -> list[Node]:
+def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> list[TraceNode]:
     """The nodes, each after those that it depends on."""
     waiting = {}
     followers: dict[int, list[int]] = defaultdict(list)
@@ -448,7 +448,7 @@ def _in_order(nodes: Sequence[Node], known: Mapping[int, Node]) -> list[Node]:
     return order
 
 
-def _timed(members: Sequence[Node]) -> TracedStep:
+def _timed(members: Sequence[TraceNode]) -> TracedStep:
     """Times of one step, whose nodes wait for nothing of the steps before it."""
     own = {node.number: node for node in members}
     waiting = {node.number: sum(number in own for number in node.after) for node in members}
@@ -532,7 +532,7 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
     )
 
 
-def _of_group(given: str, nodes: Sequence[Node], group: str | None) -> list[Node]:
+def _of_group(given: str, nodes: Sequence[TraceNode], group: str | None) -> list[TraceNode]:
     """The nodes, where all-reduces of other process groups sum nothing."""
     groups = sorted({node.group for node in nodes if is_all_reduce(node)})
     if group is None:
@@ -603,7 +603,7 @@ def _pass_times(step: TracedStep) -> PassTimes:
     )
 
 
-def _notes(given: str, nodes: Sequence[Node], last: TracedStep, times: RecordedTimes) -> tuple[str, ...]:
+def _notes(given: str, nodes: Sequence[TraceNode], last: TracedStep, times: RecordedTimes) -> tuple[str, ...]:
     """What of a trace is not replayed."""
     notes = []
     kinds = (SEND, RECEIVE, COLLECTIVE)

@@ -15,7 +15,7 @@ from netfold.sim.keys import Count, Section, Share, count_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule(ABC):
+class RateSchedule(ABC):
     """A frozen dataclass whose fields are the options.
 
     With a warm-up of n steps the rate rises linearly: step s < n has (s + 1) / (n + 1) of it (Goyal et al.,
@@ -43,7 +43,7 @@ class ScheduleSection(Section, ABC):
     """Steps in which the rate rises linearly, before the schedule proper begins."""
 
     @abstractmethod
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RateSchedule:
         """The schedule with these options."""
 
 
@@ -51,7 +51,7 @@ class ScheduleSection(Section, ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(RateSchedule):
     """The learning rate as it is given."""
 
     def after_warmup(self, step: int, steps: int) -> float:
@@ -71,7 +71,7 @@ class ConstantSection(ScheduleSection):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(RateSchedule):
     """From the rate to `floor` of it, which would be reached one step after the last.
 
     Loshchilov and Hutter, SGDR, ICLR 2017, equation 5, without restarts.
@@ -98,7 +98,7 @@ class CosineSection(ScheduleSection):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(RateSchedule):
     """From the rate to `floor` of it, which would be reached one step after the last."""
 
     floor: float = 0.0
@@ -122,7 +122,7 @@ class LinearSection(ScheduleSection):
 
 
 @dataclass(frozen=True)
-class Step(Schedule):
+class StepDecay(RateSchedule):
     """The rate is multiplied by `by` after every so many steps."""
 
     every: int
@@ -141,8 +141,8 @@ class StepSection(ScheduleSection):
     by: Annotated[float, Field(gt=0)] = 0.1
     """What the rate is multiplied by."""
 
-    def schedule(self) -> Step:
-        return Step(self.every, self.by, warmup=self.warmup)
+    def schedule(self) -> StepDecay:
+        return StepDecay(self.every, self.by, warmup=self.warmup)
 
 
 # All schedules of the learning rate.

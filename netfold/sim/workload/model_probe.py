@@ -28,7 +28,7 @@ from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.weights import drawing, one_thread
 
 
-class Measured(NamedTuple):
+class Densities(NamedTuple):
     """Shares of non-zero elements at the first step, from random weights."""
 
     own: float
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
     """Share that is non-zero at all workers."""
 
 
-def measure(model: Model, settings: TaskSettings) -> Measured:
+def measure(model: Model, settings: TaskSettings) -> Densities:
     """The densities of a model's gradients; workers take turns, so memory is that of one.
 
     The same settings give the same gradients as in a run.
@@ -65,7 +65,7 @@ def measure(model: Model, settings: TaskSettings) -> Measured:
             union[index] |= mask
             common[index] &= mask
     shares = (float(sum(map(np.count_nonzero, masks))) / model.elements for masks in (union, common))
-    return Measured(float(np.mean(counts)) / model.elements, *shares)
+    return Densities(float(np.mean(counts)) / model.elements, *shares)
 
 
 def _masks(module: nn.Module) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from netfold.homomorphic.message import StepFact
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
-from netfold.sim.workload.learning_rate import Constant, Schedule
+from netfold.sim.workload.learning_rate import Constant, RateSchedule
 from netfold.sim.workload.optimizers import Optimizer, Sgd
 
 _PLAIN_SGD, _CONSTANT = Sgd(), Constant()
@@ -35,7 +35,7 @@ class Recipe:
     """
 
     optimizer: Optimizer = _PLAIN_SGD
-    schedule: Schedule = _CONSTANT
+    schedule: RateSchedule = _CONSTANT
     steps: int = 1  # exchanges in the whole training
     local_steps: int = 1  # optimizer steps of a worker from one exchange to the next
     target: float | None = None  # score on held-out data that is to be reached

@@ -24,11 +24,11 @@ from netfold.sim.workload.optimizers import Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.weights import (
     Arena,
+    ModelPasses,
     Move,
     OptimizerMemory,
-    Passes,
-    Rows,
     Sink,
+    TableRows,
     Usage,
     Weights,
     drawing,
@@ -148,7 +148,7 @@ class LocalSteps:
     """
 
     def __init__(
-        self, weights: Weights, passes: Passes, recipe: Recipe, learning_rate: float, workers: int
+        self, weights: Weights, passes: ModelPasses, recipe: Recipe, learning_rate: float, workers: int
     ) -> None:
         self._weights, self._passes, self._recipe = weights, passes, recipe
         self._learning_rate = learning_rate
@@ -269,7 +269,7 @@ class TrainingWorkload:
         self._usage = Usage(probed.order)
         optimizer = Sgd() if recipe.is_local else recipe.optimizer  # moves by the mean of local steps
         self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer, shapes, "optimizer"))
-        self._passes = Passes(self._model, probed.order, self._loss_of, seed if draws else None)
+        self._passes = ModelPasses(self._model, probed.order, self._loss_of, seed if draws else None)
         self._local: LocalSteps | None = None
         if recipe.is_local:
             self._local = LocalSteps(self._weights, self._passes, recipe, learning_rate, workers)
@@ -340,7 +340,7 @@ class TrainingWorkload:
             self._step = step
         return self._arena.gradients
 
-    def rows(self, worker: int) -> dict[str, Rows]:
+    def rows(self, worker: int) -> dict[str, TableRows]:
         # Of the last `gradients`, what PyTorch gave as rows, by the tensor's name.
         return {} if self._arena is None else self._arena.rows(worker)
 

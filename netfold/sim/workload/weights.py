@@ -122,7 +122,7 @@ Sink = Callable[[str, Tensor], None]
 """Takes a tensor's name and its gradient."""
 
 
-class Passes:
+class ModelPasses:
     """Runs a model on the batches of workers, in one thread, so that the bits are the same everywhere.
 
     Parameters
@@ -421,7 +421,7 @@ def _prepare(name: str, parameter: nn.Parameter) -> None:
 # The gradient of a table in which only some rows are non-zero, as PyTorch's sparse embeddings give it.
 
 
-class Rows(NamedTuple):
+class TableRows(NamedTuple):
     """Rows of a table; all others are zero."""
 
     places: NDArray[np.int64]  # (n,) which rows, ascending, each once
@@ -436,16 +436,16 @@ class Rows(NamedTuple):
         if self.places.size:
             table.reshape(-1, self.values.shape[1])[self.places] = self.values
 
-    def plus(self, other: Rows) -> Rows:
+    def plus(self, other: TableRows) -> TableRows:
         """The sum, in float32."""
         places = np.union1d(self.places, other.places)
         values = np.zeros((places.size, self.values.shape[1]), np.float32)
         for one in (self, other):
             values[np.searchsorted(places, one.places)] += one.values
-        return Rows(places, values)
+        return TableRows(places, values)
 
 
-def rows_of(gradient: Tensor) -> Rows:
+def rows_of(gradient: Tensor) -> TableRows:
     """The rows of a gradient, dense or with one sparse dimension; a row that occurs twice is summed.
 
     Rows of a dense gradient without a non-zero element are left out.
@@ -454,17 +454,17 @@ def rows_of(gradient: Tensor) -> Rows:
     if not gradient.is_sparse:
         table = gradient.detach().reshape(-1, row_elements).numpy()
         places = np.flatnonzero(table.any(axis=1))
-        return Rows(places, table[places])
+        return TableRows(places, table[places])
     # One after the other, as whole tables are summed: `coalesce` takes them in no certain order.
     places, row = torch.unique(gradient._indices()[0], return_inverse=True)
     values = torch.zeros(places.numel(), row_elements)
     values.index_add_(0, row, gradient.detach()._values().reshape(-1, row_elements))
-    return Rows(places.numpy(), values.numpy())
+    return TableRows(places.numpy(), values.numpy())
 
 
-def no_rows(row_elements: int) -> Rows:
+def no_rows(row_elements: int) -> TableRows:
     # A table of zeros.
-    return Rows(np.empty(0, np.int64), np.empty((0, row_elements), np.float32))
+    return TableRows(np.empty(0, np.int64), np.empty((0, row_elements), np.float32))
 
 
 # Where the gradients of all workers are: one mapping of memory, used at every step, written by tensors.
@@ -513,7 +513,7 @@ class Arena:
             {name: torch.from_numpy(one).view(shapes[name]) for name, one in own.items()}
             for own in self._values
         ]
-        self._rows: list[dict[str, Rows]] = [{} for _ in range(workers)]
+        self._rows: list[dict[str, TableRows]] = [{} for _ in range(workers)]
         self._written: set[str] = set()
         self._dense = [[None if span is None else own[span] for span in spans] for own in values]
 
@@ -558,7 +558,7 @@ class Arena:
             self._rows[worker][name] = no_rows(self._row_elements[name])
         return frozenset(self._written)
 
-    def rows(self, worker: int) -> dict[str, Rows]:
+    def rows(self, worker: int) -> dict[str, TableRows]:
         # By name, of tensors that are kept as rows.
         return self._rows[worker]
 

@@ -16,9 +16,9 @@ from netfold.homomorphic.codecs import bird_shared as shared
 from netfold.homomorphic.codecs.bird import Bird
 from netfold.homomorphic.codecs.bird_plus import BirdPlus
 from netfold.homomorphic.codecs.bird_rows import (
-    Digits,
-    Group,
+    DigitLanes,
     Rider,
+    RowGroup,
     RowsEncoder,
     RowsServer,
     corrected,
@@ -277,12 +277,12 @@ def test_which_tensors_are_rows_and_which_ride() -> None:
         Tensor("alone", (6,), "", 138),
     )
     assert groups_of(tensors) == (
-        Group("conv.weight", 1, 6, 6, 12, (Rider(0, 0), Rider(2, 78))),
-        Group("conv.odd", 3, 84, 1, 5),
-        Group("lstm.ih", 4, 89, 8, 3, (Rider(6, 129),)),
-        Group("lstm.hh", 5, 113, 8, 2),
-        Group("scale", 7, 137, 1, 1),
-        Group("alone", 8, 138, 1, 6),
+        RowGroup("conv.weight", 1, 6, 6, 12, (Rider(0, 0), Rider(2, 78))),
+        RowGroup("conv.odd", 3, 84, 1, 5),
+        RowGroup("lstm.ih", 4, 89, 8, 3, (Rider(6, 129),)),
+        RowGroup("lstm.hh", 5, 113, 8, 2),
+        RowGroup("scale", 7, 137, 1, 1),
+        RowGroup("alone", 8, 138, 1, 6),
     )
 
 
@@ -591,7 +591,7 @@ def test_sums_at_the_limits_of_fields(lanes: int, workers: int, values: list[int
 )
 def test_sums_of_numbers_in_digits(lanes: int, workers: int, numbers: list[int]) -> None:
     workers = min(workers, workers_max(lanes))
-    digits = Digits.of(16, lanes, workers)
+    digits = DigitLanes.of(16, lanes, workers)
     words = digits.packed(np.array(numbers, np.int64))
     summed = times(words, lanes, workers)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
-from netfold.homomorphic.codecs.count_sketch import CountSketch, Layout, MomentumEncoder
+from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
 from netfold.homomorphic.feedback import FeedbackEncoder
 from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
 from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
@@ -96,17 +96,17 @@ def test_steps_by_plain_python(elements: int, codec: CountSketch, seed: int) -> 
 @pytest.mark.parametrize(
     ("options", "elements", "layout"),
     [
-        ({}, 10_000, Layout(5, 200, 400, 100)),
-        ({"rows": 3}, 10_001, Layout(3, 334, 404, 101)),
-        ({"candidates": 0}, 10_000, Layout(5, 200, 0, 100)),
-        ({"ratio": 1.0}, 10_000, Layout(0, 0, 10_000, 100)),  # as large as the bucket: sent whole
-        ({"ratio": 0.95, "candidates": 4}, 10_000, Layout(5, 1900, 400, 100)),
-        ({}, 8, Layout(5, 1, 4, 1)._replace(rows=0, columns=0, candidates=8)),
-        ({}, 10, Layout(5, 1, 4, 1)),
-        ({"share": 1.0}, 100, Layout(0, 0, 100, 100)),
+        ({}, 10_000, SketchLayout(5, 200, 400, 100)),
+        ({"rows": 3}, 10_001, SketchLayout(3, 334, 404, 101)),
+        ({"candidates": 0}, 10_000, SketchLayout(5, 200, 0, 100)),
+        ({"ratio": 1.0}, 10_000, SketchLayout(0, 0, 10_000, 100)),  # as large as the bucket: sent whole
+        ({"ratio": 0.95, "candidates": 4}, 10_000, SketchLayout(5, 1900, 400, 100)),
+        ({}, 8, SketchLayout(5, 1, 4, 1)._replace(rows=0, columns=0, candidates=8)),
+        ({}, 10, SketchLayout(5, 1, 4, 1)),
+        ({"share": 1.0}, 100, SketchLayout(0, 0, 100, 100)),
     ],
 )
-def test_what_is_sent_of_a_bucket(options: dict[str, Any], elements: int, layout: Layout) -> None:
+def test_what_is_sent_of_a_bucket(options: dict[str, Any], elements: int, layout: SketchLayout) -> None:
     assert CountSketch(**options).layout(elements) == layout
 
 

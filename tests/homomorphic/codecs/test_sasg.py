@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Request, Server
-from netfold.homomorphic.codecs.sasg import Entries, Grid, Sasg, SasgEncoder, count_of
+from netfold.homomorphic.codecs.sasg import Sasg, SasgEncoder, SparseEntries, StepGrid, count_of
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
 from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Round, Step, Tensor, Words
@@ -485,7 +485,7 @@ def test_counts_are_rounded_down_to_at_least_one() -> None:
 @pytest.mark.parametrize(("aggregation", "dtype"), [("last", np.float32), ("incremental", np.int32)])
 def test_an_answer_without_elements_is_a_sum_of_zeros(aggregation: Any, dtype: Any) -> None:
     exchange, _ = begun(Sasg(share=0.3, aggregation=aggregation, down="union"))
-    answer = Entries(np.empty(0, np.uint32), np.empty(0, dtype)).words
+    answer = SparseEntries(np.empty(0, np.uint32), np.empty(0, dtype)).words
 
     with pytest.raises(StopIteration) as ended:
         exchange.send((Merged(answer, 1),))
@@ -552,7 +552,7 @@ def test_values_that_are_not_finite_are_refused(codec: Codec) -> None:
 
 def test_values_too_large_for_the_grid_are_refused() -> None:
     """With 2 workers and 24 bits the limit is (2**31 − 1) // 4 steps of 2**−24."""
-    grid = Grid(24, 2)
+    grid = StepGrid(24, 2)
     largest = np.float32(2**29 - 32) / np.float32(2**24)
     assert grid.integers(np.array([largest, -largest], np.float32)).tolist() == [2**29 - 32, 32 - 2**29]
     with pytest.raises(
@@ -568,7 +568,7 @@ def test_values_too_large_for_the_grid_are_refused() -> None:
 )
 def test_a_grid_loses_nothing(bits: int, workers: int, values: list[float]) -> None:
     """Rounded values and what is left of them are float32 numbers, and sums of all workers stay in int32."""
-    grid, given = Grid(bits, workers), np.array(values, np.float32)
+    grid, given = StepGrid(bits, workers), np.array(values, np.float32)
     if float(np.abs(given).max()) * 2.0**bits > grid.limit - 1:
         given *= np.float32((grid.limit - 1) / 2.0**bits / 1e6 / 2)
     integers = grid.integers(given)

@@ -13,7 +13,7 @@ import pytest
 import simpy
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.checks.bottleneck import Cause, NetworkTime, Piece, critical_path, network_time
+from netfold.sim.checks.bottleneck import BottleneckCause, NetworkTime, Piece, critical_path, network_time
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Job, Segment, losses
 from netfold.sim.engine.observe import Samples
@@ -286,7 +286,7 @@ def times(pieces: list[Piece]) -> Counter[tuple[str, int, str]]:
     """Time by cause, worker and stage."""
     found: Counter[tuple[str, int, str]] = Counter()
     for piece in pieces:
-        worker = piece.worker if piece.cause is Cause.STRAGGLER else -1
+        worker = piece.worker if piece.cause is BottleneckCause.STRAGGLER else -1
         found[str(piece.cause or "network"), worker, piece.stage] += piece.end_ps - piece.start_ps
     return found
 
@@ -417,7 +417,7 @@ def split(found: Samples, *spans: tuple[int, int]) -> NetworkTime:
 def shares(found: NetworkTime) -> dict[str, float]:
     """Shares of the covered time by cause that is above 0; links by number."""
     total = found.covered_ps.sum()
-    causes = (Cause.WINDOW, Cause.TIMER, Cause.LATENCY, Cause.MERGING)
+    causes = (BottleneckCause.WINDOW, BottleneckCause.TIMER, BottleneckCause.LATENCY, BottleneckCause.MERGING)
     parts = {str(cause): float(found.of_cause(cause).sum() / total) for cause in causes}
     for link in set(found.chosen.tolist()):
         parts[str(link)] = float(found.by_link_ps[found.chosen == link].sum() / total)

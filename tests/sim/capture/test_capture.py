@@ -23,8 +23,8 @@ from netfold.commands.main import app
 from netfold.errors import DataError, RunError
 from netfold.sim.capture import recording_files as capture_parts
 from netfold.sim.capture import recording_files as layout
-from netfold.sim.capture.capture import Settings, checked
-from netfold.sim.capture.recording_files import Parts, joined, read_trace, require_space
+from netfold.sim.capture.capture import CaptureSettings, checked
+from netfold.sim.capture.recording_files import RecordingParts, joined, read_trace, require_space
 from netfold.sim.studies.codec_study_gradients import file_source
 from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.layers import tensor_of
@@ -449,16 +449,16 @@ def part_of(folder: Path, rank: int, steps: tuple[int, ...], bad: tuple[int, ...
     }
 
 
-def begin(folder: Path, ranks: tuple[int, ...] = (0, 1), is_watched: bool = True) -> Parts:
+def begin(folder: Path, ranks: tuple[int, ...] = (0, 1), is_watched: bool = True) -> RecordingParts:
     """A recording that these ranks have begun."""
-    parts = Parts(folder / "made", "abc", is_watched=is_watched)
+    parts = RecordingParts(folder / "made", "abc", is_watched=is_watched)
     for rank in ranks:
         parts.begin(rank, {"world_size": 2, "steps": 3})
     return parts
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Parts:
+def begun(tmp_path: Path) -> RecordingParts:
     return begin(tmp_path)
 
 
@@ -475,7 +475,7 @@ def test_the_last_rank_removes_what_failed_if_no_launcher_will(tmp_path: Path, l
     assert not list(tmp_path.iterdir())
 
 
-def test_the_last_rank_joins(begun: Parts) -> None:
+def test_the_last_rank_joins(begun: RecordingParts) -> None:
     begun.finish(1, part_of(begun.path, 1, (1, 2, 3)))
     assert not begun.wanted.exists()
     begun.finish(0, part_of(begun.path, 0, (1, 2, 3)))
@@ -487,7 +487,7 @@ def test_the_last_rank_joins(begun: Parts) -> None:
     assert len(list(begun.wanted.iterdir())) == 7
 
 
-def test_steps_that_not_all_have_are_left_out(begun: Parts) -> None:
+def test_steps_that_not_all_have_are_left_out(begun: RecordingParts) -> None:
     """With their files; both reasons are told."""
     begun.finish(0, part_of(begun.path, 0, (1, 2, 3), bad=(2,)))
     begun.finish(1, part_of(begun.path, 1, (1, 2)))
@@ -509,7 +509,7 @@ def test_steps_that_not_all_have_are_left_out(begun: Parts) -> None:
         ({"steps": []}, "no step that all ranks recorded"),
     ],
 )
-def test_ranks_that_do_not_fit_are_refused(begun: Parts, change: dict[str, Any], told: str) -> None:
+def test_ranks_that_do_not_fit_are_refused(begun: RecordingParts, change: dict[str, Any], told: str) -> None:
     parts = [part_of(begun.path, rank, (1,)) for rank in range(2)]
 
     with pytest.raises(RunError, match=told):
@@ -520,7 +520,7 @@ def test_ranks_that_do_not_fit_are_refused(begun: Parts, change: dict[str, Any],
     assert list(begun.wanted.parent.iterdir()) == []
 
 
-def test_what_became_of_each_rank_is_told(begun: Parts) -> None:
+def test_what_became_of_each_rank_is_told(begun: RecordingParts) -> None:
     """One had all, one died after a step; what they wrote is removed."""
     begun.finish(0, part_of(begun.path, 0, (1, 2, 3)))
     for step in (1, 2, 3):
@@ -560,7 +560,7 @@ def test_space_on_the_disk_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_settings_have_limits(tmp_path: Path) -> None:
-    assert checked(tmp_path / "new", 100_000, 1) == Settings(str(tmp_path / "new"), 100_000, 1)
+    assert checked(tmp_path / "new", 100_000, 1) == CaptureSettings(str(tmp_path / "new"), 100_000, 1)
     for steps, skip in ((0, 1), (100_001, 1), (1, 0), (True, 1), (1.0, 1)):
         with pytest.raises(DataError, match="must be a whole number from 1"):
             checked(tmp_path / "new", steps, skip)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round
 from netfold.sim.checks.checks import RoundLog
-from netfold.sim.checks.error_metrics import Loss
+from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
@@ -190,7 +190,7 @@ def rounded(values: list[float]) -> np.float32:
 
 
 def judged(total: np.ndarray, gradients: list[np.ndarray], is_float: bool = False) -> bool:
-    loss = Loss()
+    loss = ErrorMetrics()
     for sums in sums_of_parts(gradients):
         place = slice(sums.first, sums.first + sums.total.size)
         loss.judge(total[place], [own[place] for own in gradients], sums, is_float)

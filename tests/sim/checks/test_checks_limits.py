@@ -29,13 +29,13 @@ from netfold.sim.checks.checks import (
     sum_is_right,
     switches_add_up,
 )
-from netfold.sim.checks.error_metrics import Loss
+from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.finding import (
     Ending,
     Finding,
     Findings,
     LeakCause,
-    Operation,
+    RecordedOperation,
     WrongWord,
     count_notes,
     leak_causes,
@@ -61,7 +61,7 @@ FINE = Findings(
     worst_element=0,
     nonzeros=0,
     union_nonzeros=0,
-    loss=Loss(),
+    loss=ErrorMetrics(),
     is_held_back=False,
     workers_held_min=3,
     workers_held_mean=3.0,
@@ -473,8 +473,8 @@ def test_the_record_of_a_round_by_hand() -> None:
     total = Merged(np.ones(3, np.int32), 2)
     lists = {worker: (message(words, "redo", Merge.GATHER),) for worker, words in ((0, 1), (1, 5))}
     both = Merged(np.zeros(0, np.int32), 2, parts=tuple(lists[worker][0].words for worker in (0, 1)))
-    sums = Operation({0: (message(3),), 1: (message(3),)}, {0: (total,), 1: (total,)})
-    log = RoundLog([np.ones(3, np.float32)] * 2, [sums, Operation(lists, {0: (both,), 1: (both,)})])
+    sums = RecordedOperation({0: (message(3),), 1: (message(3),)}, {0: (total,), 1: (total,)})
+    log = RoundLog([np.ones(3, np.float32)] * 2, [sums, RecordedOperation(lists, {0: (both,), 1: (both,)})])
     log.start_ps, log.end_ps, log.wire_bytes[:] = 7, 9, (100, 200)
     for worker in (0, 1):
         log.store(worker, Decoded(np.full(3, 2, np.float32), log.gradients[worker]))
@@ -487,5 +487,5 @@ def test_the_record_of_a_round_by_hand() -> None:
     assert log.decoded[0].total is log.decoded[1].total
     free, costly = Work(launches=0), Work(1)
     for work, decode_work, has_work in ((free, free, False), (costly, free, True), (free, costly, True)):
-        log.operations[:] = [Operation({0: (message(3, work=work, decode_work=decode_work),)})]
+        log.operations[:] = [RecordedOperation({0: (message(3, work=work, decode_work=decode_work),)})]
         assert log.has_work == has_work

@@ -20,7 +20,7 @@ from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import HostHop, merge_all, replay
 from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
 from netfold.sim.checks import merged_signs as fairness
-from netfold.sim.checks.finding import Operation
+from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
@@ -70,7 +70,7 @@ def examine(
         else Message(words, Merge.SIGN, "signs")
         for words in sent
     ]
-    operation = Operation(
+    operation = RecordedOperation(
         {rank: (message,) for rank, message in enumerate(messages)},
         {rank: (Merged(words, len(sent)),) for rank, words in enumerate(received)},
         number=10 * step + bucket,
@@ -305,11 +305,11 @@ def lists(count: int = 3) -> list[Any]:
     return [to_list(gradient, np.arange(rank, 40, 3)) for rank, gradient in enumerate(gradients)]
 
 
-def operation(received: list[Merged], merge: Merge = Merge.HOST) -> Operation:
+def operation(received: list[Merged], merge: Merge = Merge.HOST) -> RecordedOperation:
     host_merge = Union(40) if merge is Merge.HOST else None
     messages = [Message(words, merge, "x", host_merge=host_merge) for words in lists(len(received))]
     sent = {worker: (message,) for worker, message in enumerate(messages)}
-    return Operation(sent, {worker: (one,) for worker, one in enumerate(received)})
+    return RecordedOperation(sent, {worker: (one,) for worker, one in enumerate(received)})
 
 
 ORDER = [[HostHop(1, 2, 5), HostHop(1, 0, 6)]]

@@ -17,7 +17,7 @@ from netfold.homomorphic.message import EXPONENT_MIN, Holders, Merge, Merged, Me
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import MessagePlace, Tallies
 from netfold.sim.checks.merged_signs import SignCheck as Signs
-from netfold.sim.checks.merged_signs import Sums, allowed, allowed_over_rounds, worst
+from netfold.sim.checks.merged_signs import StretchSums, allowed, allowed_over_rounds, worst
 from netfold.sim.checks.merged_words import check_message
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
@@ -441,7 +441,7 @@ def test_the_shares_of_all_statistics_add_up(
         return found
 
     monkeypatch.setattr(fairness, name, recording)
-    worst(Sums(np.zeros((stretches, 6)), np.full(stretches, 1e6)), 0.25, is_over_rounds)
+    worst(StretchSums(np.zeros((stretches, 6)), np.full(stretches, 1e6)), 0.25, is_over_rounds)
 
     assert len(spent) == math.log2(stretches) + 1
     assert sum(spent) == pytest.approx(0.25 * fairness.FALSE_ALARMS)
@@ -457,9 +457,9 @@ def test_just_inside_and_just_outside(sign: int, worker: int) -> None:
     deviations = np.zeros((4, 3))
 
     deviations[2, worker] = sign * limit * (1 - 1e-6)
-    assert worst(Sums(deviations, variances), 0.5, is_over_rounds=False) is None
+    assert worst(StretchSums(deviations, variances), 0.5, is_over_rounds=False) is None
     deviations[2, worker] = sign * limit * (1 + 1e-6)
-    found = worst(Sums(deviations, variances), 0.5, is_over_rounds=False)
+    found = worst(StretchSums(deviations, variances), 0.5, is_over_rounds=False)
 
     assert found is not None
     assert (found.worker, found.stretch, found.stretches) == (None if worker == 2 else worker, 2, 4)

@@ -23,7 +23,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.message import Gradient, Holders, Merge, Merged, Message, Scaling
-from netfold.sim.checks.finding import Exempt, Findings, Operation
+from netfold.sim.checks.finding import Exempt, Findings, RecordedOperation
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.engine.interface import Overflow
 from tests.examples import examples
@@ -36,7 +36,7 @@ def examine(
     codec: Codec,
     gradients: Sequence[Gradient],
     totals: Sequence[Gradient],
-    operations: Sequence[Operation],
+    operations: Sequence[RecordedOperation],
     *rest: Any,
     **more: Any,
 ) -> Findings:
@@ -193,8 +193,8 @@ def test_a_result_that_holds_some_workers_is_their_sum() -> None:
     right = held([101, 202, 333], [0b101, 0b111])
     decoded = [right.words.astype(np.float32)] * 3
 
-    def operation(*received: Merged) -> Operation:
-        return Operation(
+    def operation(*received: Merged) -> RecordedOperation:
+        return RecordedOperation(
             {rank: (message,) for rank, message in enumerate(sent)},
             {rank: (merged,) for rank, merged in enumerate(received)},
         )
@@ -282,7 +282,7 @@ def examined(
 ) -> Findings:
     """Findings on a round of one message; no decoded sum is wrong."""
     zeros = [np.zeros(1, np.float32)] * len(sent)
-    operation = Operation(
+    operation = RecordedOperation(
         {r: (one,) for r, one in enumerate(sent)}, {r: (one,) for r, one in enumerate(received)}, 7
     )
     return examine(Uncompressed(), zeros, zeros, [operation], overflow=overflow)
@@ -589,8 +589,8 @@ def test_nothing_of_the_gradients_size_is_allocated(codec: Codec) -> None:
     plain = {rank: (Message(one, Merge.FLOAT_ADD, "values"),) for rank, one in enumerate(gradients)}
     integers = [Merged(np.zeros(size, np.int32), 4, exponents[0]) for _ in range(4)]
     operations = [
-        Operation(scaled, {rank: (one,) for rank, one in enumerate(integers)}),
-        Operation(plain, {rank: (Merged(decoded[rank], 4),) for rank in range(4)}),
+        RecordedOperation(scaled, {rank: (one,) for rank, one in enumerate(integers)}),
+        RecordedOperation(plain, {rank: (Merged(decoded[rank], 4),) for rank in range(4)}),
     ]
 
     examine(codec, gradients, decoded, operations)  # what is compiled or imported is not counted

@@ -27,7 +27,7 @@ from netfold.sim.collectives.hierarchical_schedule import Hierarchical, Hierarch
 from netfold.sim.collectives.parameter_server import steps_of as server_steps
 from netfold.sim.collectives.ring import Ring, RingPlan, ring_schedule
 from netfold.sim.collectives.ring import steps_of as ring_steps
-from netfold.sim.collectives.torus_2d import Grid, torus_schedule
+from netfold.sim.collectives.torus_2d import TorusGrid, torus_schedule
 from netfold.sim.collectives.torus_2d import steps_of as torus_steps
 from netfold.sim.collectives.tree import Tree, TreePlan, binary_tree, tree_schedule
 from netfold.sim.collectives.tree import steps_of as tree_steps
@@ -307,7 +307,7 @@ def test_the_longest_chains_are_as_long_as_published(workers: int) -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 4), (3, 5)])
 def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> None:
     """The same transfers of the same words between the same workers."""
-    torus = torus_schedule(Grid.of(rows * columns, rows), is_host=False)
+    torus = torus_schedule(TorusGrid.of(rows * columns, rows), is_host=False)
     groups = [range(row * columns, (row + 1) * columns) for row in range(rows)]
     cut = composed(groups, lambda size: whole(ring_schedule(size)), whole(ring_schedule(rows)))
 
@@ -394,7 +394,10 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
         (halving_steps(12), 2 + 2 * 7 / 8, 8, 12),
         (tree_steps(8), 2, 6, 8),
         (tree_steps(8, 1), 3, 6, 8),
-        *((torus_steps(Grid.of(8, rows)), 2 * 7 / 8, ways, 8) for rows, ways in ((1, 14), (2, 8), (8, 14))),
+        *(
+            (torus_steps(TorusGrid.of(8, rows)), 2 * 7 / 8, ways, 8)
+            for rows, ways in ((1, 14), (2, 8), (8, 14))
+        ),
         (ALL_GATHER.steps(8), 7, 7, 8),
         (server_steps(8, 2), 8 / 2, 2, 10),
         (server_steps(8, 8), 2 * 7 / 8, 2, 8),  # beside the workers

@@ -17,7 +17,7 @@ from netfold.homomorphic.codec import Codec, MessageSize
 from netfold.homomorphic.merge import replay
 from netfold.homomorphic.message import Hop, Merge, Message
 from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, traffic_of
-from netfold.sim.collectives.torus_2d import Grid, TorusPlan, squarest, steps_of, torus_schedule
+from netfold.sim.collectives.torus_2d import TorusGrid, TorusPlan, squarest, steps_of, torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Schedule
 from netfold.sim.run.run import setups
@@ -204,7 +204,7 @@ def carried(messages: Sequence[Message], rows: int, **changes: Any) -> Exchanged
 
 @pytest.mark.parametrize("lengths", GRIDS)
 def test_workers_stand_in_rows_whose_lengths_differ_by_one_at_most(lengths: tuple[int, ...]) -> None:
-    grid = Grid.of(sum(lengths), len(lengths))
+    grid = TorusGrid.of(sum(lengths), len(lengths))
 
     assert grid.lengths == lengths
     assert [grid.worker(*spot) for spot in grid.spots] == list(range(sum(lengths)))
@@ -222,7 +222,7 @@ def test_the_squarest_grid() -> None:
 @pytest.mark.parametrize("host", [False, True])
 @pytest.mark.parametrize("lengths", GRIDS)
 def test_parts_are_those_of_the_definition(lengths: tuple[int, ...], host: bool) -> None:
-    grid, parts = Grid.of(sum(lengths), len(lengths)), twin.parts_of(lengths, host)
+    grid, parts = TorusGrid.of(sum(lengths), len(lengths)), twin.parts_of(lengths, host)
     cut = grid.equal if host else grid.words
 
     assert cut.parts == len(parts)
@@ -255,7 +255,7 @@ def test_every_transfer_is_that_of_the_twin(lengths: tuple[int, ...], host: bool
     expected: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for one in twin.transfers(lengths, host):
         expected[one.sender].append((one.receiver, one.part, one.workers))
-    assert sent_parts(torus_schedule(Grid(lengths), host)) == expected  # in the order of the steps
+    assert sent_parts(torus_schedule(TorusGrid(lengths), host)) == expected  # in the order of the steps
     transfers = sum(map(len, expected.values()))
     assert transfers == 2 * (sum(lengths) - 1) * len(twin.parts_of(lengths, host))  # as often as on a ring
 
@@ -300,8 +300,8 @@ def is_fair(found: Sequence[Fraction]) -> bool:
 def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
     lengths: tuple[int, ...], is_host: bool
 ) -> None:
-    check_schedule(torus_schedule(Grid(lengths), is_host))
-    trees = trees_of(torus_schedule(Grid(lengths), is_host))
+    check_schedule(torus_schedule(TorusGrid(lengths), is_host))
+    trees = trees_of(torus_schedule(TorusGrid(lengths), is_host))
     found = [twin.survival(tree, sum(lengths)) for tree in trees]
     expected = [twin.tree(part, lengths) for part in twin.parts_of(lengths, is_host)]
 
@@ -418,14 +418,14 @@ def test_codecs_are_told_the_closed_form(rows: int, columns: int) -> None:
             carrier_of(
                 network, traffic_of(network, nodes, one.flows, lambda *flow: 0), FRAME, NoDevice(), one
             )
-            for one in steps_of(Grid.of(workers, rows)).stages
+            for one in steps_of(TorusGrid.of(workers, rows)).stages
         ]
     )
     ways = 2 * (rows + columns - 2)
     header_way_ps = 2 * (FRAME.overhead_bytes * BYTE_PS + LINK.delay_ps)
     assert carrier.latency_ps == max(1, ways * header_way_ps)
     if workers > 1:
-        pace = pace_of(network, nodes, steps_of(Grid.of(workers, rows)), lambda *flow: 0, FRAME)
+        pace = pace_of(network, nodes, steps_of(TorusGrid.of(workers, rows)), lambda *flow: 0, FRAME)
         assert carrier.rate_bps == pytest.approx(32 * pace.elements_per_s)
 
 
@@ -436,7 +436,7 @@ def test_rows_of_unequal_length_take_about_as_long_as_it_says(lengths: tuple[int
     network, nodes = small_star(workers), list(range(workers))
     found = time_ps(torus(workers, rows, ack_every=100, window=8192), workers, words)
 
-    pace = pace_of(network, nodes, steps_of(Grid(lengths)), lambda *flow: 0, FRAME)
+    pace = pace_of(network, nodes, steps_of(TorusGrid(lengths)), lambda *flow: 0, FRAME)
     shortest, longest = min(lengths), max(lengths)
     in_rows, in_columns = 2 * (1 - 1 / longest), 2 * (rows - 1) / (rows * shortest)
     packet_words = words / FRAME.elements * PACKET_PS
@@ -457,7 +457,7 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(rows: int, size
     nodes = [node for node, name in enumerate(network.nodes) if name.startswith("h")]
     stages = [
         (one, traffic_of(network, nodes, one.flows, lambda *flow: 0))
-        for one in steps_of(Grid.of(workers, rows)).stages
+        for one in steps_of(TorusGrid.of(workers, rows)).stages
     ]
     carriers = [carrier_of(network, traffic, FRAME, NoDevice(), one) for one, traffic in stages]
     told = in_turn(carriers).time_ps([MessageSize(size)])
@@ -472,11 +472,11 @@ def test_codecs_that_choose_by_time_are_told_about_what_it_takes(rows: int, size
 def test_its_stages_are_on_links_of_their_own() -> None:
     """2 × 4 on two racks: the columns' four streams share an uplink, the rows' none."""
     network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
-    rows, columns = steps_of(Grid.of(8, 2)).stages
+    rows, columns = steps_of(TorusGrid.of(8, 2)).stages
     loads = [traffic_of(network, range(8), one.flows, lambda *flow: 0).load for one in (rows, columns)]
 
     assert [max(load.values()) for load in loads] == [1, 4]
-    pace = pace_of(network, range(8), steps_of(Grid.of(8, 2)), lambda *flow: 0, FRAME)
+    pace = pace_of(network, range(8), steps_of(TorusGrid.of(8, 2)), lambda *flow: 0, FRAME)
     wire = FRAME.elements / (PACKET_PS * 1e-12)
     # 6 steps of a quarter at the rate of a link, and 2 of an eighth at a quarter of it.
     assert pace.elements_per_s == pytest.approx(wire / (6 / 4 + 2 / 8 * 4))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from netfold.sim.engine.interface import (
+    AtpServer,
     Branch,
     Disturbance,
     Fate,
@@ -18,7 +19,6 @@ from netfold.sim.engine.interface import (
     Job,
     Outstanding,
     PointView,
-    Server,
     SlotState,
 )
 from netfold.sim.network.stall import (
@@ -312,7 +312,7 @@ STALLS = {
         on_link(
             *(8, 8, 0),
             of="s0->h3",
-            job=dataclasses.replace(JOB, program=ATP, server=Server(3, 100, 4, 1000)),
+            job=dataclasses.replace(JOB, program=ATP, server=AtpServer(3, 100, 4, 1000)),
         ),
         "link s0->h3 loses every packet (8 of 8)",
     ),

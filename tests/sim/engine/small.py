@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Completion, Flow, Frame, Job, Rule, Scaled, Segment, Server, losses
+from netfold.sim.engine.interface import (
+    AtpServer,
+    Completion,
+    Flow,
+    Frame,
+    Job,
+    Rule,
+    Scaled,
+    Segment,
+    losses,
+)
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.topologies.graph import LinkSpec, add_host, add_link, add_switch, new_graph
@@ -145,8 +155,8 @@ def atp_job(network: Network, window: int, entries: int = 1000, **changes: Any) 
     The changes are those of the job or of its server.
     """
     workers = int(network.is_host.sum()) - 1
-    of_server = {name: changes.pop(name) for name in list(changes) if name in Server.__dataclass_fields__}
-    plain = Server(workers, entries, window_max=window, ecn_bytes=1 << 20, is_adaptive=False)
+    of_server = {name: changes.pop(name) for name in list(changes) if name in AtpServer.__dataclass_fields__}
+    plain = AtpServer(workers, entries, window_max=window, ecn_bytes=1 << 20, is_adaptive=False)
     server = replace(plain, **of_server)
     timeouts = {"timeout_ps": 60_000_000, "first_timeout_ps": 100_000_000, "timeout_max_ps": 10**9}
     ends = {"hosts": tuple(range(workers)), "routes": (0,) * workers}

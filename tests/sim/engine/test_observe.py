@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, STATES, Seen, choose_busiest, look
+from netfold.sim.engine.observe import (
+    BLOCKED,
+    DEAD,
+    OUTSTANDING,
+    SENDERS,
+    STATES,
+    LookBuffers,
+    choose_busiest,
+    look,
+)
 from netfold.switch.programs.inca import INCA
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED
@@ -35,10 +44,10 @@ from tests.sim.engine.test_schedules import operation, ring_schedule
 WORKERS, SLOTS, UNITS = 3, 4, 10
 
 
-def seen_of(engine: Engine, jobs_count: int = 1, with_hosts: bool = True) -> Seen:
+def seen_of(engine: Engine, jobs_count: int = 1, with_hosts: bool = True) -> LookBuffers:
     """Buffers for one look; each of the engine's jobs is a job of its own."""
     links, nodes = engine.links_count, len(engine.network.nodes)
-    return Seen(
+    return LookBuffers(
         before_ps=np.zeros(links, np.int64),
         busy_ps=np.zeros(links, np.int64),
         links=np.full(links, -1, np.int32),
@@ -58,7 +67,7 @@ def seen_of(engine: Engine, jobs_count: int = 1, with_hosts: bool = True) -> See
 def test_the_busiest_links_are_the_first_of_all_in_order(busy: list[tuple[int, int]], kept: int) -> None:
     """Busy longest since the look before; of equal ones those busy longest until then, by number."""
     before, since = np.array(busy, np.int64).T
-    seen = Seen(
+    seen = LookBuffers(
         before_ps=before,
         busy_ps=before + since,
         links=np.full(kept, 7, np.int32),

@@ -20,7 +20,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Overflow, Rule, Scaled, Segment
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.network import Network, Work, path, with_host_links
+from netfold.topologies.network import HostWork, Network, path, with_host_links
 from tests.examples import examples
 from tests.reference.engine.fabric import ARRIVAL, FLOW_TIMER
 from tests.reference.switch.merging import Operand, Register
@@ -439,13 +439,13 @@ NO_BYTES = 10**15  # bit/s: a packet of 50 B takes 1 ps, rounded up
 PACKET_BYTES = FRAME.wire_bytes(FRAME.elements, first=False, last=False)
 
 
-def hosts(network: Network, sending: Work, receiving: Work) -> Network:
+def hosts(network: Network, sending: HostWork, receiving: HostWork) -> Network:
     """All hosts take the same time."""
     found = np.flatnonzero(network.is_host).tolist()
     return with_host_links(network, dict.fromkeys(found, (sending, receiving)))
 
 
-def over_a_switch_ps(sending: Work, receiving: Work, packets: int, message_packets: int) -> int:
+def over_a_switch_ps(sending: HostWork, receiving: HostWork, packets: int, message_packets: int) -> int:
     """When the last of these packets has come from a host over a switch to a host."""
     send_ps, receive_ps = (
         transmit_ps(PACKET_BYTES, work.rate_bps) + work.packet_ps for work in (sending, receiving)
@@ -456,10 +456,16 @@ def over_a_switch_ps(sending: Work, receiving: Work, packets: int, message_packe
 
 
 CASES = {
-    "the wire is slowest": (Work("out", 10**10, 100 * NS), Work("in", 10**10, 50 * NS)),
-    "sending is slowest": (Work("out", 10**10, 900 * NS, 0, 3 * US), Work("in", 10**10, 50 * NS, 0, US)),
-    "receiving is slowest": (Work("out", NO_BYTES, 1), Work("in", 3 * 10**8)),
-    "a message takes longest": (Work("out", NO_BYTES, 100 * NS, 20 * US), Work("in", NO_BYTES, 450 * NS)),
+    "the wire is slowest": (HostWork("out", 10**10, 100 * NS), HostWork("in", 10**10, 50 * NS)),
+    "sending is slowest": (
+        HostWork("out", 10**10, 900 * NS, 0, 3 * US),
+        HostWork("in", 10**10, 50 * NS, 0, US),
+    ),
+    "receiving is slowest": (HostWork("out", NO_BYTES, 1), HostWork("in", 3 * 10**8)),
+    "a message takes longest": (
+        HostWork("out", NO_BYTES, 100 * NS, 20 * US),
+        HostWork("in", NO_BYTES, 450 * NS),
+    ),
 }
 
 
@@ -504,7 +510,9 @@ def test_acknowledgements_take_time_and_go_first(engine: Make) -> None:
     It takes a packet's time, and none of a message's.
     """
     work_ps = 5 * US
-    network = with_host_links(star_of(2), {1: (Work("out", NO_BYTES, work_ps, US), Work("in", NO_BYTES))})
+    network = with_host_links(
+        star_of(2), {1: (HostWork("out", NO_BYTES, work_ps, US), HostWork("in", NO_BYTES))}
+    )
     sim = engine(network)
     sim.open_flow(message(4, window=1))
     sim.open_flow(flow(1, 0, np.arange(20 * FRAME.elements, dtype=np.int32)))
@@ -520,7 +528,7 @@ def test_acknowledgements_take_time_and_go_first(engine: Make) -> None:
 
 def test_a_card_goes_on_while_its_host_is_paused(engine: Make) -> None:
     """What a host has handed on leaves it; what arrives is worked on, and taken in when the host is back."""
-    sending, receiving = Work("out", NO_BYTES, US), Work("in", NO_BYTES, US)
+    sending, receiving = HostWork("out", NO_BYTES, US), HostWork("in", NO_BYTES, US)
     sim = engine(hosts(star_of(2), sending, receiving))
     sim.open_flow(message(4))
     sim.pause(0, 100 * US)
@@ -531,7 +539,7 @@ def test_a_card_goes_on_while_its_host_is_paused(engine: Make) -> None:
 
 
 def test_paths_begin_and_end_inside_hosts() -> None:
-    network = hosts(star_of(3), Work("out", NO_BYTES), Work("in", NO_BYTES))
+    network = hosts(star_of(3), HostWork("out", NO_BYTES), HostWork("in", NO_BYTES))
     names = [network.link_names[link] for link in path(network, 0, 1, 0)]
     assert names == ["out", "h0->s0", "s0->h1", "in"]
     assert [network.link_names[link] for link in path(network, 0, 3, 0)] == ["out", "h0->s0"]
@@ -539,14 +547,14 @@ def test_paths_begin_and_end_inside_hosts() -> None:
 
 
 def test_work_that_no_network_has() -> None:
-    network = hosts(star_of(2), Work("out", 10**9, 1), Work("in", NO_BYTES))
+    network = hosts(star_of(2), HostWork("out", 10**9, 1), HostWork("in", NO_BYTES))
     with pytest.raises(ValueError, match="link out is inside a host: its rate does not change"):
         compiled(network).set_rate(network.first_link(0), 10**9)
     for work, error in (
-        ({3: (Work("out", 1), Work("in", 1))}, "must be hosts"),
-        ({0: (Work("out", 1), Work("in", 1, 0, 5))}, "where it is sent"),
+        ({3: (HostWork("out", 1), HostWork("in", 1))}, "must be hosts"),
+        ({0: (HostWork("out", 1), HostWork("in", 1, 0, 5))}, "where it is sent"),
     ):
         with pytest.raises(ValueError, match=error):
             with_host_links(star_of(3), work)
     with pytest.raises(ValueError, match="already"):
-        hosts(network, Work("out", 1), Work("in", 1))
+        hosts(network, HostWork("out", 1), HostWork("in", 1))

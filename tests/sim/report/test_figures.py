@@ -17,7 +17,7 @@ from netfold.errors import DataError
 from netfold.sim.report import style
 from netfold.sim.report.figures import curves, learning
 from netfold.sim.report.network_drawing import Look, busy_links, draw_svg, graphs
-from netfold.sim.results.folder import Run, load, write_run
+from netfold.sim.results.folder import RunFolder, load, write_run
 from netfold.sim.results.records import CheckRecord, LinkRecord, NodeRecord
 from netfold.topologies.graph import hosts, switches
 from netfold.topologies.kinds.leaf_spine import leaf_spine
@@ -189,11 +189,11 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def run_of(tmp_path: Path, *fakes: Fake) -> Run:
+def run_of(tmp_path: Path, *fakes: Fake) -> RunFolder:
     return load(write_run(tmp_path, run_data(*fakes)))
 
 
-def drawn(run: Run) -> Figure:
+def drawn(run: RunFolder) -> Figure:
     figure = learning(run)
     assert figure is not None
     return figure

@@ -26,7 +26,7 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
-from netfold.sim.workload.learning_rate import Cosine, Linear, Step
+from netfold.sim.workload.learning_rate import Cosine, Linear, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.topologies.kinds.leaf_spine import leaf_spine
@@ -222,7 +222,7 @@ KEPT = "codec sasg compares what a worker sends with the same from weights that 
             Recipe(Adam((0.5, 0.6), 0.1, 0.2), steps=7),
         ),
         ("workload.optimizer={kind: adamw}", Recipe(AdamW((0.9, 0.999), 1e-8, 0.01), steps=7)),
-        ("workload.schedule={kind: step, every: 4}", Recipe(schedule=Step(4, 0.1), steps=7)),
+        ("workload.schedule={kind: step, every: 4}", Recipe(schedule=StepDecay(4, 0.1), steps=7)),
         ("workload.schedule={kind: cosine, floor: 10%}", Recipe(schedule=Cosine(0.1), steps=7)),
         (
             "workload.schedule={kind: linear, floor: 0.5, warmup: 1}",

@@ -22,7 +22,7 @@ from netfold.sim.collectives.in_network.aggregation_tree import (
     one_switch,
     relieved,
 )
-from netfold.sim.collectives.in_network.switch_resources import Tree
+from netfold.sim.collectives.in_network.switch_resources import AggregationTree
 from netfold.sim.plan.idle_network import Pace, crowding_warnings, job_pace
 from netfold.sim.run.run import VariantResult
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
@@ -225,7 +225,7 @@ def nodes_of(network: Network) -> tuple[list[int], list[int]]:
     return hosts, [node for node, is_host in enumerate(network.is_host) if not is_host]
 
 
-def traffic(network: Network, hosts: list[int], tree: Tree) -> int:
+def traffic(network: Network, hosts: list[int], tree: AggregationTree) -> int:
     """Links that packets pass on the way up, one of each worker and one of each point below the root."""
     points = tree.switches
     pairs = [(host, points[home]) for host, home in zip(hosts, tree.homes, strict=True)]
@@ -233,7 +233,7 @@ def traffic(network: Network, hosts: list[int], tree: Tree) -> int:
     return sum(len(path(network, source, target, 0)) for source, target in pairs)
 
 
-def all_trees(hosts: list[int], able: list[int], points_max: int) -> Iterator[Tree]:
+def all_trees(hosts: list[int], able: list[int], points_max: int) -> Iterator[AggregationTree]:
     """Every tree: any points, any parents that lead to the root, any homes; points without children too."""
     for count in range(1, points_max + 1):
         for points in combinations(able, count):

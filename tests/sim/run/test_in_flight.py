@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.network.fabric import EndOfInstant, Stage
+from netfold.sim.network.fabric import EndOfInstant, InstantPhase
 from netfold.sim.plan.plan import Condition, Overlap
 from netfold.sim.report.figures import _panel
 from netfold.sim.results.folder import load
@@ -435,15 +435,15 @@ def test_stages_of_an_instant() -> None:
     """Later stages come after earlier ones and after ordinary events that those cause."""
     environment, seen = simpy.Environment(), list[str]()
 
-    def at(stage: Stage) -> Generator[simpy.Event, Any, None]:
+    def at(stage: InstantPhase) -> Generator[simpy.Event, Any, None]:
         yield EndOfInstant(environment, stage)
         seen.append(stage.name)
         yield environment.timeout(0)
         seen.append(f"after {stage.name}")
 
-    for stage in reversed(Stage):
+    for stage in reversed(InstantPhase):
         environment.process(at(stage))
     environment.run()
 
-    assert np.ravel([[stage.name, f"after {stage.name}"] for stage in Stage]).tolist() == seen
+    assert np.ravel([[stage.name, f"after {stage.name}"] for stage in InstantPhase]).tolist() == seen
     assert environment.now == 0

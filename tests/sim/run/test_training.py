@@ -15,7 +15,7 @@ from rich.console import Console
 import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
 from netfold.homomorphic.message import Merge, Merged, Message
-from netfold.sim.checks.finding import Operation
+from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.html import build_report
@@ -345,7 +345,7 @@ def received(*words: int) -> tuple[Merged, ...]:
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_damaged_words_are_named_as_the_cause(is_damaged: bool) -> None:
     """Of the two workers that differ: what a third one received is not the cause."""
-    before = Operation(
+    before = RecordedOperation(
         {rank: message(2, "index") for rank in range(3)},
         {0: received(1, 2), 1: received(1, 3 if is_damaged else 2), 2: received(7, 7)},
     )

@@ -26,7 +26,13 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
 from netfold.sim.studies.codec_measures import MeasuredEncoder, Study, run_study
 from netfold.sim.studies.codec_study import as_dict, messages_table, study_figures, study_table
-from netfold.sim.studies.codec_study_gradients import Cell, NamedCodec, Source, read_codecs, synthetic_source
+from netfold.sim.studies.codec_study_gradients import (
+    GradientsCell,
+    NamedCodec,
+    Source,
+    read_codecs,
+    synthetic_source,
+)
 from netfold.sim.workload import SyntheticSpec
 
 
@@ -108,7 +114,9 @@ GRADIENTS = [np.array([0, 1, 0, 2, 0, 0], np.float32), np.array([0, 0, 0, 3, 4, 
 def given(*gradients: Gradient) -> Source:
     """The same gradients in every round."""
     size = gradients[0].size
-    cell = Cell("given", 0.5, lambda count: (list(gradients) for _ in range(count)), SyntheticSpec(size))
+    cell = GradientsCell(
+        "given", 0.5, lambda count: (list(gradients) for _ in range(count)), SyntheticSpec(size)
+    )
     return Source((cell,), len(gradients), size, {})
 
 

@@ -35,13 +35,13 @@ from netfold.sim.scenario.sweep_keys import POINTS_MAX
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
-from netfold.sim.studies.sweep import Ended, Settings, Store, run_sweep, sweep_of
+from netfold.sim.studies.sweep import Ended, Store, SweepSettings, run_sweep, sweep_of
 from netfold.sim.studies.sweep_output import draw, fastest, sweep_figures
 from netfold.sim.studies.sweep_points import Grid, metrics_of, points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import (
     RANKING,
     Cluster,
-    Outcome,
+    TaskOutcome,
     connected,
     is_source,
     own_versions,
@@ -64,7 +64,7 @@ def sweep(
 ) -> Path:
     """A sweep in this process, whose points end in an order of their own."""
     use_inline(monkeypatch, Inline(order))
-    return run_sweep(scenario(text), Settings(2, **settings), out, lambda ended: None)
+    return run_sweep(scenario(text), SweepSettings(2, **settings), out, lambda ended: None)
 
 
 def table(folder: Path) -> pl.DataFrame:
@@ -120,7 +120,7 @@ def test_a_stopped_sweep_goes_on_and_ends_the_same(
     whole = sweep(monkeypatch, tmp_path / "whole")
     calls: list[object] = []
 
-    def stopping(task: Any) -> Outcome:
+    def stopping(task: Any) -> TaskOutcome:
         if len(calls) == after:
             raise KeyboardInterrupt
         calls.append(task)
@@ -145,7 +145,7 @@ def test_a_stopped_sweep_goes_on_and_ends_the_same(
 def test_only_what_changed_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[str] = []
 
-    def counting(task: Any) -> Outcome:
+    def counting(task: Any) -> TaskOutcome:
         ran.append(task.text)
         return work(task)
 
@@ -161,15 +161,15 @@ def test_only_what_changed_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_point_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def failing(task: Any) -> Outcome:
+    def failing(task: Any) -> TaskOutcome:
         if '"count": 2' in task.text and '"seed": 7' in task.text:
-            return Outcome(error="not enough memory")
+            return TaskOutcome(error="not enough memory")
         return work(task)
 
     monkeypatch.setattr(make, "work", failing)
     use_inline(monkeypatch, Inline(dies=lambda task: '"count": 4' in task.text and "10%" in task.text))
     told: list[Ended] = []
-    folder = run_sweep(scenario(GRID), Settings(2), tmp_path, told.append)
+    folder = run_sweep(scenario(GRID), SweepSettings(2), tmp_path, told.append)
 
     found = table(folder).group_by("point", maintain_order=True).first()
     assert " ".join(found["status"]) == "failed done failed done done done failed failed"
@@ -212,7 +212,7 @@ TYPED = {
 
 @pytest.mark.parametrize("text", TYPED)
 def test_swept_keys_are_typed_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
-    monkeypatch.setattr(make, "work", lambda task: Outcome(({"variant": "ring", "verdict": "pass"},)))
+    monkeypatch.setattr(make, "work", lambda task: TaskOutcome(({"variant": "ring", "verdict": "pass"},)))
     found = table(sweep(monkeypatch, tmp_path, f"sweep: {{{text}}}\n"))
 
     name, dtype, values = TYPED[text]
@@ -222,7 +222,9 @@ def test_swept_keys_are_typed_columns(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_a_kept_point_is_whole_or_not_there(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    outcome = Outcome(({"variant": "a", "verdict": "pass", "steps": 1, "nmse": 0.1},), wall_s=1.5, host="h")
+    outcome = TaskOutcome(
+        ({"variant": "a", "verdict": "pass", "steps": 1, "nmse": 0.1},), wall_s=1.5, host="h"
+    )
     assert store.get("d") is None
     store.put("d", outcome)
     assert store.get("d") == outcome
@@ -243,7 +245,7 @@ def test_a_worker_of_another_version_refuses(monkeypatch: pytest.MonkeyPatch, tm
     assert versions.difference(other).startswith(f"python 3.0, here {versions.python}, numpy 1, here ")
     monkeypatch.setattr("netfold.sim.studies.sweep_workers.own_versions", lambda: other)
     use_inline(monkeypatch, Inline())
-    folder = run_sweep(scenario("sweep: {workers: [2]}\n"), Settings(1), tmp_path, lambda ended: None)
+    folder = run_sweep(scenario("sweep: {workers: [2]}\n"), SweepSettings(1), tmp_path, lambda ended: None)
 
     assert "has other versions: python 3.0" in table(folder)["error"][0]
 
@@ -371,10 +373,10 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     assert 1 <= len(before) < 8
     use_inline(monkeypatch, Inline())
     ended: list[Ended] = []
-    resumed = run_sweep(sweep_of(file), Settings(2), out, ended.append)
+    resumed = run_sweep(sweep_of(file), SweepSettings(2), out, ended.append)
     assert len(ended) == 8 - len(before)
     assert before.items() <= kept(out).items()
-    whole = run_sweep(sweep_of(file), Settings(2), tmp_path / "whole", lambda ended: None)
+    whole = run_sweep(sweep_of(file), SweepSettings(2), tmp_path / "whole", lambda ended: None)
     assert all((resumed / name).read_bytes() == (whole / name).read_bytes() for name in SAME[:-1])
 
 

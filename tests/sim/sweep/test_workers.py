@@ -28,13 +28,13 @@ from netfold.errors import NetfoldError, RunError
 from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies import sweep_workers as task
-from netfold.sim.studies.sweep import Settings, run_sweep
+from netfold.sim.studies.sweep import SweepSettings, run_sweep
 from netfold.sim.studies.sweep_workers import (
     Cluster,
     FailedError,
-    Job,
     Limits,
-    Outcome,
+    TaskOutcome,
+    WorkerCall,
     WorkerDiedError,
     WorkerPool,
     cluster_of,
@@ -61,7 +61,7 @@ def run(executor: Any, folder: Path, plans: list[fakes.Plan], limits: Limits = U
         assert index not in found
         found[index] = result
 
-    jobs = [Job((str(folder), number, plan)) for number, plan in enumerate(plans)]
+    jobs = [WorkerCall((str(folder), number, plan)) for number, plan in enumerate(plans)]
     dispatch(executor, attempt, jobs, limits, ended)
     return found
 
@@ -113,7 +113,7 @@ def test_tasks_that_run_at_a_time_fit_the_limits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
         all_jobs = [
-            Job(number, bytes_each[number], weight=seed * number % 5) for number in range(len(deaths))
+            WorkerCall(number, bytes_each[number], weight=seed * number % 5) for number in range(len(deaths))
         ]
         dispatch(executor, lambda number: number, all_jobs, Limits(jobs, limit), found.setdefault)
 
@@ -127,7 +127,7 @@ def test_the_heaviest_begin_first() -> None:
     executor = Inline()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
-        jobs = [Job(number, weight=weight) for number, weight in enumerate([1.0, 5.0, 3.0])]
+        jobs = [WorkerCall(number, weight=weight) for number, weight in enumerate([1.0, 5.0, 3.0])]
         dispatch(executor, order.append, jobs, Limits(1, 0), lambda *_: None)
 
     assert order == [1, 2, 0]
@@ -282,7 +282,7 @@ def test_a_killed_worker_loses_no_task(local: Any, tmp_path: Path) -> None:
     found: dict[int, Any] = {}
     with connected(Cluster(local.scheduler_address), own_versions()) as (executor, threads, deaths):
         assert threads == 2
-        jobs = [Job((str(tmp_path), number, plan)) for number, plan in enumerate(plans)]
+        jobs = [WorkerCall((str(tmp_path), number, plan)) for number, plan in enumerate(plans)]
         dispatch(executor, attempt, jobs, Limits(99, float("inf"), deaths), found.setdefault)
 
     assert isinstance(found.pop(4), FailedError)
@@ -300,9 +300,9 @@ def test_a_sweep_there_is_the_sweep_here(local: Any, monkeypatch: pytest.MonkeyP
         client.write_scheduler_file(str(tmp_path / "scheduler.json"))
     cluster = cluster_of("local", tmp_path / "scheduler.json")
     text = "sweep: {workers: [2, 4], seeds: 2}\n"
-    there = run_sweep(scenario(text), Settings(1, cluster), tmp_path / "there", lambda ended: None)
+    there = run_sweep(scenario(text), SweepSettings(1, cluster), tmp_path / "there", lambda ended: None)
     use_inline(monkeypatch, Inline())
-    here = run_sweep(scenario(text), Settings(1), tmp_path / "here", lambda ended: None)
+    here = run_sweep(scenario(text), SweepSettings(1), tmp_path / "here", lambda ended: None)
 
     assert pl.read_parquet(there / "points.parquet")["status"].to_list() == ["done"] * 8
     for name in ("points.parquet", "sweep.json"):
@@ -438,7 +438,7 @@ def own_model(tmp_path: Path) -> str:
 
 
 def elements(out: Path, text: str, **settings: bool) -> list[int]:
-    folder = run_sweep(scenario("", base=text), Settings(1, **settings), out, lambda ended: None)
+    folder = run_sweep(scenario("", base=text), SweepSettings(1, **settings), out, lambda ended: None)
     return [int(one) for one in page.load_sweep(folder).frame["elements"].to_list()]
 
 
@@ -469,7 +469,7 @@ def test_what_a_model_reads_is_not_known(
 def test_a_sweep_that_stops_says_how_to_go_on(
     tmp_path: Path, own_model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopping(one: task.Task) -> Outcome:
+    def stopping(one: task.PointTask) -> TaskOutcome:
         raise KeyboardInterrupt
 
     use_inline(monkeypatch, Inline())

@@ -268,7 +268,7 @@ def test_times_are_between_the_longest_path_and_all_work(nodes: list[Given]) -> 
         told = dict(node.attributes)
         sums = told.get("comm_type"), told.get("comm_size")
         is_cpu = bool(told.get("is_cpu_op", True))
-        read_ones.append(read.Node(*node[:4], node.duration_us, is_cpu, *sums))
+        read_ones.append(read.TraceNode(*node[:4], node.duration_us, is_cpu, *sums))
     path_us: dict[int, int] = {}
     for one in nodes:
         path_us[one.number] = one.duration_us + max((path_us[dep] for dep in one.data_deps), default=0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from netfold.errors import NAMES_SHOWN, ScenarioError, names_hint
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.in_network.switch_resources import Switches, Tree
+from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches
 from netfold.sim.engine.interface import Job
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, busiest_link, job_pace, job_traffic, words_per_s
@@ -29,14 +29,14 @@ from netfold.topologies.network import Network, nodes_of, path
 from netfold.topologies.placement import place_aggregators
 
 
-def one_switch(root: int, workers: int) -> Tree:
+def one_switch(root: int, workers: int) -> AggregationTree:
     """The tree in which all workers send to the root."""
-    return Tree((root,), (0,), (0,) * workers)
+    return AggregationTree((root,), (0,), (0,) * workers)
 
 
 def build_tree(
     network: Network, hosts: Sequence[int], root: int, route: int, can_add_up: Callable[[int], bool]
-) -> Tree:
+) -> AggregationTree:
     """The tree of the workers' shortest paths to `root`; `route` selects among equal paths.
 
     The same key at every switch makes the union of the paths a tree. A switch that can aggregate and receives
@@ -60,10 +60,10 @@ def build_tree(
     number = {node: point for point, node in enumerate(order)}
     homes = tuple(next(number[node] for node in nodes if node in number) for nodes in paths)
     parents = tuple(0 if node == root else number[_next_point(node, above, points)] for node in order)
-    return Tree(tuple(order), parents, homes)
+    return AggregationTree(tuple(order), parents, homes)
 
 
-def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> Tree:
+def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> AggregationTree:
     """The tree in which each point, by node, has this parent, and each worker this point."""
     depth = {root: 0}
     for node in parents:
@@ -74,7 +74,7 @@ def numbered(root: int, parents: Mapping[int, int], homes: Sequence[int]) -> Tre
             depth[above] = depth[parents[above]] + 1
     order = sorted(depth, key=lambda node: (depth[node], node))
     number = {node: point for point, node in enumerate(order)}
-    return Tree(
+    return AggregationTree(
         tuple(order),
         (0, *(number[parents[node]] for node in order[1:])),
         tuple(number[home] for home in homes),
@@ -111,7 +111,7 @@ class _Move(NamedTuple):
 class _Growing:
     """A tree by node: the parent of each point, and the point of each worker."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: AggregationTree) -> None:
         self.root = tree.switches[0]
         self.parents = {
             node: tree.switches[parent]
@@ -144,13 +144,13 @@ class _Growing:
 
 
 def relieved(
-    tree: Tree,
+    tree: AggregationTree,
     hosts: tuple[int, ...],
     helpers: Iterable[int],
     children_max: Callable[[int], int],
     hops: Callable[[int, int], int],
     points_max: int | None = None,
-) -> Tree | None:
+) -> AggregationTree | None:
     """The tree with no more than `children_max` children at any point; None if that cannot be reached.
 
     Surplus children move to the switch that adds the fewest hops for each: a point of the tree that has room,
@@ -244,7 +244,7 @@ class TrafficSearch:
         nearest = self._to_racks[list(points)].min(axis=0)
         return int(nearest @ self._workers) + _spanning_hops(self._between, points)
 
-    def best(self) -> Tree:
+    def best(self) -> AggregationTree:
         """The best set of points found: local search from several starts by adding, dropping and swapping."""
         starts = [[row] for row in np.argsort(self._to_racks @ self._workers, kind="stable")[:3].tolist()]
         near = [row for row in range(len(self._able)) if self._to_racks[row].min() == 1]
@@ -254,7 +254,7 @@ class TrafficSearch:
         found = [self._improved(tuple(start)) for start in starts]
         return self.tree(min(found, key=lambda points: (self.cost(points), len(points), points)))
 
-    def tree(self, points: Sequence[int]) -> Tree:
+    def tree(self, points: Sequence[int]) -> AggregationTree:
         """The tree of some points: the root is the one that is nearest to the farthest worker."""
         nodes = [self._able[row] for row in points]
         joined = nx.minimum_spanning_tree(_complete(self._between, points))
@@ -344,9 +344,9 @@ class Shapes:
     hosts: tuple[int, ...]
     route: Callable[[int], int]
     """The key of a parallel tree's paths, by the tree's number."""
-    job_on: Callable[[Tree, int], Job]
+    job_on: Callable[[AggregationTree, int], Job]
     """The job on a tree, by the tree and its number among the parallel ones."""
-    _least: dict[int | None, Tree] = field(default_factory=dict)
+    _least: dict[int | None, AggregationTree] = field(default_factory=dict)
 
     @property
     def wanted(self) -> str | int:
@@ -371,7 +371,7 @@ class Shapes:
             return name in self._racks
         return self.wanted != "core" or self.graph.nodes[name]["tier"] == self._tier_max
 
-    def at(self, root: str, number: int = 0) -> list[Tree]:
+    def at(self, root: str, number: int = 0) -> list[AggregationTree]:
         """The trees with this root; `number` is that of the tree among several in parallel."""
         node = self._network.nodes.index(root)
         if self.section.tree == "traffic":
@@ -384,14 +384,14 @@ class Shapes:
             return [one, tree] if len(tree.switches) > 1 else [one]
         return [tree if self.points_max is None else self._few(tree, number, self.points_max)]
 
-    def least_traffic(self, root: int | None = None) -> Tree:
+    def least_traffic(self, root: int | None = None) -> AggregationTree:
         """The tree with the least traffic, with any root or this one."""
         if root not in self._least:
             search = TrafficSearch(self.graph, self._network, self.hosts, self.able, root, self.points_max)
             self._least[root] = search.best()
         return self._least[root]
 
-    def within_limits(self, tree: Tree) -> Tree | None:
+    def within_limits(self, tree: AggregationTree) -> AggregationTree | None:
         """The tree, changed so that no switch has more children than it can tell apart; None if none is."""
         if self.points_max == 1 or not self._is_over(tree):
             return None
@@ -416,10 +416,10 @@ class Shapes:
         profile = self.switches.profile_of(node)
         return can_run(profile, self.section.program) and self.allows(self._network.nodes[node])
 
-    def _depth_tree(self, root: int, number: int, can_add_up: Callable[[int], bool]) -> Tree:
+    def _depth_tree(self, root: int, number: int, can_add_up: Callable[[int], bool]) -> AggregationTree:
         return build_tree(self._network, self.hosts, root, self.route(number), can_add_up)
 
-    def _few(self, full: Tree, number: int, count: int) -> Tree:
+    def _few(self, full: AggregationTree, number: int, count: int) -> AggregationTree:
         """The tree of the best `count` of a tree's points: the fastest, then the least traffic."""
         root, others = full.switches[0], full.switches[1:]
         if len(others) < count:
@@ -439,14 +439,14 @@ class Shapes:
                 best = min(((*best, node) for node in others if node not in best), key=value)
         return self._depth_tree(root, number, set(best).__contains__)
 
-    def _is_over(self, tree: Tree) -> bool:
+    def _is_over(self, tree: AggregationTree) -> bool:
         counts = Counter((*tree.homes, *tree.parents[1:]))
         return any(counts[point] > self._children_max(node) for point, node in enumerate(tree.switches))
 
     def _children_max(self, node: int) -> int:
         return self.switches.children_max(node, self.section) if self._can_add_up(node) else 0
 
-    def _spare(self, tree: Tree) -> list[int]:
+    def _spare(self, tree: AggregationTree) -> list[int]:
         """Further switches that may help a tree, the nearest to its root first."""
         able = [node for node in range(len(self._network.nodes)) if self._can_add_up(node)]
         return sorted(able, key=lambda node: (self._hops(tree.switches[0], node), node))
@@ -467,7 +467,7 @@ class Candidate(NamedTuple):
     """A place for a job, which may not fit; `jobs` have no slots, loopback links and timeouts yet."""
 
     root: str
-    trees: tuple[Tree, ...]
+    trees: tuple[AggregationTree, ...]
     """Parallel trees, each with a share of the words."""
     jobs: tuple[Job, ...]  # one per tree
     pace: Pace
@@ -491,7 +491,7 @@ class Candidates:
     """Hosts of the workers, in rank order."""
     tree_route: Callable[[int], int]
     """The key of a parallel tree's paths, by the tree's number."""
-    job_on: Callable[[Tree, int], Job]
+    job_on: Callable[[AggregationTree, int], Job]
 
     def __iter__(self) -> Iterator[Candidate]:
         """Yield all candidates, the fastest first, and then those with switches that relieve others.
@@ -500,7 +500,7 @@ class Candidates:
         Of equally fast places the nearest comes first, and one switch before a tree.
         """
         roots = self._roots()
-        usual: Iterator[tuple[Tree, ...]]
+        usual: Iterator[tuple[AggregationTree, ...]]
         if self.section.trees > 1:
             usual = iter([self._parallel(roots)])
         elif self.section.tree == "traffic" and self.section.switch == "auto" and self._shapes.able:
@@ -532,28 +532,28 @@ class Candidates:
         for tree in self._shapes.at(root):
             yield self._candidate((tree,))
 
-    def _candidate(self, trees: tuple[Tree, ...]) -> Candidate:
+    def _candidate(self, trees: tuple[AggregationTree, ...]) -> Candidate:
         jobs = tuple(self.job_on(tree, number) for number, tree in enumerate(trees))
         root = self.switches.network.nodes[trees[0].switches[0]]
         return Candidate(root, trees, jobs, job_pace(self.switches.network, *jobs))
 
-    def _relieved(self, places: Iterable[tuple[Tree, ...]]) -> Iterator[Candidate]:
+    def _relieved(self, places: Iterable[tuple[AggregationTree, ...]]) -> Iterator[Candidate]:
         """Yield the places with too many children at a switch, changed so that they have not."""
         for trees in places:
             changed = [self._shapes.within_limits(tree) for tree in trees]
             if any(changed):
                 yield self._candidate(tuple(new or old for new, old in zip(changed, trees, strict=True)))
 
-    def _parallel(self, roots: list[str]) -> tuple[Tree, ...]:
+    def _parallel(self, roots: list[str]) -> tuple[AggregationTree, ...]:
         """Several trees at once: each next one keeps the busiest link least busy, then spreads the load.
 
         A tree of least traffic is chosen by its traffic first.
         """
         network = self.switches.network
-        chosen: list[Tree] = []
+        chosen: list[AggregationTree] = []
         busy_s: dict[int, float] = {}  # each link's time for one packet of every tree, up to a constant
         for number in range(self.section.trees):
-            options: list[tuple[tuple[float, ...], int, Tree, dict[int, float]]] = []
+            options: list[tuple[tuple[float, ...], int, AggregationTree, dict[int, float]]] = []
             for order, root in enumerate(roots[:PARALLEL_MAX]):
                 for tree in self._shapes.at(root, number):
                     load = job_traffic(network, self.job_on(tree, number)).load

@@ -273,7 +273,7 @@ def divided(units: int, trees: int, number: int) -> tuple[Units, ...]:
 # Runs aggregation in switches: every worker streams its words to a switch and receives the sums.
 
 
-class Tree(NamedTuple):
+class JobTree(NamedTuple):
     """One aggregation tree of a job."""
 
     job: int
@@ -300,7 +300,7 @@ class InNetwork:
         job = self._plan = trees[0]
         self._unit_words = job.unit_packets * job.frame.elements
         self._workers = len(job.hosts)
-        self._trees = tuple(Tree(fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
+        self._trees = tuple(JobTree(fabric.add_job(tree, owner, ranks), Places(tree)) for tree in trees)
         self._shares = Shares(len(trees), self._workers, job.unit_packets, job.frame.elements)
         self._results = Results(self._workers, self._unit_words, job.unit_packets)
 

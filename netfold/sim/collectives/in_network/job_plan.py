@@ -17,9 +17,9 @@ from netfold.sim.collectives.between_hosts import AUTO, auto_timeout_ps, check_t
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.in_network.switch_resources import Request, Switches, Tree
+from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.ring import SCHEDULE as RING
-from netfold.sim.engine.interface import BACKOFF_MAX, Branch, Job, Overflow, Server
+from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Pace,
@@ -33,7 +33,7 @@ from netfold.sim.plan.idle_network import (
     wire_bound,
     with_splits,
 )
-from netfold.sim.plan.plan import HostAllocation, Passes, custom_header_bytes, frame_of, with_members
+from netfold.sim.plan.plan import HostAllocation, SwitchPasses, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.hardware import Device, memory_bps
 from netfold.switch.fit import Fit
 from netfold.switch.program import names_of
@@ -135,7 +135,7 @@ def slower_than_ring(own: Pace, ring: Pace, network: Network, elements: int, rem
 
 def resolve_server(
     section: InNetworkSection, location: Location, network: Network, occupied: HostAllocation, route: int
-) -> Server:
+) -> AtpServer:
     """A job's server; a window that is not known yet is one packet.
 
     Raises
@@ -170,7 +170,7 @@ def resolve_server(
         raise location.job_error(
             "collective.server", f"host {name!r} runs a worker", "name a host without one, or use auto"
         )
-    return Server(
+    return AtpServer(
         network.nodes.index(name),
         entries,
         window,
@@ -255,7 +255,7 @@ class PlacedJob:
 
     jobs: tuple[Job, ...]  # one per tree
     codec: Codec
-    passes: Passes
+    passes: SwitchPasses
     """Passes at the root."""
     warnings: tuple[str, ...] = ()
 
@@ -386,7 +386,7 @@ class InNetworkResolver:
         jobs = with_timeouts(self.section, self.location, self.switches.network, jobs)
         self._check_multicast(jobs)
         codec = fitted(self.codec, window_carrier(self.switches.network, jobs, self.device))
-        return PlacedJob(jobs, codec, Passes(fit.packet_passes, fit.read_passes))
+        return PlacedJob(jobs, codec, SwitchPasses(fit.packet_passes, fit.read_passes))
 
     def _reserved(self, candidate: Candidate) -> tuple[tuple[Job, ...], Fit]:
         """The trees of the job with their slots and loopback links, and the fit at the first root."""
@@ -401,12 +401,12 @@ class InNetworkResolver:
         )
         return jobs, places[0].fit
 
-    def _request(self, candidate: Candidate) -> Request:
+    def _request(self, candidate: Candidate) -> SwitchRequest:
         """What each tree asks of its switches; raises if the codec does not support so many workers."""
         section, overflow = self.section, self._overflow(candidate.root)
         may_wrap = not section.spec.only_overflow
         check_workers(self.location, self.codec, len(self.hosts), overflow, may_wrap=may_wrap)
-        return Request(
+        return SwitchRequest(
             self.location,
             section,
             frame_of(section.frame).elements,
@@ -479,7 +479,9 @@ class InNetworkResolver:
         usual = next(iter(self.switches.profiles[root].overflows), "wrap")
         return self.section.spec.overflow or usual
 
-    def _job(self, tree: Tree, number: int = 0, slot_base: int = 0, loopbacks: tuple[int, ...] = ()) -> Job:
+    def _job(
+        self, tree: AggregationTree, number: int = 0, slot_base: int = 0, loopbacks: tuple[int, ...] = ()
+    ) -> Job:
         """The job of a tree, the `number`-th of several in parallel; all its paths have the same key."""
         section, network = self.section, self.switches.network
         links = loopbacks or (-1,) * len(tree.switches)
@@ -520,7 +522,7 @@ class InNetworkResolver:
             return job
         return with_splits(network, job, lambda node: self.switches.profile_of(node).multicast)
 
-    def _server(self) -> Server | None:
+    def _server(self) -> AtpServer | None:
         """The parameter server, if the program has one; raises like `resolve`."""
         if not self.section.spec.has_server:
             return None

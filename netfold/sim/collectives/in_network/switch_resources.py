@@ -29,7 +29,7 @@ from netfold.switch.program import Demand, ProgramSpec
 from netfold.topologies.network import Network
 
 
-class Tree(NamedTuple):
+class AggregationTree(NamedTuple):
     """Aggregation points, in order of their distance from the root.
 
     `parents[0]` is unused; point i sends to point `parents[i]`, worker r to point `homes[r]`.
@@ -62,7 +62,7 @@ class Lanes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Request:
+class SwitchRequest:
     """What a job needs of every switch of its tree."""
 
     location: Location
@@ -112,7 +112,7 @@ def entries(section: InNetworkSection) -> int | None:
 class _JobOnSwitch:
     """A job on a switch."""
 
-    request: Request
+    request: SwitchRequest
     children: int
     slots_end: int
     loopback_streams: int = 0
@@ -180,7 +180,7 @@ class Switches:
         most = children_max(profile, section.spec)
         return min(most, FOLDED_WORKERS_MAX) if profile.kind == PIPELINE and program.pipes > 1 else most
 
-    def reserve(self, request: Request, tree: Tree) -> SlotAllocation:
+    def reserve(self, request: SwitchRequest, tree: AggregationTree) -> SlotAllocation:
         """Reserve what a job needs at every point of its tree.
 
         Raises
@@ -210,7 +210,7 @@ class Switches:
         )
         return SlotAllocation(base, links, fits[0])
 
-    def room(self, request: Request, trees: Sequence[Tree]) -> int:
+    def room(self, request: SwitchRequest, trees: Sequence[AggregationTree]) -> int:
         """How many of the slots of a request fit at every point of each tree, beside as many other jobs.
 
         Slots that a job gave back are for one that needs as many: it waits until there are so many again.
@@ -244,7 +244,7 @@ class Switches:
             middle = (left + too_many) // 2
         return left
 
-    def _slot_base(self, tree: Tree, slots: int) -> int:
+    def _slot_base(self, tree: AggregationTree, slots: int) -> int:
         """First of a range of slots that is free at every point: behind all jobs, or the lowest gap."""
         taken = sorted(
             (job.slots_end - job.request.slots, job.slots_end)
@@ -258,7 +258,7 @@ class Switches:
             base = max(base, end)
         return base
 
-    def _job_on(self, request: Request, node: int, children: int, slots_end: int) -> _JobOnSwitch:
+    def _job_on(self, request: SwitchRequest, node: int, children: int, slots_end: int) -> _JobOnSwitch:
         kind = self.profile_of(node)
         demand = Demand(
             workers=children,
@@ -327,7 +327,7 @@ class Switches:
             room_bps -= rates_bps[index]
         return rates_bps
 
-    def _refused(self, request: Request, error: FitError, where: str) -> ScenarioError:
+    def _refused(self, request: SwitchRequest, error: FitError, where: str) -> ScenarioError:
         """The error, at the key to change."""
         section, location, message = request.section, request.location, where + error.message
         hint = error.hint if error.about == "words" else _with_frame(error.hint, section.spec)
@@ -349,7 +349,7 @@ class Switches:
         }[error.about]
         return location.job_error(key, message, hint)
 
-    def _check_same_program(self, node: int, request: Request) -> None:
+    def _check_same_program(self, node: int, request: SwitchRequest) -> None:
         """Reject another program, packet size or number of entries than the jobs on the switch have."""
         location, section = request.location, request.section
         for job in self._jobs.get(node, ())[:1]:

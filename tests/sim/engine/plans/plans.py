@@ -15,6 +15,7 @@ from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.engine.interface import (
     NEVER_PS,
     NONE,
+    AtpServer,
     Branch,
     Burst,
     Fate,
@@ -25,7 +26,6 @@ from netfold.sim.engine.interface import (
     Overflow,
     Rule,
     Schedule,
-    Server,
 )
 from netfold.sim.plan.idle_network import with_splits
 from netfold.switch.program import ProgramSpec
@@ -481,7 +481,7 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
         loopback_link=draw(st.sampled_from([-1, loopback])),
         program=ATP,
         overflow=Overflow.STICKY,
-        server=Server(
+        server=AtpServer(
             host=chosen[0],
             entries=draw(st.sampled_from([window_max, window_max + 2, 50])),
             window_max=window_max,

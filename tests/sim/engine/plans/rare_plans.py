@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import Branch, Fate, Frame, Job, Overflow, Rule, Server
+from netfold.sim.engine.interface import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
@@ -18,7 +18,7 @@ from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
-from netfold.topologies.network import Network, Work, compile_network, with_host_links
+from netfold.topologies.network import HostWork, Network, compile_network, with_host_links
 from netfold.topologies.routing import POLICIES
 from tests.sim.engine import small
 from tests.sim.engine.plans.plans import (
@@ -207,10 +207,10 @@ TIMES_PS = st.sampled_from([0, 1, 70_000, 400_000, 3_000_001])
 
 
 @st.composite
-def works(draw: st.DrawFn, name: str, *, sends: bool) -> Work:
+def works(draw: st.DrawFn, name: str, *, sends: bool) -> HostWork:
     """One direction of a host."""
     message_ps = draw(TIMES_PS) if sends else 0
-    return Work(name, draw(RATES_BPS), draw(TIMES_PS), message_ps, draw(TIMES_PS))
+    return HostWork(name, draw(RATES_BPS), draw(TIMES_PS), message_ps, draw(TIMES_PS))
 
 
 @st.composite
@@ -331,7 +331,7 @@ def entry_of_a_stream_long_over() -> Plan:
     So does the third stream, whose number is even like that of the first.
     """
     network = with_loopbacks(star_of(3, LINK), LINK)
-    server = Server(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
+    server = AtpServer(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
     atp = job(2, 1, switch=3, program=ATP, overflow=Overflow.STICKY, server=server)
     up = (network.link_names.index("h0->s0"),)
     copied = Rule(Fate.DUPLICATE, 1.0, up, delay_ps=3_000_000, until_ps=1_000)
@@ -343,7 +343,7 @@ def mark_of_an_earlier_packet() -> Plan:
 
     What leaves an entry with the last packet has the mark of the others.
     """
-    server = Server(host=3, entries=50, window_max=4, ecn_bytes=50)
+    server = AtpServer(host=3, entries=50, window_max=4, ecn_bytes=50)
     atp = job(3, 4, switch=6, program=ATP, overflow=Overflow.STICKY, server=server)
     late = replace(integers(3, 80), waits_ps=[0, 0, 9_000_000])
     return Plan(two_racks(), 1, [(atp, [late])], [])
@@ -355,7 +355,7 @@ def late_copy_that_collides() -> Plan:
     The unit's next reply proposes an entry then too. The reference made proposals only when a unit was done.
     """
     network = star_of(5, LinkSpec(10**9, 0, 300))
-    server = Server(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
+    server = AtpServer(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
     atp = Job(
         (4, 3), 5, 0, 1, 1, Frame("test", 4, 40, 0, 0, 84), 2_000_000, 3_000_000, 40_000_000, (594, 504),
         program=ATP, overflow=Overflow.STICKY, server=server,

@@ -24,7 +24,7 @@ from netfold.homomorphic.message import StepFact
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
-from netfold.sim.workload.learning_rate import Step
+from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Metric, Recipe, metric_named, register
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
@@ -394,7 +394,7 @@ def test_each_worker_keeps_an_optimizer_of_its_own_from_one_exchange_to_the_next
 ) -> None:
     """Loops of PyTorch, an optimizer for each worker, whose weights are replaced by the mean."""
     task, workers = Given(linear), 2
-    workload = made(task, workers, RATE, Recipe(optimizer, Step(4, 0.5), 3, LOCAL))
+    workload = made(task, workers, RATE, Recipe(optimizer, StepDecay(4, 0.5), 3, LOCAL))
     models = [copy.deepcopy(workload.model) for _ in range(workers)]
     theirs = [plain(model.parameters(), RATE) for model in models]
     for step in range(3):

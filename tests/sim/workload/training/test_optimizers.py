@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from netfold.sim.workload.fusion import ONE_BUCKET
-from netfold.sim.workload.learning_rate import Constant, Cosine, Linear, Schedule, Step
+from netfold.sim.workload.learning_rate import Constant, Cosine, Linear, RateSchedule, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Optimizer, Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.weights import one_thread
@@ -135,9 +135,9 @@ def test_a_state_of_another_optimizer_is_refused() -> None:
 
 SCHEDULED = 20  # steps
 Make = Callable[[torch.optim.Optimizer, int], lr_scheduler.LRScheduler]
-SCHEDULES: dict[str, tuple[Callable[..., Schedule], Make]] = {
+SCHEDULES: dict[str, tuple[Callable[..., RateSchedule], Make]] = {
     "constant": (Constant, lambda of, steps: lr_scheduler.ConstantLR(of, 1.0, steps)),
-    "step": (partial(Step, 6, 0.3), lambda of, steps: lr_scheduler.StepLR(of, 6, 0.3)),
+    "step": (partial(StepDecay, 6, 0.3), lambda of, steps: lr_scheduler.StepLR(of, 6, 0.3)),
     "cosine": (partial(Cosine, 0.1), lambda of, steps: lr_scheduler.CosineAnnealingLR(of, steps, 0.1 * RATE)),
     "linear": (partial(Linear, 0.2), lambda of, steps: lr_scheduler.LinearLR(of, 1.0, 0.2, steps)),
 }
@@ -172,7 +172,7 @@ def test_schedules_beyond_their_steps() -> None:
 
 
 def test_codecs_are_told_the_rate_of_each_step() -> None:
-    recipe = Recipe(schedule=Step(2, 0.5, warmup=1), steps=6)
+    recipe = Recipe(schedule=StepDecay(2, 0.5, warmup=1), steps=6)
     workload, other = (made(Given(linear), 2, 0.5, recipe) for _ in range(2))
     expected = [0.5 * factor for factor in (0.5, 1, 1, 0.5, 0.5, 0.25)]
 
