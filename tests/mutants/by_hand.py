@@ -348,7 +348,7 @@ CHANGES = (
     ),
     (
         "a turn is given as soon as it is asked for",
-        "EndOfInstant(self._environment, Stage.TURN)",
+        "EndOfInstant(self._environment, InstantPhase.TURN)",
         "self._environment.timeout(0)",
     ),
     (

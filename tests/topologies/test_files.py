@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.topologies import topology_files as ours
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
@@ -29,6 +28,7 @@ from netfold.topologies.graph import (
     validate,
 )
 from netfold.topologies.kind import ParameterError, Topology
+from netfold.topologies.kinds import topohub as ours
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.hypercube import Hypercube
 from netfold.topologies.kinds.rail_optimized import RailOptimized
