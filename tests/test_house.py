@@ -23,7 +23,8 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.processor import variables
-from netfold.sim.workload import devices, fusion_weighing, learning_rate, optimizers
+from netfold.sim.workload import devices, learning_rate, optimizers
+from netfold.sim.workload import fusion_rules as fusion_weighing
 from netfold.sim.workload.models.registry import model_kinds
 from netfold.switch.programs import programs
 from netfold.topologies.kind import topology_kinds
@@ -103,13 +104,12 @@ def test_no_file_is_imported_by_what_it_imports() -> None:
 
 
 def test_files_of_the_same_name_hold_the_same_kind_of_thing() -> None:
-    """Kinds are named by users: a ring is a collective and a topology, ATP has a program and a transport."""
+    """Kinds are named by users: a ring is a collective and a topology."""
     paths = defaultdict(set)
     for path in sources():
         paths[path.name].add(str(path.relative_to(ROOT / "netfold").parent))
 
     assert {name: found for name, found in paths.items() if len(found) > 1 and name != "__init__.py"} == {
-        "atp.py": {"switch/programs", "sim/engine"},
         "registry.py": {"sim/collectives", "sim/workload/models"},
         "ring.py": {"sim/collectives", "topologies/kinds"},
         "tree.py": {"sim/collectives", "switch/programs"},

@@ -347,12 +347,12 @@ def test_faults_within_faults() -> None:
 
 def test_the_tests_of_a_file_are_those_next_to_it(tmp_path: Path) -> None:
     for name, text in {
-        "netfold/sim/engine/links.py": "",
-        "netfold/sim/engine/engine.py": "from netfold.sim.engine import links as link\n",
+        "netfold/sim/engine/links/link.py": "",
+        "netfold/sim/engine/engine.py": "from netfold.sim.engine.links import link\n",
         "netfold/sim/alone/file.py": "",
         "netfold/torch/hook.py": "",
         "tests/sim/engine/links/test_link.py": "",
-        "tests/sim/engine/links/test_fates.py": "from netfold.sim.engine.links import Link\n",
+        "tests/sim/engine/links/test_fates.py": "from netfold.sim.engine.links.link import Link\n",
         "tests/sim/engine/links/test_others.py": "import netfold.torch.hook\n",
         "tests/sim/engine/test_law.py": "from tests.sim.engine import drawn\n",
         "tests/sim/engine/drawn.py": "import netfold.sim.engine.engine\n",
@@ -365,7 +365,7 @@ def test_the_tests_of_a_file_are_those_next_to_it(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text, encoding="utf-8")
     links = ["links/test_link.py", "links/test_fates.py", "test_law.py"]
     of_link = [f"tests/sim/engine/{name}" for name in links]
-    assert near_tests("netfold/sim/engine/links.py", tmp_path) == of_link
+    assert near_tests("netfold/sim/engine/links/link.py", tmp_path) == of_link
     assert near_tests("netfold/sim/engine/engine.py", tmp_path) == ["tests/sim/engine/test_law.py"]
     assert near_tests("netfold/sim/alone/file.py", tmp_path) == ["tests/sim/test_sim.py"]
     assert near_tests("netfold/torch/hook.py", tmp_path) == ["tests/torch/test_hooks.py"]

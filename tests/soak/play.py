@@ -152,7 +152,7 @@ class Witness:
             yield
 
 
-_examine, _close = netfold.sim.checks.rounds, netfold.sim.run.job.TrainingJob._close
+_examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.TrainingJob._close
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine import jobs, setup, tables
-from netfold.sim.engine.addresses import address_of
-from netfold.sim.engine.atp import open_atp_stream
+from netfold.sim.engine.atp_transport import open_atp_stream
 from netfold.sim.engine.flow import open_flow
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
@@ -27,6 +26,7 @@ from netfold.sim.engine.interface import (
 from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_segments
 from netfold.sim.engine.links import PACKET_BYTES_MAX
 from netfold.sim.engine.loop import go_on_now, run_until, tell_schedule
+from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.observe import EngineViews
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.stream import open_stream

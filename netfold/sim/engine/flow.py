@@ -11,10 +11,10 @@ from __future__ import annotations
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.addresses import copy_words, natural, words_at
 from netfold.sim.engine.heap import call_cold, push, store_tables, world_at
 from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import put, steer, take_packet
+from netfold.sim.engine.memory_access import copy_words, natural, words_at
 from netfold.sim.engine.tables import (
     DELIVERED,
     DONE_FLOW,

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from netfold.kernels.compiled import inlined
-from netfold.sim.engine.addresses import natural
+from netfold.sim.engine.memory_access import natural
 from netfold.sim.engine.tables import Table, World, empty_world
 
 THIRD_END = 85  # places of the root and three levels

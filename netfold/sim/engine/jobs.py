@@ -13,9 +13,9 @@ from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, Merg
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine import tables as rows
-from netfold.sim.engine.addresses import address_of
 from netfold.sim.engine.interface import SEGMENTS_MAX, AtpServer, Job, Operation, Overflow, Segment, all_bits
 from netfold.sim.engine.loop import atp_handler
+from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
 from netfold.sim.engine.tables import DOWN, NEVER, Table, World, records

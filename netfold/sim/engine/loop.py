@@ -7,8 +7,7 @@ from functools import cache
 from numba import types
 
 from netfold.kernels.compiled import address_of, inlined, kernel
-from netfold.sim.engine.addresses import natural, prefetch, prefetch_row
-from netfold.sim.engine.atp import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
+from netfold.sim.engine.atp_transport import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
 from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer, push_timer
 from netfold.sim.engine.heap import call_cold, drop_top, push, replace_top, store_tables, world_at
 from netfold.sim.engine.links import (
@@ -21,6 +20,7 @@ from netfold.sim.engine.links import (
     schedule,
     send_towards,
 )
+from netfold.sim.engine.memory_access import natural, prefetch, prefetch_row
 from netfold.sim.engine.observe import log_packet, log_slot_timer, log_timer
 from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
 from netfold.sim.engine.stream import on_result, on_timer

@@ -11,9 +11,9 @@ from netfold.homomorphic.merge import add_words, lift_words, survival
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.addresses import copy_words, longs_at, natural, words_at
 from netfold.sim.engine.flow import start_flow
 from netfold.sim.engine.heap import push, world_at
+from netfold.sim.engine.memory_access import copy_words, longs_at, natural, words_at
 from netfold.sim.engine.observe import log_timer
 from netfold.sim.engine.tables import (
     ARRIVED,

@@ -20,10 +20,18 @@ from netfold.homomorphic.exponents import quantize_block
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.addresses import bits_at, bytes_at, copy_words, floats_at, natural, prefetch, words_at
 from netfold.sim.engine.heap import push, store_tables, world_at
 from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import detach_words, free_packet, put, take_packet, take_payload
+from netfold.sim.engine.memory_access import (
+    bits_at,
+    bytes_at,
+    copy_words,
+    floats_at,
+    natural,
+    prefetch,
+    words_at,
+)
 from netfold.sim.engine.tables import DATA, DONE_STREAM, NEVER, STREAM_TIMER, World
 from netfold.switch.program import Machine
 from netfold.switch.registers import MAX

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.addresses import LINE_BYTES, in_lines, view_of
 from netfold.sim.engine.interface import SEGMENTS_MAX
+from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 

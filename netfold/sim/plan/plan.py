@@ -14,7 +14,7 @@ from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Frame, Job, Overflow, Rule
 from netfold.sim.keys import CustomFrame, Location, Placement
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.fusion_weighing import Costs
+from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
 from netfold.switch.program import MEMBERS_BYTES, WIRE_BYTES
 from netfold.switch.programs import formats

@@ -36,7 +36,7 @@ from netfold.sim.network.stall import HAS_CRASHED
 from netfold.sim.plan.plan import JobPlan, Overlap
 from netfold.sim.workload import Workload
 from netfold.sim.workload.fusion import pieces_of
-from netfold.sim.workload.fusion_weighing import Cost, Costs, predict
+from netfold.sim.workload.fusion_rules import Cost, Costs, predict
 from netfold.sim.workload.hardware import STEADY, Device, Passes, Variation
 from netfold.sim.workload.layers import is_vector, layers_of
 from netfold.units import PS_PER_US

@@ -33,8 +33,8 @@ from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
 from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
-from netfold.sim.run.codec_costs import WarmUps
 from netfold.sim.run.context import Progress, ProgressReporter
+from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.variant import (
     Outcome,
     VariantResult,

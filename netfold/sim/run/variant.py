@@ -40,9 +40,10 @@ from netfold.sim.results.summary import Stay, VariantFacts, summarize
 from netfold.sim.run import checkpoint as tables
 from netfold.sim.run.checkpoint import Keeper, VariantParts, VariantState, require_quiet
 from netfold.sim.run.checkpoint_store import UnstorableError
-from netfold.sim.run.codec_costs import WarmUps
 from netfold.sim.run.context import ProgressReporter
-from netfold.sim.run.simulation import Arrivals, FaultDriver, Running, Simulation, alone_times
+from netfold.sim.run.encoding_costs import WarmUps
+from netfold.sim.run.job_queue import Arrivals, alone_times
+from netfold.sim.run.simulation import FaultDriver, Running, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload import Workload
 from netfold.sim.workload.workload_keys import Key, Workloads

@@ -20,7 +20,7 @@ from netfold.sim.collectives.collective import CollectiveSection, JobContext, Si
 from netfold.sim.engine.interface import Fate
 from netfold.sim.files import UnreadableError, read_text
 from netfold.sim.keys import Location, ScenarioInfo
-from netfold.sim.memory import available_bytes
+from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import HostProfile, with_work
 from netfold.sim.plan.idle_network import (
     routing_warnings,

@@ -21,7 +21,7 @@ from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import NAME as TRACE
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.keys import CodecOptions, Section, keys
-from netfold.sim.memory import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
+from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.processor import pin
 from netfold.sim.scenario.mistakes import explain, unknown_key
 from netfold.sim.scenario.yaml_tree import Node, parse
@@ -174,7 +174,7 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Gradients) ->
 
 
 def _footprints(codecs: Sequence[NamedCodec], gradients: Gradients) -> list[Footprint]:
-    from netfold.sim.memory import codec_footprint, sample_of
+    from netfold.sim.memory_footprint import codec_footprint, sample_of
 
     samples = [sample_of(cell.sample) for cell in gradients.cells]
     return [codec_footprint(named.codec, sample) for named in codecs for sample in samples]

@@ -24,7 +24,7 @@ from netfold.errors import NetfoldError, UnwrittenError
 from netfold.sim import files
 from netfold.sim import files as durable
 from netfold.sim.files import require_threads, require_writable
-from netfold.sim.memory import available_bytes
+from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
 from netfold.sim.results import summary as verdicts

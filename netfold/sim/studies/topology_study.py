@@ -20,7 +20,7 @@ from netfold.sim.collectives.collective import CollectiveSection, Estimate
 from netfold.sim.collectives.registry import estimates
 from netfold.sim.files import write_file
 from netfold.sim.keys import Location
-from netfold.sim.memory import available_bytes
+from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.plan import HostAllocation

@@ -1,7 +1,7 @@
 """Fusion: which layers' gradients are sent together, as one bucket.
 
 A rule has keys in a scenario (a `FusionSection`), and is a `Fusion` that turns layers into a partition.
-Rules that weigh what buckets cost, and the list of all sections, are in `fusion_weighing.py`; all other code
+Rules that weigh what buckets cost, and the list of all sections, are in `fusion_rules.py`; all other code
 knows no rule by name.
 """
 
@@ -39,7 +39,7 @@ class FusionError(NetfoldError):
 class Fusion(ABC):
     """A rule that divides layers into buckets: a frozen dataclass whose fields are its options.
 
-    A rule that weighs the costs of encoding and sending is a `Weighing` (`fusion_weighing.py`).
+    A rule that weighs the costs of encoding and sending is a `Weighing` (`fusion_rules.py`).
     """
 
     title: ClassVar[str] = "a rule of its own"  # what the report calls it

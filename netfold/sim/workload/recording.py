@@ -13,7 +13,7 @@ from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import RankStep, TraceFile, read_trace, read_values, require_digest
 from netfold.sim.keys import Count, Section, Share
 from netfold.sim.workload.fusion import Fusion, Partition
-from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
+from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
 from netfold.sim.workload.gradient_files import FileSpec, first_not_finite
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.layers import Layer, layers_of, placed, tensor_of

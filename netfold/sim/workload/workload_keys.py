@@ -28,7 +28,7 @@ from netfold.sim.workload import (
     training_workload,
 )
 from netfold.sim.workload.fusion import DDP_BYTES, OneSection, SizeSection
-from netfold.sim.workload.fusion_weighing import AnyFusion, ShortFusion
+from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
 from netfold.sim.workload.learning_rate import SECTIONS as SCHEDULES
 from netfold.sim.workload.learning_rate import ConstantSection, ScheduleSection

@@ -21,8 +21,8 @@ from netfold.sim.checks.merged_signs import StretchSums, allowed, allowed_over_r
 from netfold.sim.checks.merged_words import check_message
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.engine.addresses import address_of
 from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.tables import OWN
 from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import VariantResult

@@ -17,17 +17,17 @@ import netfold
 from netfold.errors import RunError
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
-from netfold.sim.run import codec_costs as measure
-from netfold.sim.run.codec_costs import WarmUps, fitted, fitted_cost
-from netfold.sim.run.codec_costs import measured as measured_costs
+from netfold.sim.run import encoding_costs as measure
 from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.encoding_costs import WarmUps, fitted, fitted_cost
+from netfold.sim.run.encoding_costs import measured as measured_costs
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.fusion import FusionError
-from netfold.sim.workload.fusion_weighing import Cost, Costs, LayerFusion, Sample, Stages
+from netfold.sim.workload.fusion_rules import Cost, Costs, LayerFusion, Sample, Stages
 from netfold.sim.workload.layers import Layer
 from tests.examples import nightly
 from tests.sim.report.test_report import Balance

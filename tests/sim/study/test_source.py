@@ -24,7 +24,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.lossless import Lossless
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.message import Gradient, Round, StepFact, Tensor
-from netfold.sim.memory import BASE_BYTES
+from netfold.sim.memory_footprint import BASE_BYTES
 from netfold.sim.studies.codec_study_gradients import (
     file_source,
     read_codec,

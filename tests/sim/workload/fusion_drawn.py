@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 
 from netfold.sim.workload.fusion import Partition
-from netfold.sim.workload.fusion_weighing import Cost, Costs, Stages
+from netfold.sim.workload.fusion_rules import Cost, Costs, Stages
 from netfold.sim.workload.layers import Layer, layers_of, read_profile
 from tests import ROOT
 from tests.reference.systems.layer_fusion import Time

@@ -32,16 +32,7 @@ from netfold.sim.workload.fusion import (
     fused,
     pieces_of,
 )
-from netfold.sim.workload.fusion_weighing import (
-    Cost,
-    Costs,
-    LayerFusion,
-    MgWfbp,
-    Omgs,
-    Stages,
-    _Rest,
-    predict,
-)
+from netfold.sim.workload.fusion_rules import Cost, Costs, LayerFusion, MgWfbp, Omgs, Stages, _Rest, predict
 from netfold.sim.workload.layers import Layer, layers_of, placed
 from netfold.sim.workload.workload import keyed, shards
 from tests.examples import nightly, scaled

@@ -159,7 +159,7 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
 # What is common to the rules that weigh costs: their keys, and where the costs come from.
 #
 # A run measures the costs of a job before its first step, unless the scenario gives them: see
-# `sim/run/codec_costs.py`.
+# `sim/run/encoding_costs.py`.
 
 
 _MILLION = 10**6

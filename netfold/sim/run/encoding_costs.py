@@ -22,7 +22,7 @@ from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
-from netfold.sim.workload.fusion_weighing import Cost, Costs, Sample, Stages, Weighing
+from netfold.sim.workload.fusion_rules import Cost, Costs, Sample, Stages, Weighing
 from netfold.sim.workload.hardware import STEADY
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.workload_keys import Workloads

@@ -9,7 +9,6 @@ from netfold.homomorphic.message import WORD_MAX
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.addresses import bits_at, bytes_at, copy_words, words_at
 from netfold.sim.engine.heap import push, store_tables, world_at
 from netfold.sim.engine.links import (
     detach_words,
@@ -19,6 +18,7 @@ from netfold.sim.engine.links import (
     take_packet,
     take_payload,
 )
+from netfold.sim.engine.memory_access import bits_at, bytes_at, copy_words, words_at
 from netfold.sim.engine.stream import (
     JITTER_SHARE,
     backed_off_ps,

@@ -1,0 +1,213 @@
+"""Starts the jobs of a variant: all at the beginning, or each when it is admitted; takes back what they had.
+
+First in, first out: the job that has waited longest is placed next, and no later one overtakes it. Jobs
+that arrive at the same time are in the order of the scenario. A job that ends gives back its hosts at
+once, and slots of its own too; but where it has sent packets again, or faults are on packets, it keeps
+the slots for its timeout and the longest delay of these faults, and as often again while its packets are
+on their way, because copies would get into those of the next job. Then its slots are reset, as a control
+plane does. Entries that all jobs share are not: no job owns them. A job that fails gives back nothing:
+its other workers wait for the one that failed, and send again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+import simpy
+
+from netfold.sim.engine.engine import Engine
+from netfold.sim.network.fabric import Fabric
+from netfold.sim.network.stall import StuckError
+from netfold.sim.plan.plan import (
+    JobPlan,
+    Placer,
+)
+from netfold.sim.results.summary import Stay
+from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.simulation import Running, Simulation
+from netfold.sim.workload.workload_keys import Workloads
+
+
+class Arrivals:
+    """The jobs of a running variant.
+
+    Attributes
+    ----------
+    jobs
+        The jobs, by number: as they run, or as planned if they have not been admitted.
+    running
+        What runs of each, also after its end; None before it is admitted.
+    leaks
+        What each job has left in switches when others got its slots; None if it still has them.
+    """
+
+    def __init__(self, simulation: Simulation, after_step: Callable[[], None]) -> None:
+        self.jobs: list[JobPlan] = list(simulation.variant.jobs)
+        self.running: list[Running | None] = [None] * len(self.jobs)
+        self.leaks: list[list[str] | None] = [None] * len(self.jobs)
+        self._simulation, self._environment = simulation, simulation.environment
+        self._admitted_ps: list[int | None] = [None] * len(self.jobs)
+        self._after_step = after_step
+        self._fallbacks: set[int] = set()
+        self._queue: deque[int] = deque()
+        self._turns = [self._environment.event() for _ in self.jobs]  # a job is admitted
+        self._placer: Placer | None = None
+        admission = simulation.variant.admission
+        if admission is not None and admission.placer is not None:
+            self._placer = admission.placer()
+            simulation.fabric.engine.reserve_slots(admission.room)
+
+    def begin(self) -> simpy.Event:
+        """Let the jobs come; the event fires when the last has ended."""
+        if self._placer is None:
+            return self._environment.all_of([self._start(index) for index in range(len(self.jobs))])
+        return self._environment.all_of(
+            [self._environment.process(self._come(index)) for index in range(len(self.jobs))]
+        )
+
+    @property
+    def started(self) -> list[Running]:
+        # Jobs that have been admitted.
+        return [one for one in self.running if one is not None]
+
+    @property
+    def waiting(self) -> list[int]:
+        # Numbers of the jobs that have arrived and wait, the first one first.
+        return list(self._queue)
+
+    def stay(self, index: int, alone_ps: int | None) -> Stay:
+        """When a job was there."""
+        variant, job = self._simulation.variant, self.jobs[index]
+        assert variant.admission is not None
+        is_there = self.running[index] is not None
+        return Stay(
+            arrival_ps=job.start_ps,
+            admitted_ps=job.start_ps if self._placer is None else self._admitted_ps[index],
+            end_ps=self._end_ps(index),
+            alone_ps=alone_ps,
+            admission=variant.admission.kind,
+            hosts=tuple(variant.network.nodes[host] for host in job.hosts) if is_there else (),
+            is_fallback=index in self._fallbacks,
+        )
+
+    def _start(self, index: int) -> simpy.Process:
+        running = self.running[index] = self._simulation.start(index, self.jobs[index], self._after_step)
+        return running.process
+
+    def _end_ps(self, index: int) -> int | None:
+        """When a job was done; None if it has not come to its end."""
+        running = self.running[index]
+        if running is None or running.process.is_alive or running.training.failure is not None:
+            return None
+        return running.training.journal.steps[-1].end_ps
+
+    def _come(self, index: int) -> Generator[simpy.Event, Any, None]:
+        """A job's stay: it arrives, waits, runs and gives back what it had."""
+        yield self._environment.timeout(self.jobs[index].start_ps)
+        self._queue.append(index)
+        self._admit()
+        yield self._turns[index]
+        running = self.running[index]
+        assert running is not None
+        assert self._placer is not None
+        yield running.process
+        if running.training.failure is not None:
+            return  # its other workers still wait, and send
+        if pause_ps := self._pause_ps(index, running):
+            self._placer.release_hosts(index)
+            self._admit()
+            yield from self._wait_for_copies(index, pause_ps)
+        if self._has_own_slots(index):
+            self.leaks[index] = running.collective.leaks()
+        self._simulation.fabric.release(index)
+        self._placer.release(index)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Admit jobs from the head of the queue, while there is room."""
+        assert self._placer is not None
+        while self._queue:
+            index = self._queue[0]
+            admitted = self._placer.place(index)
+            if admitted is None:
+                return
+            self._queue.popleft()
+            planned = self.jobs[index]  # it has what a warm-up has found
+            self.jobs[index] = replace(admitted.job, workload=planned.workload, costs=planned.costs)
+            if admitted.is_fallback:
+                self._fallbacks.add(index)
+            self._admitted_ps[index] = int(self._environment.now)
+            earlier = self.started
+            self._start(index)
+            running = self.running[index]
+            assert running is not None
+            for one in earlier:
+                running.training.take_hosts(one.training)
+            self._turns[index].succeed()
+
+    def _pause_ps(self, index: int, running: Running) -> int:
+        """How long copies of a job's packets may be on their way after its end."""
+        if not self._has_own_slots(index):
+            return 0
+        rules = self._simulation.variant.faults.rules
+        if not rules and not running.collective.retransmitted_packets():
+            return 0
+        return self.jobs[index].collective.timeout_ps + max((one.delay_ps for one in rules), default=0)
+
+    def _wait_for_copies(self, index: int, pause_ps: int) -> Generator[simpy.Event, Any, None]:
+        """Wait for a time, and as often again as copies are on their way then and may still arrive."""
+        fabric, last_change_ps = self._simulation.fabric, self._simulation.variant.faults.last_change_ps
+        hops = -1
+        while hops != fabric.engine.packet_hops or int(self._environment.now) <= last_change_ps:
+            hops = fabric.engine.packet_hops
+            yield self._environment.timeout(pause_ps)
+            if not fabric.has_packets(index):
+                return
+
+    def _has_own_slots(self, index: int) -> bool:
+        """Whether switches hold slots for a job that no other job uses at that time."""
+        trees = self.jobs[index].collective.aggregations
+        return any(not tree.program.has_server for tree in trees)
+
+
+# How long each job takes on the idle network, for its slowdown.
+
+
+def alone_times(simulation: Simulation) -> dict[int, int | None]:
+    """The completion time of each job on the idle network, by its place in the scenario's list.
+
+    Jobs of one template are alike: one of them is run. None: it does not come to its end.
+    """
+    variant, found = simulation.variant, dict[int, int | None]()
+    for place, job in zip(variant.sections, variant.jobs, strict=True):
+        if place not in found:
+            simulation.reporter.report(f"{job.label} runs alone")
+            found[place] = _alone_ps(simulation, job)
+    return found
+
+
+def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
+    """Completion time of a job without others, with the variant's faults on packets."""
+    variant, seed = simulation.variant, simulation.seed
+    rules = variant.faults.rules
+    on_packets = tuple(one for one in variant.faults.faults if one.effect in rules)
+    alone = replace(
+        variant,
+        jobs=(replace(job, start_ps=0),),
+        faults=replace(variant.faults, faults=on_packets),
+        sections=(),
+        admission=None,
+    )
+    environment = simpy.Environment()
+    fabric = Fabric(environment, Engine(variant.network, seed, rules), alone.timeout_max_ps)
+    running = Simulation(environment, fabric, alone, seed, ProgressReporter(), Workloads([], seed)).start(0)
+    try:
+        fabric.run_until(running.process)
+        return None if running.training.failure is not None else int(environment.now)
+    except StuckError:
+        return None
+    finally:
+        environment.__dict__.clear()  # see `run_variant`
