@@ -17,6 +17,7 @@ run whose checks fail is not an error but a result; it exits with 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -198,3 +199,11 @@ def names_hint(found: str, known: Iterable[str], what: str = "known", most: int 
     """A suggestion and the known names (at most `most`): "did you mean 'a'? known: a, b"."""
     names = list(known)
     return f"{did_you_mean(found, names)}{what}: {', '.join(names[:most])}"
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
+
+
+def escaped(text: str) -> str:
+    """Text in which characters that control a terminal are written as JSON writes them."""
+    return _CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", text)

@@ -17,9 +17,9 @@ from typing import Any
 import networkx as nx
 from rich.table import Table
 
-from netfold.api.runs import Given, scenario_of, sets_of
 from netfold.errors import NetfoldError
 from netfold.sim.report.style import Shown, Svg
+from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.studies.topology_study import (
     BYTES,
     Kind,
@@ -32,7 +32,6 @@ from netfold.sim.studies.topology_study import (
     networks_of,
 )
 from netfold.sim.studies.topology_study import export as export_text
-from netfold.units import SIZE
 
 __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
 
@@ -96,8 +95,7 @@ def measure(
     ScenarioError, NetfoldError
         A network cannot be made, or there are more workers than hosts.
     """
-    size_bytes = SIZE.parse(bytes) if isinstance(bytes, str) else bytes
-    return Measurements(all_measured(_all(given, set, variants), size_bytes, workers))
+    return Measurements(all_measured(_all(given, set, variants), bytes, workers))
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:

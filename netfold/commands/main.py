@@ -33,8 +33,7 @@ from netfold.commands.terminal import (
     write_figure,
 )
 from netfold.commands.workload_commands import calibrate, capture, models
-from netfold.errors import InvariantError, NetfoldError
-from netfold.sim.report.words import escaped
+from netfold.errors import InvariantError, NetfoldError, escaped
 
 if TYPE_CHECKING:
     from netfold.sim.run.variant import Outcome

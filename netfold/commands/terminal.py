@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netfold.sim.report.words import EscapedTable, escaped
+from netfold.errors import escaped
+from netfold.sim.report.words import EscapedTable
 
 if TYPE_CHECKING:
     from rich.table import Table

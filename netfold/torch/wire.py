@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from netfold.api.runs import sets_of
 from netfold.errors import DataError, RunError
 from netfold.homomorphic.codec import Carrier, Codec, refusal_of
 from netfold.homomorphic.message import Merge, StepFact, Words
+from netfold.sim.scenario.load import sets_of
 from netfold.sim.studies.codec_study_gradients import read_codec
 from netfold.sim.workload.workload import refusal_of_needs
 

@@ -21,9 +21,9 @@ from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.parameter_server import ParameterServer, ServerPlan
 from netfold.sim.collectives.ring import Ring, RingPlan
 from netfold.sim.collectives.torus_2d import Torus2d, TorusGrid, TorusPlan, squarest
-from netfold.sim.engine.interface import BACKOFF_MAX, Frame, Job
+from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job
 from netfold.sim.network.fabric import Fabric, HostTimes
-from netfold.sim.plan.plan import Condition, frame_of
+from netfold.sim.plan.plan import frame_of
 from netfold.sim.workload.devices import NoDevice
 from tests.reference.codecs.digits import right_merge
 from tests.sim.scenes import Exchanged, Started, small_star

@@ -28,10 +28,12 @@ from netfold.sim.checks.finding import (
 )
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.rounds import NMSE_MAX
-from netfold.sim.plan.idle_network import clipped_sums, receivers_of
+from netfold.sim.engine.tree_paths import receivers_of
+from netfold.sim.plan.idle_network import clipped_sums
 from netfold.sim.plan.plan import JobPlan, VariantPlan
-from netfold.sim.report.words import MISSED_FORECASTS, REDONE
 from netfold.sim.results.records import (
+    MISSED_FORECASTS,
+    REDONE,
     CheckRecord,
     FaultRecord,
     LinkRecord,

@@ -16,7 +16,7 @@ from netfold.homomorphic.promises import Drift
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.engine.interface import Fate, Rule
-from netfold.sim.plan.idle_network import into_switches
+from netfold.sim.engine.tree_paths import into_switches
 from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord
 from netfold.switch.program import ProgramSpec

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -463,3 +465,28 @@ class Operation:
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
     waits_for_loss: bool = False
     """Whether timers of its flows do nothing before something is lost."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a worker's host delays its work over time."""
+
+    factor: Fraction = Fraction(1)
+    stops: tuple[tuple[int, int], ...] = ()  # [from, until) of its pauses, sorted; may overlap
+    crash_ps: int = NEVER_PS
+
+    def end_ps(self, start_ps: int, work_ps: int) -> int:
+        """The end of work that begins at `start_ps` and takes `work_ps` on a host without faults.
+
+        A paused host does not finish even work that takes no time. A crash is ignored.
+        """
+        now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
+        for from_ps, until_ps in self.stops:
+            if until_ps <= now_ps:
+                continue
+            if from_ps > now_ps:
+                if now_ps + left_ps <= from_ps:
+                    break
+                left_ps -= from_ps - now_ps
+            now_ps = until_ps
+        return now_ps + left_ps

@@ -21,6 +21,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import (
     TIME_MAX_PS,
     Completion,
+    Condition,
     Fate,
     Flow,
     Job,
@@ -42,7 +43,6 @@ from netfold.sim.network.stall import (
     link_outcomes,
 )
 from netfold.sim.network.stalled_slots import diagnose
-from netfold.sim.plan.plan import Condition
 from netfold.units import PS_PER_US
 
 # Events at the end of an instant: after everything else that happens at a point of simulated time.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from netfold.sim.engine.interface import Outstanding, SlotState
+from netfold.sim.engine.tree_paths import ROOT, round_trip
 from netfold.sim.network import stall as evidence
 from netfold.sim.network.stall import (
     CLEARED,
@@ -25,7 +26,6 @@ from netfold.sim.network.stall import (
     why_undelivered,
     workers_listed,
 )
-from netfold.sim.plan.idle_network import ROOT, round_trip
 from netfold.topologies.network import path
 from netfold.units import TIME
 

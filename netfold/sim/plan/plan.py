@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -11,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import NEVER_PS, Frame, Job, Overflow, Rule
+from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule
 from netfold.sim.keys import CustomFrame, Location, Placement
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion_rules import Costs
@@ -218,31 +217,6 @@ class PlannedFault:
                 return _duration(effect.from_ps, effect.until_ps)
             case Rule() | Crash():
                 return ""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """How a worker's host delays its work over time."""
-
-    factor: Fraction = Fraction(1)
-    stops: tuple[tuple[int, int], ...] = ()  # [from, until) of its pauses, sorted; may overlap
-    crash_ps: int = NEVER_PS
-
-    def end_ps(self, start_ps: int, work_ps: int) -> int:
-        """The end of work that begins at `start_ps` and takes `work_ps` on a host without faults.
-
-        A paused host does not finish even work that takes no time. A crash is ignored.
-        """
-        now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
-        for from_ps, until_ps in self.stops:
-            if until_ps <= now_ps:
-                continue
-            if from_ps > now_ps:
-                if now_ps + left_ps <= from_ps:
-                    break
-                left_ps -= from_ps - now_ps
-            now_ps = until_ps
-        return now_ps + left_ps
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from netfold.errors import escaped
+from netfold.sim.results.records import MISSED_FORECASTS, REDONE
 from netfold.sim.results.summary import RANK_SKEW
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
@@ -20,8 +21,6 @@ STAGES = ("encode", "network", "decode")
 """The stages that a bucket goes through."""
 NETWORK = "network: "  # before a label
 _PLACES = {phase: place for place, phase in enumerate(("encode", "network", "wait", "decode", RANK_SKEW))}
-REDONE = "parts did not decode and were sent again"
-MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 _LOSS_LARGE = 1e6  # a model that diverges reaches any number of digits
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _TIMES_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
@@ -251,14 +250,6 @@ def to_target(metrics: Mapping[str, Any]) -> str:
 #
 # A file may be somebody else's, and a terminal takes what begins with such a character for a command: it
 # changes the window's title, moves the cursor, writes over lines.
-
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
-
-
-def escaped(text: str) -> str:
-    # As JSON writes them.
-    return _CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
 class EscapedTable:

@@ -23,6 +23,8 @@ PHASES = (
     "decode",
 )
 """Phases of a worker's step."""
+REDONE = "parts did not decode and were sent again"
+MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from netfold.homomorphic.codec import Carrier, Codec, Encoder, Server
 from netfold.sim.collectives.between_hosts import Transfers
 from netfold.sim.collectives.collective import Composable, Cut
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Condition
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
 from netfold.sim.network.fabric import packets_of_streams
 from netfold.sim.plan.plan import (
-    Condition,
     Crash,
     FaultPlan,
     HostSlowdown,

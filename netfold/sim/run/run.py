@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from netfold.errors import DataError, InvariantError, NetfoldError, RunError, names_hint
 from netfold.homomorphic.codec import Codec
@@ -24,7 +25,6 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop import run_until
 from netfold.sim.files import UnreadableError, one_run, open_regular, require_writable
-from netfold.sim.keys import Section
 from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan, frame_of
@@ -289,7 +289,7 @@ def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
     return {"stands_in_for": stands_in_for} if stands_in_for else {}
 
 
-def _section(section: Section, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
+def _section(section: BaseModel, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
     whole = section.model_dump(mode="json", by_alias=True)
     differs = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)

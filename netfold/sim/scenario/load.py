@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,12 +16,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import ValidationError
 
-from netfold.errors import MissingKeyError, Mistakes, ScenarioError, as_one_error, shown
+from netfold.errors import (
+    MissingKeyError,
+    Mistakes,
+    NetfoldError,
+    ScenarioError,
+    as_one_error,
+    escaped,
+    shown,
+)
 from netfold.sim.files import UnreadableError, text_of
 from netfold.sim.keys import Location, Section, is_name
-from netfold.sim.report.words import escaped
 from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
 from netfold.sim.scenario.sweep_keys import (
     DEVICE_SUFFIX,
@@ -49,7 +59,15 @@ from netfold.sim.scenario.variant_keys import (
     custom_profiles,
     with_profile_files,
 )
-from netfold.sim.scenario.yaml_tree import EXTENSION, Node, ScenarioText, duplicate_hint, parse, read_source
+from netfold.sim.scenario.yaml_tree import (
+    COMMAND_LINE,
+    EXTENSION,
+    Node,
+    ScenarioText,
+    duplicate_hint,
+    parse,
+    read_source,
+)
 from netfold.sim.workload.hardware import HARDWARE
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.profiles import Profile
@@ -480,3 +498,68 @@ def _partial(schema: Any) -> Any:
     if partial.get("additionalProperties") is False:
         partial["patternProperties"] = _EXTENSIONS
     return partial
+
+
+# Conversion of scenarios and values from Python to the text of scenario files.
+
+
+Given = str | os.PathLike[str] | Mapping[str, Any]  # a path, a scenario's text, or its content
+
+
+def scenario_of(given: Given) -> Path | ScenarioText:
+    """The path or text of a scenario: text has a line break, a path has none.
+
+    Raises
+    ------
+    NetfoldError
+        It is none of the three, or a mapping with a value that a file cannot hold.
+    """
+    if isinstance(given, Mapping):
+        return ScenarioText(_as_json(given, "scenario", indent=1) + "\n", "<mapping>")
+    if isinstance(given, str) and "\n" in given:
+        return ScenarioText(given, "<text>")
+    if not isinstance(given, str | os.PathLike):
+        raise NetfoldError(
+            f"cannot read a scenario from {type(given).__name__}",
+            "give the path of a scenario file, its text, or a mapping with its content",
+        )
+    return Path(given)
+
+
+def sets_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Values by path as `--set` writes them: "PATH=VALUE"."""
+    return tuple(f"{path}={_value(path, value)}" for path, value in (changes or {}).items())
+
+
+def _value(path: str, value: Any) -> str:
+    """A value as a user writes it: text has no quotes if it is read back as the same text."""
+    if isinstance(value, str):
+        try:
+            if parse(COMMAND_LINE, value, first_line=0, path=path).plain == value:
+                return value
+        except ScenarioError:
+            pass
+    return _as_json(value, path)
+
+
+def _as_json(value: Any, what: str, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise NetfoldError(
+            f"{what}: {error}", "use values that a scenario file can hold: text, numbers, lists and mappings"
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of a type that JSON does not have."""
+    match value:
+        case np.generic():
+            return value.item()
+        case np.ndarray():
+            return value.tolist()
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return dict(value)
+    raise TypeError(f"cannot write {type(value).__name__} into a scenario")

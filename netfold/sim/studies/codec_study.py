@@ -35,6 +35,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.compare import FittingTable
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import to_parquet
+from netfold.sim.results.records import MISSED_FORECASTS, REDONE
 from netfold.sim.studies.codec_measures import (
     CodecRecord,
     MessageRecord,
@@ -368,9 +369,9 @@ def _events(record: CodecRecord) -> list[str]:
     """Notes of a codec, counted."""
     events = [record.choices] if record.choices else []
     if record.redone_parts:
-        events.append(f"{record.redone_parts} of {record.redone_of} {words.REDONE}")
+        events.append(f"{record.redone_parts} of {record.redone_of} {REDONE}")
     if record.forecast_misses:
-        events.append(f"{record.forecast_misses} {words.MISSED_FORECASTS}")
+        events.append(f"{record.forecast_misses} {MISSED_FORECASTS}")
     if record.holds_back:
         loss = f"nmse {words.optional(record.nmse)}, cosine {words.optional(record.cosine)}"
         events.append(f"workers do not contribute their whole gradients; against the sum of those: {loss}")

@@ -438,11 +438,15 @@ class MeasuredNetwork:
 
 def all_measured(
     networks: Sequence[NamedNetwork],
-    size_bytes: int = BYTES,
+    size: int | str = BYTES,
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
 ) -> list[MeasuredNetwork]:
-    """As `measured`, of each different network once: variants may differ in what it does not show."""
+    """As `measured`, of each different network once: variants may differ in what it does not show.
+
+    `size` is a number of bytes, or text such as "100MB".
+    """
+    size_bytes = SIZE.parse(size) if isinstance(size, str) else size
     alike: list[list[NamedNetwork]] = []
     for network in networks:
         group = next((group for group in alike if network.is_like(group[0])), None)

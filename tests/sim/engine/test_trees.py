@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.sim.engine.interface import Branch, Fate, Job, Rule, Split
-from netfold.sim.plan.idle_network import down_paths, job_traffic, receivers_of, with_splits
+from netfold.sim.engine.tree_paths import down_paths, receivers_of, with_splits
+from netfold.sim.plan.idle_network import job_traffic
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.switchml import SWITCHML
 from netfold.switch.programs.timed import TIMED

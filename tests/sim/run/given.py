@@ -14,9 +14,9 @@ from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
-from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.interface import Condition, Overflow
 from netfold.sim.network.fabric import HostTimes
-from netfold.sim.plan.plan import Condition, Overlap
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.run.context import JobParts, ProgressReporter
 from netfold.sim.run.job import TrainingJob
 from netfold.sim.workload import Bucket, StepCost

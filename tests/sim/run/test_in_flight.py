@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from netfold.sim.checks.checks import RoundLog
 from netfold.sim.collectives.collective import OperationPlace
+from netfold.sim.engine.interface import Condition
 from netfold.sim.network.fabric import EndOfInstant, InstantPhase
-from netfold.sim.plan.plan import Condition, Overlap
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.report.figures import _panel
 from netfold.sim.results.folder import load
 from netfold.sim.run.job import TrainingJob

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Tensor
-from netfold.sim.plan.plan import BucketOrder, Condition, Overlap
+from netfold.sim.engine.interface import Condition
+from netfold.sim.plan.plan import BucketOrder, Overlap
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice, HostCodec
 from netfold.sim.workload.hardware import (

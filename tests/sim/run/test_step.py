@@ -22,9 +22,9 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import Gradient, Round, Step, StepFact, Tensor
 from netfold.sim.checks.checks import RoundLog
+from netfold.sim.engine.interface import Condition
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.network.stall import HAS_CRASHED
-from netfold.sim.plan.plan import Condition
 from netfold.sim.run.context import LAST, Activities, SerialUnit
 from netfold.sim.run.step import Computing, Span, Stretch, WireBytes, stretches
 from netfold.sim.workload import Bucket, Workload

@@ -20,6 +20,7 @@ from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.ring import SCHEDULE as RING
 from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow
+from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
     Pace,
@@ -31,7 +32,6 @@ from netfold.sim.plan.idle_network import (
     job_traffic,
     slots_needed,
     wire_bound,
-    with_splits,
 )
 from netfold.sim.plan.plan import HostAllocation, SwitchPasses, custom_header_bytes, frame_of, with_members
 from netfold.sim.workload.hardware import Device, memory_bps

@@ -27,7 +27,7 @@ from netfold.sim.engine.interface import (
     Rule,
     Schedule,
 )
-from netfold.sim.plan.idle_network import with_splits
+from netfold.sim.engine.tree_paths import with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
