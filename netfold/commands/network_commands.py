@@ -77,7 +77,7 @@ def switch_fit(
 
 
 def _profile(name: str) -> Profile:
-    from netfold.sim.scenario.variant_keys import SUFFIXES, read_profile
+    from netfold.sim.scenario.profile_keys import SUFFIXES, read_profile
     from netfold.switch.profiles import PROFILES
 
     if name.endswith(SUFFIXES):

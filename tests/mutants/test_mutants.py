@@ -103,8 +103,7 @@ def project(tmp_path: Path) -> Path:
     ):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").touch()
-    for name in ("cache.py", "compiled.py"):
-        shutil.copy(ROOT / "netfold/kernels" / name, root / "netfold/kernels" / name)
+    shutil.copy(ROOT / "netfold/kernels/compiled.py", root / "netfold/kernels/compiled.py")
     (root / FILE).write_text(MODULE, encoding="utf-8")
     (root / "tests/homomorphic/test_small.py").write_text(TESTS, encoding="utf-8")
     return root

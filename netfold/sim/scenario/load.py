@@ -31,6 +31,7 @@ from netfold.errors import (
 from netfold.sim.files import UnreadableError, text_of
 from netfold.sim.keys import Location, Section, is_name
 from netfold.sim.scenario.mistakes import explain, missing_key, naming, unknown_key, without_consequences
+from netfold.sim.scenario.profile_keys import custom_profiles, with_profile_files
 from netfold.sim.scenario.sweep_keys import (
     DEVICE_SUFFIX,
     NONE,
@@ -50,15 +51,7 @@ from netfold.sim.scenario.sweep_keys import (
     sweep_schema,
     with_child,
 )
-from netfold.sim.scenario.variant_keys import (
-    JOB_KEYS,
-    Header,
-    JobSections,
-    Settings,
-    Variant,
-    custom_profiles,
-    with_profile_files,
-)
+from netfold.sim.scenario.variant_keys import JOB_KEYS, Header, JobSections, Settings, Variant
 from netfold.sim.scenario.yaml_tree import (
     COMMAND_LINE,
     EXTENSION,

@@ -1,46 +1,32 @@
-"""The keys of a variant and its jobs: workload, codec, collective, arrivals, faults, switch profiles."""
+"""The keys of a variant and its jobs: workload, codec, collective, arrivals and faults."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from abc import abstractmethod
-from dataclasses import Field as DataclassField
-from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    PlainSerializer,
-    ValidationError,
     ValidationInfo,
-    WithJsonSchema,
-    create_model,
     field_validator,
     model_validator,
 )
 
-from netfold.errors import Mistakes, shown
-from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.files import UnreadableError, read_text
-from netfold.sim.keys import CodecOptions, Count, Name, Placement, Rate, Section, Share, Time, described
+from netfold.sim.keys import CodecOptions, Count, Name, Placement, Rate, Section, Share, Time
 from netfold.sim.plan.host_profiles import HostsSection
-from netfold.sim.scenario.mistakes import explain
 from netfold.sim.scenario.network_keys import AnyTopology
-from netfold.sim.scenario.yaml_tree import Node, parse
+from netfold.sim.scenario.profile_keys import SwitchProfile
 from netfold.sim.workload.devices import SECTIONS as DEVICES
 from netfold.sim.workload.devices import DeviceSection, NoDeviceSection
 from netfold.sim.workload.workload_keys import AnyWorkload
-from netfold.switch.profiles import ADDER_BITS, OVERFLOWS, PROFILES, Profile, ProfileError, derived
 from netfold.topologies.routing import ECMP, POLICIES
-from netfold.units import RATE, SIZE, TIME, Quantity, format_fraction
+from netfold.units import TIME, format_fraction
 
 _BITS = 53
 """Bits of a uniform number."""
@@ -333,145 +319,6 @@ Fault = Annotated[
     | SlowHost,
     Field(discriminator="kind"),
 ]
-
-
-# Custom switch profiles of a scenario: a known profile and what differs, in the scenario or a YAML file.
-
-
-SUFFIXES = (".yaml", ".yml")
-"""Suffixes of files that hold a profile."""
-PROFILE_BYTES_MAX = 2**20
-
-
-def _limit(quantity: Quantity) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """Field type of a quantity that may be 0: none of it, or no limit."""
-    schema = {"type": "string", "pattern": quantity.pattern, "examples": [quantity.example]}
-    return (
-        BeforeValidator(quantity.parse),
-        PlainSerializer(quantity.format, return_type=str),
-        WithJsonSchema(schema),
-    )
-
-
-Number = Annotated[int, Field(ge=0)]
-_ProfileRate = Annotated[int, *_limit(RATE)]
-_ProfileTime = Annotated[int, *_limit(TIME)]
-Size = Annotated[int, *_limit(SIZE)]
-_QUANTITIES: dict[str, Any] = {"bps": _ProfileRate, "ps": _ProfileTime, "bytes": Size}
-_CHOICES: dict[str, tuple[str | int, ...]] = {
-    "merges": tuple(one.value for one in Merge if one in MERGEABLE),
-    "overflows": OVERFLOWS,
-    "adder_bits": ADDER_BITS,
-}
-*_KNOWN, _LAST = PROFILES
-
-
-class _ProfileKeys(Section):
-    """A known profile and what differs from it; keys left out have its values. 0 means none, or no limit."""
-
-    name: Name
-    """Name for `topology.switch`, and for switches in a topology file."""
-    like: str = Field(description=f"Known profile that it is based on: {', '.join(_KNOWN)} or {_LAST}.")
-    summary: str = ""
-    """What it is, in a few words."""
-
-
-def _several(choices: tuple[str | int, ...]) -> Any:
-    """The field type of a list of some of these names or numbers."""
-    a_choice: Any = Literal
-    some: Any = tuple
-    return some[a_choice[choices], ...]
-
-
-def _field(field: DataclassField[Any]) -> tuple[Any, Any]:
-    """The pydantic field of a limit of a switch."""
-    about = described(field.metadata["meaning"])
-    if field.name in _CHOICES:
-        return _several(_CHOICES[field.name]), Field(default_factory=tuple, description=about)
-    unit = field.name.rpartition("_")[2]
-    kind = bool if field.type == "bool" else _QUANTITIES.get(unit, Number)
-    return kind | None, Field(None, description=about)
-
-
-_FIELDS = {
-    re.sub("_(bps|ps|bytes)$", "", field.name): field
-    for field in fields(Profile)
-    if "meaning" in field.metadata
-}
-if TYPE_CHECKING:
-    SwitchProfile = _ProfileKeys
-else:
-    SwitchProfile = create_model(
-        "SwitchProfile",
-        __base__=_ProfileKeys,
-        __doc__=_ProfileKeys.__doc__,
-        **{key: _field(field) for key, field in _FIELDS.items()},
-    )
-
-
-def with_profile_files(document: Node, folder: Path, mistakes: Mistakes) -> Node:
-    """The scenario with the profiles of files read in, so that all are mappings.
-
-    Files that cannot be read, or are broken YAML, go to `mistakes` and are left out.
-    """
-    listed = document.children.get("profiles")
-    if listed is None or not isinstance(listed.value, tuple):
-        return document
-    items = []
-    for item in listed.value:
-        if not isinstance(item.value, str):
-            items.append(item)
-            continue
-        with mistakes.collecting():
-            items.append(_from_file(item, folder))
-    read = Node(tuple(items), listed.file, listed.line, listed.path)
-    return Node({**document.children, "profiles": read}, document.file, document.line, document.path)
-
-
-def _from_file(item: Node, folder: Path) -> Node:
-    path = folder / str(item.value)
-    try:
-        text = read_text(path, PROFILE_BYTES_MAX)
-    except UnreadableError as error:
-        hint = "give a mapping, or the path of a YAML file with one, relative to the scenario file"
-        raise item.error(f"cannot read {shown(item.value)}: {error.message}", hint) from None
-    return parse(str(path), text)
-
-
-def custom_profiles(
-    sections: tuple[SwitchProfile, ...], document: Node, mistakes: Mistakes
-) -> dict[str, Profile]:
-    """Profiles of a scenario by name; duplicate names and invalid profiles go to `mistakes`."""
-    made: dict[str, Profile] = {}
-    nodes = document.children["profiles"].value if sections else ()
-    assert isinstance(nodes, tuple)
-    for section, node in zip(sections, nodes, strict=True):
-        with mistakes.collecting():
-            if section.name in made:
-                raise node.error(f"the name {section.name!r} appears twice", "use another name")
-            made[section.name] = _made(section, node)
-    return made
-
-
-def read_profile(path: str) -> Profile:
-    node = _from_file(Node(path, path, 0, ""), Path())
-    try:
-        return _made(SwitchProfile.model_validate(node.plain), node)
-    except ValidationError as error:
-        raise explain(error, node, SwitchProfile) from None
-
-
-def _made(section: SwitchProfile, node: Node) -> Profile:
-    given = {key: getattr(section, key) for key in section.model_fields_set - {"name", "like"}}
-    values = {_FIELDS[key].name if key in _FIELDS else key: value for key, value in given.items()}
-    changes = {key: value for key, value in values.items() if value is not None}
-    if "merges" in changes:
-        changes["merges"] = frozenset(merge for merge in Merge if merge.value in changes["merges"])
-    try:
-        return derived(section.name, section.like, changes, node.place)
-    except ProfileError as error:
-        at, missing = node.nearest([error.key])
-        raise at.error(error.message, error.hint, missing) from None
 
 
 # The scenario file as pydantic models: every key, its meaning, its default and its range.

@@ -18,7 +18,8 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.load import load, schema
-from netfold.sim.scenario.variant_keys import PoissonArrivals, SwitchProfile, read_profile
+from netfold.sim.scenario.profile_keys import SwitchProfile, read_profile
+from netfold.sim.scenario.variant_keys import PoissonArrivals
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies.sweep_points import resolved_text
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
