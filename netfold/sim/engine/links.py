@@ -420,7 +420,11 @@ def send_towards(world: World, node: int, row: int) -> None:
 
 @inlined
 def next_link(world: World, node: int, row: int) -> int:
-    """The link out of a switch that a packet to another node takes."""
+    """The link out of a switch that a packet to another node takes.
+
+    ECMP: among links of equal length the hash of the packet's route and this node decides (`way_of`), as in
+    `topologies.network.path`, which says the same of a flow without a run.
+    """
     packet = world.packets[row]
     here, goal = world.nodes[natural(node)], world.nodes[natural(packet.target)]
     if goal.home == here.home:  # the target is a host of this switch
