@@ -259,8 +259,8 @@ def next_links(network: Network, node: int, target: int) -> list[int]:
 
 
 def path(network: Network, source: int, target: int, key: int) -> list[int]:
-    # ECMP: the hash of the key decides at every node, as in `next_link` of the engine's `links.py`. Links inside
-    # the two hosts come first and last. The key of a sprayed packet is its entropy.
+    # ECMP: the hash of the key decides at every node, as in `next_link` of the engine's `links.py`. Links
+    # inside the two hosts come first and last. The key of a sprayed packet is its entropy.
     out, into = _ends(network, source, target)
     return [*out, *_between(network, source, target, key), *into]
 
