@@ -38,8 +38,8 @@ from tests.pairs.array import (
 from tests.pairs.factors import Space, has_switches
 from tests.pairs.judge import faults_of_refusal, run_row
 from tests.pairs.scenario import refused_row
-from tests.sim.matrix.toys import HasSetting, ScaledEncoder
 from tests.sim.scenes import refused
+from tests.sim.studies.matrix_toys import HasSetting, ScaledEncoder
 from tests.sim.toys import registered
 
 STRENGTH = 3 if PROFILE == "nightly" else 2

@@ -19,9 +19,9 @@ from netfold.sim.results.folder import write_run
 from netfold.sim.run.checkpoint import Checkpoints
 from netfold.sim.studies.sweep_points import points_of
 from netfold.sim.studies.sweep_workers import work
-from tests.sim.checkpoint.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write
 from tests.sim.results.builders import RING, STARTED_AT, run_data
-from tests.sim.sweep.scene import VERSIONS, scenario
+from tests.sim.run.test_checkpoint import RESUME, TEXT, Stop, run, stopped_after, write
+from tests.sim.studies.sweep_scene import VERSIONS, scenario
 
 V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")

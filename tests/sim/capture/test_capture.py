@@ -40,7 +40,7 @@ from tests.sim.capture.folders import (
     write_recording,
 )
 from tests.sim.capture.trainings import all_trained, trained
-from tests.sim.workload.training.given import by_name, totals
+from tests.sim.workload.given import by_name, totals
 from tests.torch.processes import returned, run
 
 EXACT = ("plain", "view", "zeroed", "accumulated", "unused", "accumulated_unused", "rows", "scalar")

@@ -22,7 +22,7 @@ from netfold.topologies.network import path
 from netfold.topologies.topology_files import to_json
 from tests.examples import nightly
 from tests.pairs.scenario import small_network
-from tests.sim.bounds.test_bounds import bounds_of, helps
+from tests.sim.checks.test_bottleneck import bounds_of, helps
 from tests.sim.scenes import RING, TINY, job_plan, measure, only, refused, simulate, write
 
 WIDE = TINY.replace("hosts: 4", "hosts: 8")

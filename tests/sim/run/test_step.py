@@ -32,7 +32,7 @@ from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import examples
 from tests.sim.scenes import RING, simulate
-from tests.sim.workload.training.given import weights_of
+from tests.sim.workload.given import weights_of
 
 
 def worked(asked: list[tuple[int, int, int]]) -> list[tuple[int, int]]:

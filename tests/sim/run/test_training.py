@@ -33,9 +33,9 @@ from tests.sim.checks.test_checks_limits import FINE
 from tests.sim.local_training import train
 from tests.sim.run.test_failures import run_netfold
 from tests.sim.scenes import DENSE, RING, TINY, metrics_of, plan, run, simulate
-from tests.sim.workload.training.given import made, totals, weights_of
-from tests.sim.workload.training.test_loop import DENSE as DENSE_TABLE
-from tests.sim.workload.training.test_loop import TABLE
+from tests.sim.workload.given import made, totals, weights_of
+from tests.sim.workload.test_loop import DENSE as DENSE_TABLE
+from tests.sim.workload.test_loop import TABLE
 
 LOSS = "faults=[{{kind: loss, rate: {}%}}]"
 MLP = "workload={kind: training, model: mlp, batch: 32, steps: 6, learning_rate: 1.0, bucket: 8KiB}"

@@ -13,7 +13,7 @@ To add a model `name`:
    those of `workload/tasks.py`. Data sets are in `workload/data_sets.py`, readers in `data_readers.py`.
 4. Add the class to `registry.MODELS`. The scenario format, the schema, the guide's keys and estimates of
    memory follow from it: write them with `netfold schema` and `python -m tests.test_readme`.
-5. `tests/sim/workload/training/test_models.py` tests every registered model: its tensors are the
+5. `tests/sim/workload/test_models.py` tests every registered model: its tensors are the
    parameters of the built module, in the order in which hooks see their gradients. Add its published number
    of parameters there, and test its forward pass against another implementation.
 """

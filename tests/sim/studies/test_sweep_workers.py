@@ -44,9 +44,9 @@ from netfold.sim.studies.sweep_workers import (
 )
 from tests import ROOT
 from tests.examples import examples, nightly
-from tests.sim.sweep import fakes
-from tests.sim.sweep.fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
-from tests.sim.sweep.scene import BASE, Inline, points, scenario, use_inline, wait_inline
+from tests.sim.studies import sweep_fakes as fakes
+from tests.sim.studies.sweep_fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
+from tests.sim.studies.sweep_scene import BASE, Inline, points, scenario, use_inline, wait_inline
 from tests.sim.toys import registered
 
 UNLIMITED = Limits(1000, float("inf"))
@@ -195,7 +195,7 @@ def is_alive(pid: int) -> bool:
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     """In the middle of a task, when that one is killed and can tell them nothing."""
     code = (
-        "from netfold.sim.studies.sweep_workers import WorkerPool\nfrom tests.sim.sweep import fakes\n"
+        "from netfold.sim.studies.sweep_workers import WorkerPool\nfrom tests.sim.studies import sweep_fakes as fakes\n"
         f"WorkerPool(1).submit(fakes.pid_and_sleep, {str(tmp_path)!r}).result()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)

@@ -24,8 +24,8 @@ from netfold.sim.workload.model import Model, TaskSettings
 from netfold.sim.workload.models.registry import model_named
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.user_model import UserModel, imported
-from tests.sim.workload.training.given import by_name, train
-from tests.sim.workload.training.mine import BATCH, HEADER, SEED, WORKERS, located
+from tests.sim.workload.given import by_name, train
+from tests.sim.workload.mine import BATCH, HEADER, SEED, WORKERS, located
 
 SCENARIO = """name: mine
 topology: {kind: star, hosts: 2, rate: 10Gbps}

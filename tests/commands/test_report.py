@@ -37,7 +37,7 @@ from netfold.sim.run.run import run_scenario
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.scenes import TINY, write
-from tests.sim.sweep.scene import BASE, GRID, Inline, use_inline
+from tests.sim.studies.sweep_scene import BASE, GRID, Inline, use_inline
 
 OVER = ("--over", "workers=2,3")
 

@@ -38,7 +38,7 @@ from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import nightly
-from tests.sim.workload.training.given import by_name, bytes_of, one_pass, totals, train, weights_of
+from tests.sim.workload.given import by_name, bytes_of, one_pass, totals, train, weights_of
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
 ORDER = ["2.bias", "2.weight", "0.bias", "0.weight"]  # back to front, bias before weight

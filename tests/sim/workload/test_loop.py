@@ -30,7 +30,7 @@ from netfold.sim.workload.recipe import Metric, Recipe, metric_named, register
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan
-from tests.sim.workload.training.given import (
+from tests.sim.workload.given import (
     OUTPUTS,
     Given,
     bytes_of,

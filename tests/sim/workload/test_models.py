@@ -33,7 +33,7 @@ from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
 from netfold.sim.workload.networks import BertQuestions, GptNetwork, LstmLanguageModel, SampledLstm
 from netfold.sim.workload.tasks import RecommenderTask
 from tests.examples import examples, nightly
-from tests.sim.workload.training.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
+from tests.sim.workload.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,

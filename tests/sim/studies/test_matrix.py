@@ -36,7 +36,7 @@ from netfold.sim.studies.matrix import (
 )
 from tests import ROOT
 from tests.examples import nightly
-from tests.sim.matrix.toys import HasSetting, NeedsScale, damaged
+from tests.sim.studies.matrix_toys import HasSetting, NeedsScale, damaged
 from tests.sim.toys import registered
 
 Run = Callable[[str, str], Iterable[Cell]]  # the cells of a codec on a collective

@@ -48,7 +48,7 @@ from netfold.sim.studies.sweep_workers import (
     work,
 )
 from tests import ROOT
-from tests.sim.sweep.scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
+from tests.sim.studies.sweep_scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
 SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
 

@@ -56,17 +56,7 @@ from netfold.sim.workload.tasks import (
 )
 from netfold.sim.workload.workload import keyed
 from tests.examples import examples, nightly
-from tests.sim.workload.training.given import (
-    BERT,
-    GPT,
-    ROWS,
-    SAMPLED,
-    Told,
-    backward,
-    module_of,
-    task_of,
-    train,
-)
+from tests.sim.workload.given import BERT, GPT, ROWS, SAMPLED, Told, backward, module_of, task_of, train
 
 VERSES = (  # the first, one with an added word, and the last of the Bible
     "In the beginning God created the heaven and the earth.",

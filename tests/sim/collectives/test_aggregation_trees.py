@@ -30,7 +30,7 @@ from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, path, planned_key
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
-from tests.sim.resolve.test_sections import shape
+from tests.sim.scenario.test_sections import shape
 from tests.sim.scenes import DENSE, RING, TINY, job_of, job_plan, measure, only, plan, refused, run, simulate
 from tests.topologies.graphs import LINK, topologies
 

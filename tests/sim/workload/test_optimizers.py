@@ -22,7 +22,7 @@ from netfold.sim.workload.learning_rate import Constant, Cosine, Linear, RateSch
 from netfold.sim.workload.optimizers import Adam, AdamW, Optimizer, Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.weights import one_thread
-from tests.sim.workload.training.given import (
+from tests.sim.workload.given import (
     INPUTS,
     OUTPUTS,
     Given,

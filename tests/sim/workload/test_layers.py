@@ -28,7 +28,7 @@ from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import keyed, shards
 from tests.examples import examples
-from tests.sim.workload.training.given import Told, totals, train, weights_of
+from tests.sim.workload.given import Told, totals, train, weights_of
 
 
 class Residual(nn.Module):
