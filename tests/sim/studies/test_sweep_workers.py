@@ -195,7 +195,8 @@ def is_alive(pid: int) -> bool:
 def test_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     """In the middle of a task, when that one is killed and can tell them nothing."""
     code = (
-        "from netfold.sim.studies.sweep_workers import WorkerPool\nfrom tests.sim.studies import sweep_fakes as fakes\n"
+        "from netfold.sim.studies.sweep_workers import WorkerPool\n"
+        "from tests.sim.studies import sweep_fakes as fakes\n"
         f"WorkerPool(1).submit(fakes.pid_and_sleep, {str(tmp_path)!r}).result()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
