@@ -42,3 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of loads last: two processes that begin with the engine compile it twice."""
     items.sort(key=lambda item: "bench" in item.path.parts)
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports without figures: drawing takes most of the time."""
+    monkeypatch.setattr("netfold.sim.report.html.figures", lambda run: {})

@@ -98,4 +98,4 @@ def use_inline(monkeypatch: Any, executor: Inline, jobs: int = 2) -> None:
         yield executor, Limits(jobs, float("inf")), jobs
 
     monkeypatch.setattr(make, "_executor", here)
-    monkeypatch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
+    monkeypatch.setattr("netfold.sim.studies.sweep_workers.wait_for_futures", wait_inline(executor))

@@ -111,7 +111,7 @@ def test_tasks_that_run_at_a_time_fit_the_limits(
     executor = Inline(seed, dies)
     found: dict[int, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
+        patch.setattr("netfold.sim.studies.sweep_workers.wait_for_futures", wait_inline(executor))
         all_jobs = [
             WorkerCall(number, bytes_each[number], weight=seed * number % 5) for number in range(len(deaths))
         ]
@@ -126,7 +126,7 @@ def test_the_heaviest_begin_first() -> None:
     order: list[int] = []
     executor = Inline()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("netfold.sim.studies.sweep_workers.wait", wait_inline(executor))
+        patch.setattr("netfold.sim.studies.sweep_workers.wait_for_futures", wait_inline(executor))
         jobs = [WorkerCall(number, weight=weight) for number, weight in enumerate([1.0, 5.0, 3.0])]
         dispatch(executor, order.append, jobs, Limits(1, 0), lambda *_: None)
 
