@@ -25,7 +25,7 @@ from netfold.homomorphic.message import (
     Words,
 )
 from netfold.kernels.bits import count_differing, identity
-from netfold.sim.checks import error_metrics as kernels
+from netfold.sim.checks import error_metrics
 from netfold.sim.checks.finding import (
     AtHosts,
     MessagePlace,
@@ -108,13 +108,13 @@ def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) 
         chosen = np.flatnonzero(merged.is_float[own.merged])
         found, words = found[chosen], words[chosen]
         sums = _FloatSums(*(column[chosen] for column in sums))
-    count = kernels.count_beyond(found, sums.total, sums.allowed, sums.magnitude)
+    count = error_metrics.count_beyond(found, sums.total, sums.allowed, sums.magnitude)
     if not count:
         return
     for word in range(found.size):
         one = slice(word, word + 1)
         columns = found[one], sums.total[one], sums.allowed[one], sums.magnitude[one]
-        if kernels.count_beyond(*columns):
+        if error_metrics.count_beyond(*columns):
             values = float(found[word]), float(sums.total[word])
             first = result.wrong_word(place, int(words[word]), values, float(sums.allowed[word]))
             result.wrong_floats.add(count, first)
@@ -246,11 +246,11 @@ class _Integers:
         words = message.words[own.first : own.last]
         if message.scaling is not None:
             assert self._scales is not None
-            kernels.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
+            error_metrics.add_scaled(words, self._scales, own.first, message.scaling.block_elements, total)
         elif message.has_codes:
-            kernels.add_integers(_lifted(message, words), total)
+            error_metrics.add_integers(_lifted(message, words), total)
         else:
-            kernels.add_integers(words.view(self.lane), total)
+            error_metrics.add_integers(words.view(self.lane), total)
 
     def _values(self, message: Message, own: Slice, rank: int, holders: Holders | None) -> NDArray[np.int64]:
         """One worker's integers of a slice; 0 where a result does not hold it."""

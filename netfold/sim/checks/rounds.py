@@ -15,7 +15,7 @@ from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.message import Gradient, Holders
 from netfold.homomorphic.promises import Drift, count_inexact
 from netfold.kernels.bits import same_bits
-from netfold.sim.checks import error_metrics as kernels
+from netfold.sim.checks import error_metrics
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.checks.finding import (
     NOTHING_EXEMPT,
@@ -173,7 +173,7 @@ def _of_part(
     for one in decoded:
         values = one[part.first : part.first + size]
         off_by, relative = buffers[0, :size], buffers[1, :size]
-        kernels.measure_errors(values, part.ideal, part.bound, off_by, relative)
+        error_metrics.measure_errors(values, part.ideal, part.bound, off_by, relative)
         largest, worst = float(off_by.max()), float(relative.max())
         if is_exempt or not (np.isfinite(largest) and np.isfinite(worst)):
             found = _with_exempt(values, part.ideal, part.bound, own)

@@ -41,7 +41,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     estimate_switched,
     resolve_switched,
 )
-from netfold.sim.engine import interface as engine_schedule
+from netfold.sim.engine import interface
 from netfold.sim.keys import Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
@@ -137,7 +137,7 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
     return ClosedForm(KIND, lambda _: steps, lambda _: tables).resolve_on(section, job, job.nodes, make_plan)
 
 
-def _size(block: engine_schedule.Schedule, blocks: int) -> ScheduleSize:
+def _size(block: interface.Schedule, blocks: int) -> ScheduleSize:
     return ScheduleSize(block.transfers * blocks, block.chunks * blocks)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined, kernel
-from netfold.sim.engine import tables as rows
+from netfold.sim.engine import tables
 from netfold.sim.engine.heap import world_at
 from netfold.sim.engine.interface import (
     Disturbance,
@@ -132,7 +132,7 @@ def count_in_flight(world: World, counts: NDArray[np.int64]) -> None:
 # Read the tables for reports and stall diagnosis, in plain Python.
 
 
-_LINK_COUNTERS = [name for name in rows.LINK.names or () if name.endswith(("_packets", "_bytes"))]
+_LINK_COUNTERS = [name for name in tables.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps"]
 FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spurious_retransmissions")
 
@@ -213,7 +213,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
 def point_counters(world: World, job: int) -> list[dict[str, int]]:
     """What each switch of a job's tree did, by point."""
     points = world.points[points_of(world, job)]
-    return [{name: int(point[name]) for name in rows.POINT_COUNTERS} for point in points]
+    return [{name: int(point[name]) for name in tables.POINT_COUNTERS} for point in points]
 
 
 def points_of(world: World, job: int) -> slice:
@@ -667,7 +667,7 @@ class EngineViews:
     def switch_counters(self, job: int) -> dict[str, int]:
         """What a job's switches did, all together."""
         points = self.point_counters(job)
-        return {name: sum(point[name] for point in points) for name in rows.POINT_COUNTERS}
+        return {name: sum(point[name] for point in points) for name in tables.POINT_COUNTERS}
 
     def point_counters(self, job: int) -> list[dict[str, int]]:
         return point_counters(self.world, job)

@@ -34,7 +34,7 @@ from netfold.sim.engine.tables import (
     UPDATE_SLOT_TIMER,
     World,
 )
-from netfold.switch import registers as arithmetic
+from netfold.switch import registers
 from netfold.switch.program import Machine
 from netfold.switch.programs import switchml, timed, tree
 from netfold.switch.registers import (
@@ -386,15 +386,15 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         job = world.jobs[point.job]
         if slot.workers == 0:
             copy_words(values, words)
-        elif packet.merge == arithmetic.ADD or packet.merge == arithmetic.TABLE_ADD:
-            point.overflowed_words += arithmetic.add(values, words, job.overflow)
-        elif arithmetic.has_narrow_lanes(packet.merge):
+        elif packet.merge == registers.ADD or packet.merge == registers.TABLE_ADD:
+            point.overflowed_words += registers.add(values, words, job.overflow)
+        elif registers.has_narrow_lanes(packet.merge):
             call_cold(world.clock[0].rare, world.clock[0].at, ADD_LANES, index, row, 0)
         else:
             threshold, key = np.int64(0), np.uint64(0)
-            if packet.merge == arithmetic.SIGN:
+            if packet.merge == registers.SIGN:
                 threshold, key = sign_draw(world, index, slot.workers)
-            arithmetic.merge_otherwise(values, words, packet.merge, threshold, key)
+            registers.merge_otherwise(values, words, packet.merge, threshold, key)
     slot.workers += packet.workers
     slot.members |= packet.bits
 
@@ -424,8 +424,8 @@ def add_narrow_lanes(at: int, index: int, row: int) -> None:
     values = world.registers.values[row, : words.size]
     point = world.points[packet.point]
     overflow = world.jobs[point.job].overflow
-    bits = arithmetic.lane_bits_of(packet.merge)
-    point.overflowed_words += arithmetic.add_lanes(values, words, bits, overflow)
+    bits = registers.lane_bits_of(packet.merge)
+    point.overflowed_words += registers.add_lanes(values, words, bits, overflow)
 
 
 @kernel
@@ -439,7 +439,7 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
         codes = world.payloads[packet.payload, : packet.words_count]
     else:
         codes = words_at(packet.words, packet.words_count)
-    count, bits = job.lanes * packet.words_count, arithmetic.lane_bits_of(packet.merge)
+    count, bits = job.lanes * packet.words_count, registers.lane_bits_of(packet.merge)
     values = world.registers.values[row, :count]
     if action == OVERWRITE:
         lift_words(codes.view(np.uint32), words_at(packet.table, 16), values, bits)
@@ -447,7 +447,7 @@ def take_lifted(at: int, index: int, row: int, action: int) -> None:
     scratch = take_payload(world)
     lifted = world.payloads[scratch, :count]
     lift_words(codes.view(np.uint32), words_at(packet.table, 16), lifted, bits)
-    point.overflowed_words += arithmetic.add_lanes(values, lifted, bits, job.overflow)
+    point.overflowed_words += registers.add_lanes(values, lifted, bits, job.overflow)
     world.payload_uses[scratch] = 0
     world.payload_free[world.clock[0].payload_free_count] = scratch
     world.clock[0].payload_free_count += 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from netfold.sim.engine.interface import Outstanding, SlotState
 from netfold.sim.engine.tree_paths import ROOT, round_trip
-from netfold.sim.network import stall as evidence
+from netfold.sim.network import stall
 from netfold.sim.network.stall import (
     CLEARED,
     CRASH_ADVICE,
@@ -213,11 +213,11 @@ class _JobDiagnosis:
         cause = (
             None
             if cleared
-            else evidence.why_blocked(
+            else stall.why_blocked(
                 snapshot.network, snapshot.total_outcomes, links, self._packet_bytes, repeats=False
             )
         )
-        cause = cause or evidence.why_not_repeated(
+        cause = cause or stall.why_not_repeated(
             snapshot.network,
             self.job.program.name,
             links,
@@ -311,7 +311,7 @@ class _JobDiagnosis:
             ahead = sorted({one.worker for one in self._outstanding if one.stream == unit.stream})
             links = [link for one in ahead for link in self._round_trip(one)]
             ranks = [self._placed.rank(one) for one in ahead]
-            if cause := evidence.why_diverged(snapshot.network, snapshot.disturbances, links, ranks):
+            if cause := stall.why_diverged(snapshot.network, snapshot.disturbances, links, ranks):
                 return 0, cause
             doing = snapshot.activities.get((self.owner, self._placed.rank(worker)), "is elsewhere")
             return 0, Cause(
@@ -331,13 +331,13 @@ class _JobDiagnosis:
     def _why_result_lost(self, worker: int, switch: int) -> Cause:
         cleared = self._cleared(switch)
         late = None if cleared else self._why_late()
-        return late or evidence.why_result_lost(
+        return late or stall.why_result_lost(
             self._placed.rank(worker), self.snapshot.network.nodes[switch], cleared
         )
 
     def _why_bitmap_full(self, point: int, state: SlotState) -> Cause:
         cleared = self._cleared(self._points[point].switch)
-        return self._why_late() or evidence.why_bitmap_full(self._switch(point), state, cleared)
+        return self._why_late() or stall.why_bitmap_full(self._switch(point), state, cleared)
 
     def _cleared(self, switch: int) -> str:
         """When a switch last lost its registers, in words; empty if it never did."""
@@ -360,18 +360,16 @@ class _JobDiagnosis:
     def _why_without_loss(self, links: Sequence[int], way: str) -> Cause:
         """Why packets are missing though no link lost any: duplicated or late packets, or unknown."""
         network, disturbances = self.snapshot.network, self.snapshot.disturbances
-        cause = evidence.why_incomplete(network, disturbances, links) if self.job.unit_packets > 1 else None
+        cause = stall.why_incomplete(network, disturbances, links) if self.job.unit_packets > 1 else None
         return cause or self._why_late() or unknown_cause(way)
 
     def _why_late(self) -> Cause | None:
         """Why packets arrive when their slot serves a later unit, from any link of the job."""
         links = [link for worker in range(len(self.job.hosts)) for link in self._round_trip(worker)]
-        return evidence.why_late(self.snapshot.network, self.snapshot.disturbances, links)
+        return stall.why_late(self.snapshot.network, self.snapshot.disturbances, links)
 
     def _why_undelivered(self, links: Sequence[int]) -> Cause | None:
-        return evidence.why_undelivered(
-            self.snapshot.network, self.snapshot.outcomes, links, self._packet_bytes
-        )
+        return stall.why_undelivered(self.snapshot.network, self.snapshot.outcomes, links, self._packet_bytes)
 
     def _row_with_server(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
         """A unit of a program whose slots do not wait for all workers; a server may."""

@@ -44,7 +44,7 @@ from netfold.sim.run.variant import (
     summary_of,
     workload_keys,
 )
-from netfold.sim.scenario import variant_keys as models
+from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import resolve
@@ -242,7 +242,7 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
 
 def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:
     """A variant, which says what its device does where that computes no model."""
-    has_device = entry["setup"]["device"] != _section(models.JobSections.model_fields["device"].default)
+    has_device = entry["setup"]["device"] != _section(variant_keys.JobSections.model_fields["device"].default)
     return entry | {"compute": ONLY_CODECS} if "compute" in entry and has_device else entry
 
 
@@ -262,13 +262,13 @@ def setups(plan: Plan) -> dict[str, dict[str, Any]]:
     }
 
 
-def _setup(written: models.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
-    sections: models.JobSections = written.jobs[variant.sections[index]] if written.jobs else written
+def _setup(written: variant_keys.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
+    sections: variant_keys.JobSections = written.jobs[variant.sections[index]] if written.jobs else written
     job, collective = variant.jobs[index], sections.collective
     start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
     overlap = _section(sections.overlap)
     hosts = {} if sections.hosts == HostsSection() else {"hosts": _section(sections.hosts)}
-    other = sections.fallback if isinstance(sections, models.JobSection) else None
+    other = sections.fallback if isinstance(sections, variant_keys.JobSection) else None
     return {
         **({} if other is None else {"fallback": _section(other, other.recorded_always)}),
         "topology": _section(written.topology, _TOPOLOGY),

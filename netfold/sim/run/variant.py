@@ -37,7 +37,7 @@ from netfold.sim.results.records import (
     StepRecord,
 )
 from netfold.sim.results.summary import Stay, VariantFacts, summarize
-from netfold.sim.run import checkpoint as tables
+from netfold.sim.run import checkpoint
 from netfold.sim.run.checkpoint import Keeper, VariantParts, VariantState, require_quiet
 from netfold.sim.run.checkpoint_store import UnstorableError
 from netfold.sim.run.context import ProgressReporter
@@ -107,7 +107,7 @@ class Keeping:
         built, now = self._built, int(self._built.environment.now)
         if not all(one.training.is_between_steps for one in self._running):
             raise UnstorableError("another job is within a step")
-        tables.require_quiet_tables(built.fabric.engine)
+        checkpoint.require_quiet_tables(built.fabric.engine)
         jobs = self._variant.jobs
         waiting = [one for one, done in zip(self._running, steps, strict=True) if not done]
         starts = {job.start_ps for job, done in zip(jobs, steps, strict=True) if not done}

@@ -40,7 +40,7 @@ from netfold.sim.plan.plan import (
     VariantPlan,
     split_message_and_hint,
 )
-from netfold.sim.scenario import variant_keys as models
+from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
@@ -81,13 +81,13 @@ JOBS_MAX = 2000
 class Arriving(NamedTuple):
     """One job: its keys, whose `start` is when it arrives."""
 
-    section: models.JobSection
+    section: variant_keys.JobSection
     location: Location
     place: int
     """The place of its template in the scenario's list."""
 
 
-def jobs_of(scenario: Scenario, variant: models.Variant) -> list[Arriving]:
+def jobs_of(scenario: Scenario, variant: variant_keys.Variant) -> list[Arriving]:
     """All jobs of a variant, template by template, those of a template in the order in which they arrive.
 
     Raises
@@ -116,7 +116,7 @@ def jobs_of(scenario: Scenario, variant: models.Variant) -> list[Arriving]:
     return found
 
 
-def check_admission(variant: models.Variant, location: Location) -> None:
+def check_admission(variant: variant_keys.Variant, location: Location) -> None:
     """Refuse what jobs without hosts of their own cannot have, and keys that only such jobs need.
 
     Raises
@@ -151,7 +151,7 @@ def check_admission(variant: models.Variant, location: Location) -> None:
             )
 
 
-def _at(location: Location, job: models.JobSection) -> Location:
+def _at(location: Location, job: variant_keys.JobSection) -> Location:
     return Location(location.scenario, location.variant, job.name)
 
 
@@ -286,7 +286,7 @@ def variation_of(section: DeviceSection, workers: int, location: Location) -> Va
     return found
 
 
-def overlap_of(section: models.OverlapSection, device: Device, location: Location) -> Overlap:
+def overlap_of(section: variant_keys.OverlapSection, device: Device, location: Location) -> Overlap:
     """What a worker does at the same time.
 
     Raises
@@ -517,11 +517,11 @@ class _Networks:
 class _VariantResolver:
     """Resolves one variant; every error points to the line it comes from."""
 
-    def __init__(self, scenario: Scenario, variant: models.Variant) -> None:
+    def __init__(self, scenario: Scenario, variant: variant_keys.Variant) -> None:
         self.variant, self.location = variant, Location(scenario, variant.name)
         self.graph = build_topology(scenario, variant)
         self.sections: tuple[int, ...] = (0,)  # each job's place in the scenario's list
-        self.jobs: list[tuple[models.JobSection | models.Variant, Location]] = [
+        self.jobs: list[tuple[variant_keys.JobSection | variant_keys.Variant, Location]] = [
             (variant, Location(scenario, variant.name))
         ]
         if variant.jobs:
@@ -596,7 +596,7 @@ class _VariantResolver:
         wanted = [
             WantedJob(section, location)
             for section, location in self.jobs
-            if isinstance(section, models.JobSection)
+            if isinstance(section, variant_keys.JobSection)
         ]
         queue = Queue(site, wanted, self._job)
         pairs = queue.alone()
@@ -635,7 +635,7 @@ class _VariantResolver:
             codec=found.codec,
             collective=found.plan,
             references=(*(Reference(**dict(one)) for one in sections.published), *found.references),
-            start_ps=sections.start if isinstance(sections, models.JobSection) else 0,
+            start_ps=sections.start if isinstance(sections, variant_keys.JobSection) else 0,
             warnings=(
                 *found.warnings,
                 *device.notes,

@@ -24,11 +24,17 @@ from netfold.sim.plan.plan import (
     Reboot,
     WorkerEffect,
 )
-from netfold.sim.scenario import variant_keys as sections
+from netfold.sim.scenario import variant_keys
 from netfold.topologies.network import Network
 from netfold.units import RATE
 
-OnPackets = sections.Loss | sections.BurstLoss | sections.Corruption | sections.Duplicate | sections.Reorder
+OnPackets = (
+    variant_keys.Loss
+    | variant_keys.BurstLoss
+    | variant_keys.Corruption
+    | variant_keys.Duplicate
+    | variant_keys.Reorder
+)
 ErrorAt = Callable[[str, str, str], Exception]  # path in the variant, message, hint
 
 
@@ -42,7 +48,7 @@ class JobWorkers(NamedTuple):
 
 
 def plan_faults(
-    faults: Sequence[sections.Fault], network: Network, jobs: Sequence[JobWorkers], error: ErrorAt
+    faults: Sequence[variant_keys.Fault], network: Network, jobs: Sequence[JobWorkers], error: ErrorAt
 ) -> FaultPlan:
     """Resolve a variant's faults on its network, which already has its loopback links.
 
@@ -73,12 +79,12 @@ def _check_factors(plan: FaultPlan, jobs: Sequence[JobWorkers], error: ErrorAt) 
     for index, job in enumerate(jobs):
         conditions = plan.conditions(index, len(job.hosts)) if plan.faults else ()
         for worker, condition in enumerate(conditions):
-            if condition.factor > sections.FACTOR_MAX:
+            if condition.factor > variant_keys.FACTOR_MAX:
                 factor = f"{float(condition.factor):.6g}"
                 raise error(
                     "faults",
                     f"worker {worker} becomes {factor} times as slow, by all of its faults together",
-                    f"use factors whose product is {sections.FACTOR_MAX} at most",
+                    f"use factors whose product is {variant_keys.FACTOR_MAX} at most",
                 )
 
 
@@ -88,21 +94,26 @@ class _FaultResolver:
     def __init__(self, network: Network, jobs: Sequence[JobWorkers], index: int, error: ErrorAt) -> None:
         self._network, self._jobs, self._index, self._error_at = network, jobs, index, error
 
-    def resolve(self, fault: sections.Fault) -> PlannedFault:
+    def resolve(self, fault: variant_keys.Fault) -> PlannedFault:
         match fault:
             case (
-                sections.Loss()
-                | sections.BurstLoss()
-                | sections.Corruption()
-                | sections.Duplicate()
-                | sections.Reorder()
+                variant_keys.Loss()
+                | variant_keys.BurstLoss()
+                | variant_keys.Corruption()
+                | variant_keys.Duplicate()
+                | variant_keys.Reorder()
             ):
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._rule(fault))
-            case sections.LinkDown() | sections.LinkRate():
+            case variant_keys.LinkDown() | variant_keys.LinkRate():
                 return PlannedFault(fault.kind, ", ".join(fault.links), self._change(fault))
-            case sections.SwitchReboot():
+            case variant_keys.SwitchReboot():
                 return PlannedFault(fault.kind, fault.switch, self._reboot(fault))
-            case sections.WorkerCrash() | sections.WorkerPause() | sections.StartSkew() | sections.SlowHost():
+            case (
+                variant_keys.WorkerCrash()
+                | variant_keys.WorkerPause()
+                | variant_keys.StartSkew()
+                | variant_keys.SlowHost()
+            ):
                 job = self._job_number(fault.job)
                 where = f"worker {fault.worker}"
                 if len(self._jobs) > 1:
@@ -116,20 +127,20 @@ class _FaultResolver:
     def _rule(self, fault: OnPackets) -> Rule:
         burst, delay_ps = None, 0
         match fault:
-            case sections.Loss():
+            case variant_keys.Loss():
                 fate = Fate.LOSS
-            case sections.BurstLoss():
+            case variant_keys.BurstLoss():
                 fate = Fate.BURST_LOSS
                 burst = Burst(fault.good_to_bad, fault.bad_to_good, fault.loss_good)
-            case sections.Corruption():
+            case variant_keys.Corruption():
                 fate = Fate.CORRUPTION if fault.detected else Fate.FLIP
-            case sections.Duplicate():
+            case variant_keys.Duplicate():
                 fate, delay_ps = Fate.DUPLICATE, fault.delay
-            case sections.Reorder():
+            case variant_keys.Reorder():
                 fate, delay_ps = Fate.REORDER, fault.delay
         return Rule(
             fate=fate,
-            probability=fault.loss_bad if isinstance(fault, sections.BurstLoss) else fault.rate,
+            probability=fault.loss_bad if isinstance(fault, variant_keys.BurstLoss) else fault.rate,
             burst=burst,
             links=self._links(fault.links),
             delay_ps=delay_ps,
@@ -137,10 +148,10 @@ class _FaultResolver:
             until_ps=NEVER_PS if fault.until is None else fault.until,
         )
 
-    def _change(self, fault: sections.LinkDown | sections.LinkRate) -> Change:
+    def _change(self, fault: variant_keys.LinkDown | variant_keys.LinkRate) -> Change:
         links = self._links(fault.links)
         until_ps = NEVER_PS if fault.duration is None else fault.at + fault.duration
-        if isinstance(fault, sections.LinkDown):
+        if isinstance(fault, variant_keys.LinkDown):
             return LinksDown(links, fault.at, until_ps)
         slowest = min(links, key=lambda link: int(self._network.rate_bps[link]))
         built_bps = int(self._network.rate_bps[slowest])
@@ -153,7 +164,7 @@ class _FaultResolver:
             )
         return LinksSlower(links, fault.rate, fault.at, until_ps)
 
-    def _reboot(self, fault: sections.SwitchReboot) -> Reboot:
+    def _reboot(self, fault: variant_keys.SwitchReboot) -> Reboot:
         network = self._network
         names = [name for name, is_host in zip(network.nodes, network.is_host, strict=True) if not is_host]
         if fault.switch not in names:
@@ -173,7 +184,10 @@ class _FaultResolver:
 
     def _on_worker(
         self,
-        fault: sections.WorkerCrash | sections.WorkerPause | sections.StartSkew | sections.SlowHost,
+        fault: variant_keys.WorkerCrash
+        | variant_keys.WorkerPause
+        | variant_keys.StartSkew
+        | variant_keys.SlowHost,
         job: int,
     ) -> WorkerEffect:
         _, hosts, start_ps, takes_compute_time = self._jobs[job]
@@ -182,13 +196,13 @@ class _FaultResolver:
             ranks = "the only worker is 0" if len(hosts) == 1 else f"workers are 0 to {len(hosts) - 1}"
             raise self._error("worker", f"there is no worker {worker}", ranks)
         match fault:
-            case sections.WorkerCrash():
+            case variant_keys.WorkerCrash():
                 return Crash(job, worker, hosts[worker], fault.at)
-            case sections.WorkerPause():
+            case variant_keys.WorkerPause():
                 return Pause(job, worker, hosts[worker], fault.at, fault.at + fault.duration)
-            case sections.StartSkew():
+            case variant_keys.StartSkew():
                 return LateStart(job, worker, start_ps, start_ps + fault.delay)
-            case sections.SlowHost():
+            case variant_keys.SlowHost():
                 if not takes_compute_time:
                     raise self._error(
                         "kind",

@@ -29,7 +29,7 @@ from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.formats import stage
 from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round, Work
 from netfold.homomorphic.promises import ExactSums, exact_sums
-from netfold.sim.checks import error_metrics as kernels
+from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import REDO_LABEL
 from netfold.sim.checks.error_metrics import Likeness
 from netfold.sim.checks.rounds import error_over_bound
@@ -369,7 +369,7 @@ class _Case:
         decoded, contributions = folded.decoded[0], folded.contributions
         codec = self._named.codec.judged_by(folded.results[0].is_update)
         self._holds_back |= any(a is not b for a, b in zip(contributions, gradients, strict=True))
-        kernels.add_likeness(decoded, sums.totals, self._likeness.sums)
+        error_metrics.add_likeness(decoded, sums.totals, self._likeness.sums)
         self._inexact += int(np.count_nonzero(decoded != sums.rounded))
         with np.errstate(invalid="ignore"):
             error = np.abs(decoded - sums.totals)

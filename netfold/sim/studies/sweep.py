@@ -22,20 +22,17 @@ from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
 from netfold.sim import files
-from netfold.sim import files as durable
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.processor import expected
 from netfold.sim.report.words import counted
-from netfold.sim.results import summary as verdicts
+from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.run import COMPILING, compile_engine, is_cold
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.sim.studies import sweep_output as page
-from netfold.sim.studies import sweep_output as table
-from netfold.sim.studies import sweep_workers as cluster
+from netfold.sim.studies import sweep_output, sweep_workers
 from netfold.sim.studies.sweep_output import DONE, FAILED, SKIPPED, PointResult
 from netfold.sim.studies.sweep_points import Point, plain_text, points_of, refuse_absolute, seeds_of, text_of
 from netfold.sim.studies.sweep_workers import (
@@ -230,10 +227,10 @@ def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progre
         "run.json": to_json(
             {**circumstances(started_at, time.perf_counter() - started_s), **expected()._asdict()}
         ),
-        "times.parquet": parquet_bytes(table.times_frame(results)),
+        "times.parquet": parquet_bytes(sweep_output.times_frame(results)),
     }
     folder = out_dir / scenario.name / f"{started_at:%Y-%m-%dT%H-%M-%S}-sweep"
-    return durable.write_folder(folder, partial(_fill, scenario, results, contents))
+    return files.write_folder(folder, partial(_fill, scenario, results, contents))
 
 
 class _Running:
@@ -291,7 +288,7 @@ class _Running:
         if outcome.rows:
             self._store.put(point.digest, outcome)
             self._results[index] = PointResult(point, DONE, outcome=outcome)
-            said = verdicts.worst(row["verdict"] for row in outcome.rows)
+            said = summary.worst(row["verdict"] for row in outcome.rows)
         else:
             self._results[index] = PointResult(point, FAILED, outcome.error)
             said = f"failed: {outcome.error.strip().splitlines()[-1]}"
@@ -318,7 +315,7 @@ class _Running:
 def _executor(settings: SweepSettings, wanted: int) -> Iterator[tuple[Any, Limits, int]]:
     """What runs the points, how many at a time, and how many places it has."""
     if settings.cluster is not None:
-        with cluster.connected(settings.cluster, own_versions()) as (executor, threads, deaths):
+        with sweep_workers.connected(settings.cluster, own_versions()) as (executor, threads, deaths):
             yield executor, Limits(wanted, float("inf"), deaths), threads
         return
     places = min(settings.jobs, wanted)
@@ -339,8 +336,8 @@ def _fill(
     """Write the folder of a sweep."""
     assert scenario.sweep is not None
     points = [result.point for result in results]
-    keys = table.keys_of([axis.path for axis in scenario.sweep.axes], points)
-    frame = table.points_frame(keys, results)
+    keys = sweep_output.keys_of([axis.path for axis in scenario.sweep.axes], points)
+    frame = sweep_output.points_frame(keys, results)
     done = [row["verdict"] for result in results for row in result.outcome.rows]
     content = {
         "scenario": scenario.name,
@@ -353,11 +350,11 @@ def _fill(
         "verdict": _verdict(results, done),
         "points": [_described(result, [key.path for key in keys]) for result in results],
     }
-    page.write_sweep(folder, {**contents, page.TABLE: parquet_bytes(frame)}, content)
+    sweep_output.write_sweep(folder, {**contents, sweep_output.TABLE: parquet_bytes(frame)}, content)
 
 
 def _verdict(results: Sequence[PointResult], found: Sequence[str]) -> str:
-    return "fail" if any(result.status == FAILED for result in results) else verdicts.worst(found)
+    return "fail" if any(result.status == FAILED for result in results) else summary.worst(found)
 
 
 def _described(result: PointResult, paths: Sequence[str]) -> dict[str, Any]:

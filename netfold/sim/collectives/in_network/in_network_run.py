@@ -22,7 +22,7 @@ from netfold.homomorphic.message import (
     words_per_word,
 )
 from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
-from netfold.sim.engine import interface as model
+from netfold.sim.engine import interface
 from netfold.sim.engine.interface import MEMBERS_MAX, SEGMENTS_MAX, Job, Scaled, Segment, Shared, all_members
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class InNetwork:
     is_serial = True  # a worker has one stream at a time, and all workers open theirs in the same order
 
     def __init__(
-        self, fabric: Fabric, trees: Sequence[model.Job], owner: int = 0, ranks: tuple[int, ...] = ()
+        self, fabric: Fabric, trees: Sequence[interface.Job], owner: int = 0, ranks: tuple[int, ...] = ()
     ) -> None:
         self._fabric = fabric
         job = self._plan = trees[0]
@@ -310,7 +310,7 @@ class InNetwork:
         return self._plan.program.has_server
 
     @property
-    def overflow(self) -> model.Overflow:
+    def overflow(self) -> interface.Overflow:
         """The overflow policy of its switches."""
         return self._plan.overflow
 
