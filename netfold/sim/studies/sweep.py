@@ -130,7 +130,7 @@ class SweepSettings:
     """How a sweep is run; nothing here changes a result."""
 
     jobs: int  # points at a time on this machine
-    cluster: cluster.Cluster | None = None  # instead of this machine
+    cluster: sweep_workers.Cluster | None = None  # instead of this machine
     is_fresh: bool = False  # run points again that are kept
     keeps_runs: bool = False  # keep the run folder of every point
     trusts_kept: bool = False  # take kept points that may be stale
