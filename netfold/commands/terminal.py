@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netfold.errors import escaped
-from netfold.sim.report.words import EscapedTable
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 
@@ -190,3 +190,16 @@ def write_report(folder: Path) -> Path:
     from netfold.sim.studies import sweep_output as page
 
     return page.write_report(page.load_sweep(folder)) if page.is_sweep(folder) else build_report(folder)
+
+
+class EscapedTable:
+    """A table of rich whose texts are escaped when it is rendered; its own colours are not."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        for segment in console.render(self._table, options):
+            yield Segment(escaped(segment.text), segment.style)

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, ContractError, Decoded, Encoder, checked
+from netfold.homomorphic.codec import (
+    Codec,
+    CodecRefusal,
+    ContractError,
+    Decoded,
+    Encoder,
+    checked,
+    refusal_of,
+)
 from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
 
 GRADIENT = np.zeros(6, np.float32)
@@ -148,6 +156,13 @@ def test_merges_that_are_not_named() -> None:
         run((integers(),), merges=frozenset({Merge.SIGN, Merge.MAX}))
     with pytest.raises(ContractError, match=r"it names none$"):
         run((integers(),), merges=frozenset())
+
+
+def test_a_codec_with_lanes_that_no_adder_has_is_refused() -> None:
+    reason = "codec 'named' has sums in lanes of 5 bits"
+    refusal = CodecRefusal("", reason, "lanes of 4, 8, 16 or 32 bits")
+    assert refusal_of(Named(frozenset(), width=5), 2) == refusal
+    assert refusal_of(Named(frozenset(), width=8), 2) is None
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from netfold.homomorphic.peeling import (
 )
 from netfold.homomorphic.peeling import add_general as add_values
 from netfold.homomorphic.peeling import estimate as estimate_values
-from netfold.homomorphic.sketch import History, Seen, with_margin
+from netfold.homomorphic.sketch import ROTATED_TILING, History, Seen, with_margin
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import splitmix64_plain
 from tests.examples import examples, nightly
@@ -408,6 +408,11 @@ def test_rows_follow_from_members_and_load() -> None:
 
     assert rows_needed(members, 0.77).tolist() == [0, 12, 54, 14_196]
     assert rows_needed(members, 0.77, lanes=16).tolist() == [0, 1, 4, 888]
+
+
+def test_a_tiling_that_does_not_cut_has_one_tile_of_whole_rows() -> None:
+    """A row of 1024 lanes is four blocks of 256 elements."""
+    assert [ROTATED_TILING.tile_blocks(blocks, 256, 10**6) for blocks in (1, 4, 5, 100)] == [4, 4, 8, 100]
 
 
 def test_a_tile_with_too_many_members_is_refused() -> None:

@@ -112,6 +112,7 @@ def test_other_switches_take_one_pass(profile: Profile, words: int) -> None:
         (TOFINO1, "switchml", {"words": 256}, 8 * 3 + 7),  # a port a worker in each further pipe, one a pass
         (TOFINO1, "switchml", {"words": 256, "rate_bps": 10**10}, 4),  # 31 streams of 10 Gbps
         (TOFINO1, "switchml", {"words": 256, "workers": 16}, 55),
+        (TOFINO1, "switchml", {"others_bps": 2 * 10**11}, 3),  # the stream of 100 Gbps, and theirs
         (TOFINO1, "atp", {}, 1),  # packets that end in the switch are resubmitted
         (TOFINO1, "inca", {"words": 36, "words_per_pass": 18}, 8),
         (TOFINO2, "switchml", {"words": 256, "workers": 16, "rate_bps": 10**11}, 13),

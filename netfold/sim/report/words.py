@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from netfold.errors import escaped
 from netfold.sim.results.records import MISSED_FORECASTS, REDONE
 from netfold.sim.results.summary import RANK_SKEW
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
+    pass
 
 
 NOTHING = "–"
@@ -250,19 +248,6 @@ def to_target(metrics: Mapping[str, Any]) -> str:
 #
 # A file may be somebody else's, and a terminal takes what begins with such a character for a command: it
 # changes the window's title, moves the cursor, writes over lines.
-
-
-class EscapedTable:
-    """A table of rich whose texts are escaped when it is rendered; its own colours are not."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.segment import Segment
-
-        for segment in console.render(self._table, options):
-            yield Segment(escaped(segment.text), segment.style)
 
 
 # The warnings of a run: what several variants have in common is said once.

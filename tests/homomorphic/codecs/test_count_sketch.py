@@ -223,12 +223,15 @@ def test_buckets_keep_their_length() -> None:
 def test_momentum_is_charged_for() -> None:
     def work(codec: CountSketch) -> tuple[int, int]:
         ((message,), *_), *_ = once(codec, normal(1000, 1)).messages
+        flops.append(message.work.flops)
         return message.work.read_bytes, message.work.written_bytes
 
+    flops: list[int] = []
     plain = CountSketch(feedback=False, values="float32", rows=3)
     assert work(plain) == (4 * (1000 + 3000), 4 * 3000)
     more = [work(replace(plain, momentum=0.9)), work(replace(plain, feedback=True))]
     assert more == [(4 * (4000 + 2000), 4 * 4000), (4 * (4000 + 4000), 4 * 5000)]
+    assert flops[:2] == [2 * 3000, 2 * 3000 + 2 * 1000]  # a value is signed and added in each row
 
 
 def test_what_it_declares() -> None:

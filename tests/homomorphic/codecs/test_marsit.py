@@ -252,6 +252,7 @@ def test_bits_per_element() -> None:
         assert Fraction(8 * announced, 64 * every) == Fraction(every - 1 + 32, every)
         assert bits.up == bits.down == (every - 1 + 32) / every
     assert Marsit(every=0).bits_per_element(2) == (1, 1)
+    assert Marsit().bits_per_element(2) == (1.31, 1.31)  # left out, K is 100
     assert Marsit(values="exact").bits_per_element(2) is None
 
 

@@ -122,7 +122,7 @@ def test_values_that_leave_float32_are_refused(value: float) -> None:
 
 
 def test_equal_bits_survive_and_differing_bits_follow_the_lanes() -> None:
-    held, arriving = 0b0011, 0b0101
+    held, arriving = 0x0000FFFF, 0x00FF00FF
     lanes = random_lanes(2**31, 9, 0)
     words = np.array([held], np.uint32)
     sign_words(words, np.array([arriving], np.uint32), 2**31, 9)

@@ -19,7 +19,7 @@ from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor, Work
 from netfold.kernels import purposes
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of
@@ -63,6 +63,7 @@ def test_blocks_advance_as_look_ahead_says(sample: list[Gradient], columns: int)
             assert (values.label, values.merge) == ("blocks", Merge.FLOAT_ADD)
             assert (following.label, following.merge) == ("next blocks", Merge.MAX)
             assert elements_of(operation.blocks, sample[rank]) == values.words.tolist()
+            assert Work(values.words.nbytes, values.words.nbytes) == values.decode_work
             assert operation.following[rank] == (-following.words).tolist()
     assert np.allclose(np.sum(sample, axis=0), result.decoded[0], atol=1e-5)
 

@@ -498,6 +498,7 @@ def test_stretches_cover_a_message(size: int, workers: int) -> None:
     assert (np.diff(edges) >= 0).all()
     assert count & (count - 1) == 0
     assert min(4 * workers, STRETCHES_MAX) <= count <= STRETCHES_MAX
+    assert count < 2 * max(4 * workers, -(-size // STRETCH_WORDS))  # half as many would be too few
     assert np.diff(edges).max() <= max(STRETCH_WORDS, size // STRETCHES_MAX + 1)
 
 

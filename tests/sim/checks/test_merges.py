@@ -344,6 +344,19 @@ def test_words_of_nobody_change_no_others(
     assert wrong_words(messages, [least + word for word in words]) == count
 
 
+def test_the_word_that_is_wrong_is_named() -> None:
+    """The last of three: of a message that nobody has words for, and of one that is gathered."""
+    nobody = [Message(np.empty(0, np.int32), Merge.ADD, "values", absent_words=3)] * 2
+    gathered = [Message(np.array([1, 2, 3], np.uint32), Merge.GATHER, "values")] * 2
+    parts = (gathered[0].words, np.array([1, 2, 7], np.uint32))
+    for messages, merged, right in (
+        (nobody, Merged(np.array([0, 0, 7], np.int32), 0, present=np.zeros(2, np.bool_)), 0),
+        (gathered, Merged(np.empty(0, np.uint32), 2, parts=parts), 3),
+    ):
+        first = str(found(messages, [merged] * 2).wrong.first)
+        assert first.startswith(f"worker 0, word 2 of 'values' (received 7, the sum is {right})")
+
+
 def test_float_sums_have_no_addition_for_absent_workers() -> None:
     """One worker's words arrive as they are."""
     messages = [

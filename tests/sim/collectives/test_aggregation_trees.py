@@ -105,13 +105,35 @@ def test_all_switches_are_tried_before_one_is_relieved(tmp_path: Path) -> None:
     assert points(tmp_path, *WIDE, TREE, "collective.switch=leaf0") == ["leaf0", "spine0", "leaf1"]
 
 
-def test_a_refusal_lists_what_was_tried(tmp_path: Path) -> None:
-    sets = ("topology.hosts_per_leaf=48", "workers=96")
+def test_two_switches_are_those_that_relieve_the_fullest_link(tmp_path: Path) -> None:
+    """Five streams of 25 Gbps from leaf 1 do not fit on 100 Gbps, two of each other leaf do."""
+    workers = "workers={count: 9, placement: [h0, h1, h8, h9, h10, h11, h12, h16, h17]}"
+    sets = ("topology.leaves=3", workers, "collective.switch=spine0", "collective.aggregators=2")
+
+    assert points(tmp_path, *sets) == ["spine0", "leaf1"]
+
+
+TREES_BELOW = [f"{root} with a tree below" for root in ("leaf1", *(f"spine{number}" for number in range(7)))]
+
+
+@pytest.mark.parametrize(
+    ("sets", "tried"),
+    [
+        ((), [*TREES_BELOW[:2], "leaf0", "leaf1", "spine0"]),
+        (
+            ("topology.spines=9", "collective.aggregators=2"),
+            [*TREES_BELOW[:7], f"{TREES_BELOW[7]} and 2 more"],
+        ),
+    ],
+    ids=["all", "eight"],
+)
+def test_a_refusal_lists_what_was_tried(tmp_path: Path, sets: tuple[str, ...], tried: list[str]) -> None:
+    """The first eight of other places."""
+    sets = ("topology.hosts_per_leaf=48", "workers=96", *sets)
 
     assert refused(tmp_path, *sets, text=RACKS) == (
         "--set: workers: leaf0 with a tree below: switch leaf0: SwitchML cannot tell 49 workers apart: its "
-        "bitmap is one 32-bit word\n  use 32 workers at most; also tried: "
-        "leaf1 with a tree below, spine0 with a tree below, leaf0, leaf1, spine0"
+        f"bitmap is one 32-bit word\n  use 32 workers at most; also tried: {', '.join(tried)}"
     )
 
 
@@ -130,6 +152,10 @@ def test_a_second_job_goes_where_there_is_room(tmp_path: Path) -> None:
     assert len(set(roots)) == 2
     assert "16 slots do not fit on switch spine0" in refused(
         tmp_path, *sets, "collective.switch=spine0", text=text
+    )
+    few = ("collective.switch=spine0", "collective.slots=8", "jobs.b.collective.frame=roce-1024")
+    assert "spine0 takes packets of 512 words for job 'a', not of 256" in refused(
+        tmp_path, *sets, *few, text=text
     )
 
 

@@ -45,7 +45,7 @@ from tests.sim.exchanges import (
     torus,
 )
 from tests.sim.host_codecs import Cascade, Memory, Union, cascade_encoded, from_list, to_list
-from tests.sim.scenes import Exchanged, Started, small_star
+from tests.sim.scenes import Exchanged, Started, job_plan, only, small_star
 
 ELEMENTS = 200
 SERVERS = 3
@@ -466,6 +466,18 @@ def test_the_bytes_of_a_ring(absent: set[int]) -> None:
     assert sum(counters["sent_bytes"] for counters in exchanged.engine.link_counters()) == 2 * one_way
     for ((merged,),) in exchanged.received:
         assert_right(messages, merged)
+
+
+@pytest.mark.parametrize(("workers", "bitmap_bytes"), [(32, 4), (33, 8)])
+def test_the_first_packet_of_a_message_says_who_contributed(
+    tmp_path: Path, workers: int, bitmap_bytes: int
+) -> None:
+    """Where workers may be absent; RoCE's first packet has 16 B more than the others without it."""
+    training = "workload={kind: training, model: mlp, batch: 2, steps: 2}"
+    sets = (f"workers={workers}", "topology.hosts=33", training, "codec={kind: sasg_summed}")
+    frame = job_plan(only(tmp_path, *sets, "collective={kind: ring}")).collective.frame
+
+    assert (frame.overhead_bytes, frame.first_bytes) == (82, 16 + bitmap_bytes)
 
 
 def test_a_lone_worker_s_words_pass_unchanged() -> None:

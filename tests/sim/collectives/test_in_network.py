@@ -363,6 +363,13 @@ def on(result: VariantResult, links: tuple[str, ...], what: str) -> int:
     return sum(getattr(link, what) for link in result.links if link.link in links)
 
 
+def test_a_worker_sends_the_buckets_that_are_in_flight_one_at_a_time(tmp_path: Path) -> None:
+    """It has one stream, and the engine takes no second one."""
+    result = simulate(tmp_path, "workload.bucket=1KB", "overlap.buckets_in_flight=4")
+
+    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
+
+
 def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:
     """Without loss every worker sends its units once, so what more it sends are copies: 313 units, 16 ahead.
 

@@ -304,6 +304,10 @@ def test_sums_of_uneven_groups_are_right_where_packets_are_lost(tmp_path: Path, 
             "5 workers cannot stand in 7 rows",
         ),
         (
+            "{kind: hierarchical, group_size: 5, inner: {kind: ring}, outer: {kind: torus_2d, rows: 3}}",
+            "2 workers cannot stand in 3 rows",
+        ),
+        (
             "{kind: hierarchical, groups: 4, inner: {kind: ring}, outer: {kind: ring}}",
             "collective.groups: must be rack or island, found 4\n"
             "  for groups of 4 workers use group_size: 4; for 4 groups, group_count: 4",

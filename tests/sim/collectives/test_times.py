@@ -22,6 +22,7 @@ from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.collectives.parameter_server import steps_of
 from netfold.sim.collectives.registry import COLLECTIVES, estimates
+from netfold.sim.collectives.ring import SCHEDULE as RING
 from netfold.sim.collectives.tree import binary_tree
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.plan import frames
@@ -215,6 +216,7 @@ def of_section(network: Network, workers: int, words: int = WORDS, **keys: Any) 
         ({"kind": "all_gather"}, 7, 7),
         ({"kind": "parameter_server", "servers": 8}, 2 * 7 / 8, 2),
         ({"kind": "parameter_server"}, 7, 2),  # beside a worker, whose words cross no link
+        ({"kind": "parameter_server", "placement": ("h3",)}, 7, 2),  # likewise, wherever the key places it
         ({"kind": "in_network", "program": "switchml"}, 1, 1),  # up to the switch, and down
         (
             {"kind": "hierarchical", "group_size": 4, "inner": {"kind": "ring"}, "outer": {"kind": "ring"}},
@@ -384,6 +386,13 @@ def test_time_of_a_ring_on_an_idle_network(frame: Frame, workers: int, packets: 
     assert steps * segment_ps + (steps - 1) * frame.ack_bytes * BYTE_PS == exchanged.end_ps
 
 
+def test_the_ways_of_a_ring_are_those_of_packets_in_the_middle_of_a_message() -> None:
+    """2 (n − 1) ways over two links; RoCE's first packet has 16 B more than these 1106, its last 4."""
+    pace = RING.pace(small_star(8), range(8), 1, 0, frames()["roce-1024"])
+
+    assert pace.latency_ps == 14 * 2 * (1106 * BYTE_PS + DELAY_PS)
+
+
 NS, US = 10**3, 10**6
 SHORT = WindowCarrier(
     unit_elements=100,
@@ -477,6 +486,7 @@ def test_slots_are_what_a_round_trip_needs(tmp_path: Path, sets: tuple[str, ...]
     collective = job_plan(only(tmp_path, *sets, text=STAR)).collective
 
     assert (collective.aggregations[0].slots_count, collective.settled["slots"]) == (slots, slots)
+    assert collective.settled["switch"] == "s0"
 
 
 def test_each_of_parallel_trees_gets_a_window_of_what_it_may_send(tmp_path: Path) -> None:

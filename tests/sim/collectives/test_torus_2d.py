@@ -476,6 +476,7 @@ def test_its_stages_are_on_links_of_their_own() -> None:
     loads = [traffic_of(network, range(8), one.flows, lambda *flow: 0).load for one in (rows, columns)]
 
     assert [max(load.values()) for load in loads] == [1, 4]
+    assert [one.merges for one in (rows, columns)] == [6 / 2, 2 / 2]  # half of the steps
     pace = pace_of(network, range(8), steps_of(TorusGrid.of(8, 2)), lambda *flow: 0, FRAME)
     wire = FRAME.elements / (PACKET_PS * 1e-12)
     # 6 steps of a quarter at the rate of a link, and 2 of an eighth at a quarter of it.

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from netfold.kernels import purposes
+from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
 from netfold.sim.engine.jobs import first_entries
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
@@ -277,7 +279,7 @@ def test_marks_halve_the_window_once_a_window(engine: Make, units: int, window: 
 
 def test_the_timer_waits_from_the_last_result_on(engine: Make) -> None:
     """Armed for the first deadline, it finds it moved, and is armed for what it is now. Of two units only the
-    first comes past the switch."""
+    first comes past the switch. Then it waits for a timeout, and up to a quarter of it longer."""
     network = star_of(3)
     silenced = Rule(Fate.LOSS, 1.0, (link_between(network, 3, 2),), from_ps=X + D + 1)
     sim = engine(network, rules=[silenced])
@@ -288,3 +290,7 @@ def test_the_timer_waits_from_the_last_result_on(engine: Make) -> None:
     fired = [row[0] for row in sim.log if row[2] == STREAM_TIMER and row[4] == 0]
     assert fired == [100_000_000, 4 * (X + D) + 300_000_000]
     assert [sim.worker_counters(number, rank)["timeouts"] for rank in range(2)] == [1, 1]
+    jitter_ps = mix_plain(1, purposes.JITTER, number, 0, 0, 1, 1) % 75_000_000  # base 1, one timeout
+    sim.run(fired[1] + 375_000_000)
+    again = [row[0] for row in sim.log if row[2] == STREAM_TIMER and row[4] == 0][2:]
+    assert again == [fired[1] + 300_000_000 + jitter_ps]

@@ -284,6 +284,17 @@ def test_released_slots_are_as_new() -> None:
         assert not engine.world.registers.slots["bitmap"].any()
 
 
+def test_a_job_that_is_released_leaves_the_slots_behind_its_own() -> None:
+    engine = Engine(STAR, 1)
+    first, second = engine.add_job(pair(0)), engine.add_job(pair(2, SLOTS))
+    engine.open_stream(second, 0, [segment(words) for words in gradients(1, 1000)])
+    assert engine.run(100_000_000) == []
+    engine.release_job(first)
+
+    waiting = engine.world.registers.slots["bitmap"].reshape(-1, 2)[:, 0]
+    assert waiting.tolist() == [0] * SLOTS + [1] * SLOTS
+
+
 WORKERS, WINDOW, PACKETS = 4, 16, 400
 PAIR = Frame("test", elements=2, overhead_bytes=100)
 STUCK_PS = 10**10  # a hundred times the longest timeout

@@ -408,6 +408,13 @@ EXAMPLES = {
         packets_at(500 * US + 8 * US * (n + 1) + US for n in range(5)),
         {"dropped_packets": 15, "delivered_packets": 5, "lost_packets": 0, "backlog_bytes_max": 5000},
     ),
+    # Twelve packets wait on it when it is made half as fast: these and the rest take 16 us each.
+    "slower while it is down": Example(
+        burst(told("cut", DOWN, 0, 500, Change(100 * US, "set_rate", DOWN, 5 * 10**8))),
+        DOWN,
+        packets_at(500 * US + 16 * US * (n + 1) + US for n in range(20)),
+        {"busy_ps": 20 * 16 * US},
+    ),
     "flushed": Example(
         burst(told("cut", DOWN, 0, 500, Change(499 * US, "flush", DOWN))),
         DOWN,

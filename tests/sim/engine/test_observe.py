@@ -100,6 +100,8 @@ def test_what_senders_wait_for(loss: float, with_hosts: bool) -> None:
         ended += len(engine.run(at_ps))
         in_flight, _ = look(engine.world, seen, at_ps, with_hosts)
         waited_for = engine.outstanding(number)
+        for each in waited_for:  # a slot's units are in its two versions in turn
+            assert (each.slot, each.version) == (each.unit % SLOTS, each.unit // SLOTS % 2)
         streams = engine.world.streams
         unsent = sum(
             int(stream["units_count"]) - int(stream["completed_count"]) > window

@@ -12,9 +12,9 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.ring import ring_schedule
 from netfold.sim.collectives.torus_2d import TorusGrid, torus_schedule
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import NONE, Operation, Schedule
+from netfold.sim.engine.interface import NONE, Completion, Operation, Schedule
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.engine.small import FRAME, A, D, Make, X, star_of
+from tests.sim.engine.small import FRAME, A, D, Make, X, run, star_of
 
 LONG_PS = 10**12
 
@@ -143,6 +143,20 @@ def test_a_merge_takes_its_time(engine: Make, merge_ps: int) -> None:
     assert end_ps(engine, slow, own) == end_ps(engine, given) + max(merge_ps, A) - A
 
 
+def test_a_worker_that_asks_merges_until_it_is_told(engine: Make) -> None:
+    """Asked when the transfer has come, told that its merge takes 3 X; then the sum goes back."""
+    sim = engine(star_of(2))
+    number = sim.open_schedule(operation(schedule(2, 1, *THERE_AND_BACK), 4, asks=(1,)))
+    for worker in range(2):
+        sim.begin(number, worker, None)
+    came_ps = 2 * (X + D)
+    assert run(sim, 1) == [Completion(came_ps, "merge", number, 0)]
+    sim.end_merge(number, 0, came_ps + 3 * X)
+
+    merged, back = (Completion(3 * X + came_ps * (2 - worker), "worker", number, worker) for worker in (1, 0))
+    assert run(sim, 2) == [merged, back]
+
+
 def test_a_lane_has_one_window_for_all_its_transfers(engine: Make) -> None:
     """Two chunks of two packets each: a window of three lets the second go when the first is delivered."""
     rows = ((0, 1, 0, 1, True), (0, 1, 1, 1, True), (1, 0, 0, 1, False), (1, 0, 1, 1, False))
@@ -215,6 +229,9 @@ def test_a_ring_takes_buffers_of_one_message() -> None:
     used = opened.buffers - int(engine.world.schedules[opened.row].scratch_count)
     assert used == 0
     assert opened.buffers * int(engine.world.schedules[opened.row].scratch_bytes) <= 2 * 4 * words + 16 * 8
+    engine.close_schedule(number)
+    following = engine.open_schedule(operation(ring_schedule(workers), words, Merge.ADD))
+    assert engine._schedules[following].row == opened.row  # its row too is used again
 
 
 def test_the_torus_takes_all_merges_in_one_order() -> None:

@@ -289,6 +289,12 @@ def test_splits_that_are_no_tree(splits: tuple[Split, ...], text: str) -> None:
         compiled(RACKS_OF_3).add_job(job(RACKS_OF_3, 1, switch=SPINE, splits=splits))
 
 
+def test_a_split_and_its_parent_belong_to_one_point() -> None:
+    splits = (Split(6, 0, -1, (0, 1)), Split(4, 1, 0, (0, 1)))
+    with pytest.raises(ValueError, match="split 1 and its parent belong to different points"):
+        compiled(FABRIC).add_job(job(FABRIC, 1, splits=splits, **TWO_LEVELS))
+
+
 def test_atp_has_no_splits() -> None:
     with pytest.raises(ValueError, match="no splits"):
         compiled(star_of(3)).add_job(atp_job(star_of(3), 1, splits=(Split(3, 0, -1, (0, 1)),)))

@@ -377,7 +377,9 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
             self._units[worker].release(self._held[worker].pop(0))
 
     monkeypatch.setattr("netfold.sim.run.step.Turns", Own)
-    assert "AssertionError" in str(opposed().job.failure)  # of a serial collective's order
+    failed = opposed()
+    assert "AssertionError" in str(failed.job.failure)  # of a serial collective's order
+    assert failed.is_done  # a job ends where one of its buckets fails
     monkeypatch.setattr("tests.sim.run.given.Line._is_same", lambda self, place, number: True)
     played = opposed()
 

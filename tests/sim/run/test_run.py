@@ -74,6 +74,8 @@ def test_the_object_that_json_prints(tmp_path: Path) -> None:
     assert {"packet_hops": int, "wall_s": float, "packet_hops_per_s": float} == {
         name: type(value) for name, value in printed["engine"].items()
     }
+    hops, wall_s, rate = printed["engine"].values()
+    assert rate == hops / wall_s
 
 
 @pytest.mark.parametrize(
