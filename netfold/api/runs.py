@@ -19,7 +19,7 @@ from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
 from netfold.sim.run.context import Progress
-from netfold.sim.run.run import setups
+from netfold.sim.run.named_files import setups
 from netfold.sim.scenario.load import Given, running_code, scenario_of, sets_of
 from netfold.sim.scenario.load import load as load_scenario
 from netfold.sim.scenario.resolve import resolve

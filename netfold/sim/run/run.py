@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from netfold.errors import DataError, InvariantError, NetfoldError, RunError, names_hint
-from netfold.homomorphic.codec import Codec
+from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
 from netfold.homomorphic.message import Merge
-from netfold.sim.capture.recording_files import NAME as LAYOUT
-from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop import run_until
-from netfold.sim.files import UnreadableError, one_run, open_regular, require_writable
+from netfold.sim.files import one_run, require_writable
 from netfold.sim.network.fabric import Sampler
-from netfold.sim.plan.host_profiles import HostsSection
-from netfold.sim.plan.plan import VariantPlan, frame_of
-from netfold.sim.report.answer import with_ranking
+from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.folder import RunData, Unfinished, write_run
-from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
 from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
 from netfold.sim.run.context import Progress, ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
+from netfold.sim.run.named_files import read_named, with_setups
 from netfold.sim.run.variant import (
     Outcome,
     VariantResult,
@@ -44,280 +37,16 @@ from netfold.sim.run.variant import (
     summary_of,
     workload_keys,
 )
-from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.scenario.yaml_tree import COMMAND_LINE, ScenarioText
-from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
-from netfold.sim.workload.recording import ChakraTrace, Trace
-from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training, Workloads
+from netfold.sim.scenario.yaml_tree import ScenarioText
+from netfold.sim.workload.workload_keys import Workloads
 from netfold.switch.programs import names_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import compile_network
-from netfold.units import PS_PER_S, TIME
-
-# Files that a scenario names, read once before a run: their digests, and copies that make it repeatable.
-
-
-KEPT_BYTES_MAX = 16 << 20
-"""The most bytes of a gradient file or recording that is kept; of larger ones only digests are recorded."""
-_BLOCK_BYTES = 1 << 22
-
-_State = tuple[int, ...]  # differs when a file was written or replaced
-
-
-@dataclass(frozen=True)
-class NamedFiles:
-    """The files that a plan names, as they were before its first variant."""
-
-    kept: Mapping[str, bytes]
-    """Contents for the run folder, by their path in it."""
-    inputs: list[dict[str, Any]]
-    """Path, whether it is kept, size and SHA-256 of every file, for the summary."""
-    states: Mapping[Path, _State]
-    """States of gradient and model files, which are read while the variants run."""
-
-    def require_unchanged(self) -> None:
-        """Require that no gradient or model file was changed. A missing file fails later, when it is opened.
-
-        Raises
-        ------
-        DataError
-            A file is no longer the one whose digest is recorded.
-        """
-        for path, state in self.states.items():
-            try:
-                found = _state(path.stat())
-            except OSError:
-                continue
-            if found != state:
-                raise DataError(
-                    f"{path}: was changed while the run was using it",
-                    "run again, and do not change the file until the run ends",
-                )
-
-
-def read_named(plan: Plan) -> NamedFiles:
-    """Read all files that the scenario of a plan names, including those of variants that are not run.
-
-    A file is kept if it is beside or below the scenario and its name is free in a run folder: not hidden, and
-    not the name of a file that every run folder has.
-
-    Raises
-    ------
-    DataError
-        A file cannot be read.
-    """
-    from netfold.sim.results.folder import is_free_name  # late: it imports polars
-
-    folder = Path(plan.scenario.file).parent
-    gradients, models = _gradient_paths(plan.scenario), _model_paths(plan.scenario)
-    kept: dict[str, bytes] = {}
-    inputs: list[dict[str, Any]] = []
-    states: dict[Path, _State] = {}
-    recorded = _recorded_paths(plan.scenario)
-    gradients |= recorded.keys()
-    for given in sorted(input_paths(plan.scenario) | _profile_paths(plan.scenario, folder)):
-        path, is_gradient = folder / given, given in gradients
-        is_kept, digest, size_bytes = is_free_name(given), hashlib.sha256(), 0
-        try:
-            with open_regular(path) as file:
-                state = os.fstat(file.fileno())
-                together = recorded.get(given, state.st_size)
-                is_kept = is_kept and (not is_gradient or together <= KEPT_BYTES_MAX)
-                blocks = []
-                while block := file.read(_BLOCK_BYTES):
-                    digest.update(block)
-                    size_bytes += len(block)
-                    blocks += [block] if is_kept else []
-        except (UnreadableError, OSError) as error:
-            why = error.message if isinstance(error, UnreadableError) else error.strerror or str(error)
-            raise DataError(f"{path}: cannot be read: {why}", "put the file back, and run again") from None
-        if is_kept:
-            kept[given] = b"".join(blocks)
-        if is_gradient or given in models:
-            states[path] = _state(state)
-        inputs.append({"path": given, "kept": is_kept, "bytes": size_bytes, "sha256": digest.hexdigest()})
-    return NamedFiles(kept, inputs, states)
-
-
-def input_paths(scenario: Scenario) -> set[str]:
-    """The files that the variants of a scenario name, but profiles, which are part of it."""
-    named = (_gradient_paths, _layer_paths, _model_paths, _device_paths, _graph_paths, _recorded_paths)
-    return set().union(*(paths(scenario) for paths in named))
-
-
-def _state(found: os.stat_result) -> _State:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _plain(path: str) -> str:
-    # Without "." and doubled slashes, as run folders have it.
-    return PurePosixPath(path).as_posix()
-
-
-def _gradient_paths(scenario: Scenario) -> set[str]:
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    return {_plain(one.path) for one in sections if isinstance(one, GradientFile | ChakraTrace)}
-
-
-def _recorded_paths(scenario: Scenario) -> dict[str, int]:
-    """The files of the recorded folders that variants name, each with the bytes of its whole folder."""
-    folder = Path(scenario.file).parent
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    found: dict[str, int] = {}
-    for given in {_plain(one.path) for one in sections if isinstance(one, Trace)}:
-        files = [LAYOUT, *(one.file for step in read_trace(folder / given).steps for one in step.ranks)]
-        size_bytes = sum((folder / given / name).stat().st_size for name in files)
-        found |= {f"{given}/{name}": size_bytes for name in files}
-    return found
-
-
-def _layer_paths(scenario: Scenario) -> set[str]:
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    profiles = [one.profile for one in sections if isinstance(one, Synthetic)]
-    return {_plain(one) for one in profiles if one is not None}
-
-
-def _model_paths(scenario: Scenario) -> set[str]:
-    folder = Path(scenario.file).parent
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    models = [one.model for one in sections if isinstance(one, Training)]
-    return {_plain(path) for model in models for path in model.files(folder)}
-
-
-def _device_paths(scenario: Scenario) -> set[str]:
-    sections = [job.device for one in scenario.variants for job in one.jobs or (one,)]
-    return {_plain(path) for one in sections for path in one.files}
-
-
-def _graph_paths(scenario: Scenario) -> set[str]:
-    sections = [one.topology for one in scenario.variants]
-    return {_plain(one.file) for one in sections if one.file is not None}
-
-
-def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
-    """Profile files, by the nodes of their profiles; relative to the scenario's folder if they are in it."""
-    listed = scenario.document.children.get("profiles")
-    items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
-    files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]
-    return {(one.relative_to(folder) if one.is_relative_to(folder) else one).as_posix() for one in files}
-
-
-# The settings of every variant, or of each of its jobs, as plain data with a scenario's keys.
-
-
-# Shown even with their default value, as readers look for them first.
-_TOPOLOGY = ("hosts", "rate", "delay", "switch")
-_WORKLOAD = ("model", "elements", "density", "steps")
-
-
-def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """A run's summary with the scenario's description and baseline, and with `chosen`.
-
-    Every variant gets its `setup` and its `ranking`. `chosen` are the variants that `--variant` named, none
-    where all were to run.
-
-    A `setup` holds the sections `topology`, `workers`, `workload`, `device`, `hosts` and `overlap` (if they
-    are not the default), `codec`, `collective` and `faults` (a list), each with what differs from its default
-    and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
-    scenario.
-    """
-    found = setups(plan)
-    variants = [
-        _with_compute(entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))})
-        for entry in summary["variants"]
-    ]
-    chosen = [variant.name for variant in plan.variants]
-    baseline = plan.scenario.baseline
-    shown = {
-        "description": plan.scenario.description,
-        "baseline": baseline,
-        "variants": with_ranking(variants, baseline),
-    }
-    return {**summary, **shown, "chosen": chosen if len(chosen) < len(plan.scenario.variants) else []}
-
-
-def _with_compute(entry: dict[str, Any]) -> dict[str, Any]:
-    """A variant, which says what its device does where that computes no model."""
-    has_device = entry["setup"]["device"] != _section(variant_keys.JobSections.model_fields["device"].default)
-    return entry | {"compute": ONLY_CODECS} if "compute" in entry and has_device else entry
-
-
-def _as_run(setup: dict[str, Any], stay: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings of a job, with its fallback for a collective if it had that, and without it if not."""
-    fallback = setup.pop("fallback", None)
-    return setup | {"collective": fallback} if stay is not None and stay["fallback"] else setup
-
-
-def setups(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Settings by label of the job."""
-    written = {variant.name: variant for variant in plan.scenario.variants}
-    return {
-        job.label: _setup(written[variant.name], variant, index)
-        for variant in plan.variants
-        for index, job in enumerate(variant.jobs)
-    }
-
-
-def _setup(written: variant_keys.Variant, variant: VariantPlan, index: int) -> dict[str, Any]:
-    sections: variant_keys.JobSections = written.jobs[variant.sections[index]] if written.jobs else written
-    job, collective = variant.jobs[index], sections.collective
-    start = {"start": TIME.format(job.start_ps)} if job.start_ps else {}
-    overlap = _section(sections.overlap)
-    hosts = {} if sections.hosts == HostsSection() else {"hosts": _section(sections.hosts)}
-    other = sections.fallback if isinstance(sections, variant_keys.JobSection) else None
-    return {
-        **({} if other is None else {"fallback": _section(other, other.recorded_always)}),
-        "topology": _section(written.topology, _TOPOLOGY),
-        "workers": {**_section(sections.workers), **start},
-        **hosts,
-        "workload": {**_section(sections.workload, _WORKLOAD), **_data(job.workload)},
-        "device": _section(sections.device),
-        **({"overlap": overlap} if overlap else {}),
-        "codec": _codec(job.codec),
-        "collective": {**_section(collective, collective.recorded_always), **job.collective.settled},
-        "faults": [_section(fault) for fault in written.faults],
-    }
-
-
-def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
-    """What the data of a trained model take the place of, if they do."""
-    stands_in_for = workload.stands_in_for if isinstance(workload, TrainingSpec) else ""
-    return {"stands_in_for": stands_in_for} if stands_in_for else {}
-
-
-def _section(section: BaseModel, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
-    whole = section.model_dump(mode="json", by_alias=True)
-    differs = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    said = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
-    always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
-    kind = {"kind": whole["kind"]} if "kind" in whole else {}
-    return {**kind, **always, **said}
-
-
-def _given(value: Any) -> Any:
-    """A value, a mapping without the keys that it leaves open."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _given(one) for key, one in value.items() if one is not None}
-
-
-def _codec(codec: Codec) -> dict[str, Any]:
-    """A codec's kind and its options beyond the defaults, including those that the network decided."""
-    known: tuple[Field[Any], ...] = fields(codec) if is_dataclass(codec) else ()
-    defaults: dict[str, Any] = {one.name: None if one.default is MISSING else one.default for one in known}
-    values = {name: getattr(codec, name) for name in defaults}
-    options = {
-        name: value
-        for name, value in values.items()
-        if value != defaults[name] and isinstance(value, str | int | float)
-    }
-    return {"kind": codec.kind, **options}
-
+from netfold.units import PS_PER_S
 
 # Compile the engine's kernels before a run, if they are not on disk yet.
 

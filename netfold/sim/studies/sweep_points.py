@@ -9,14 +9,10 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import polars as pl
 
 from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
 from netfold.kernels import purposes
@@ -24,9 +20,7 @@ from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.plan.host_profiles import host_profiles
-from netfold.sim.report import words
-from netfold.sim.results.format import metric_types
-from netfold.sim.run.run import input_paths
+from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.limits import Plan, most_bytes
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.resolve import resolve
@@ -36,7 +30,6 @@ from netfold.sim.workload.user_model import imported
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
 from netfold.topologies.kind import topology_kinds
-from netfold.units import RATE, SIZE, TIME, Quantity
 
 _KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest
 
@@ -323,73 +316,3 @@ def swept(points: Sequence[Point]) -> str:
     skipped = sum(point.task is None for point in points)
     left_out = f", of which {skipped} cannot run and are left out" if skipped else ""
     return f"; {len(points)} points{left_out}" if points else ""
-
-
-# The table of a sweep as a grid, and its keys and metrics in words.
-
-
-HEADLINES = (
-    *("aggregation_time_us", "iteration_time_us", "aggregation_elements_per_s", "compression_ratio"),
-    *("wire_bytes_up_per_worker", "test_score"),
-)
-_QUANTITIES: dict[str, Quantity] = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The table of a sweep, and its swept keys: path and column."""
-
-    frame: pl.DataFrame
-    keys: tuple[tuple[str, str], ...]
-
-    @cached_property
-    def done(self) -> pl.DataFrame:
-        return self.frame.filter(pl.col("status") == "done")
-
-    @cached_property
-    def ordered(self) -> list[tuple[str, str]]:
-        """The keys, that of the horizontal axis first: the first that has numbers."""
-        first = next((key for key in self.keys if self.is_number(key[1])), None)
-        return sorted(self.keys, key=lambda key: key is not first)
-
-    def is_number(self, column: str) -> bool:
-        # One number alone is not worth an axis.
-        return self.frame[column].dtype.is_numeric() and self.frame[column].n_unique() > 1
-
-    def values(self, column: str) -> list[Any]:
-        return self.frame[column].unique(maintain_order=True).to_list()  # keeps the order of the sweep
-
-
-def metrics_of(grid: Grid) -> list[str]:
-    """The metrics that are numbers and differ between points or variants, headlines first."""
-    swept = {column for _, column in grid.keys}
-    names = [name for name, kind in metric_types().items() if kind in (int, float) and name not in swept]
-    names.sort(key=lambda name: HEADLINES.index(name) if name in HEADLINES else len(HEADLINES))
-    return [
-        name for name in names if name in grid.done.columns and grid.done[name].drop_nulls().n_unique() > 1
-    ]
-
-
-def value_text(column: str, value: Any) -> str:
-    """A value of a key as a person writes it: "10Gbps"."""
-    if value is None:
-        return words.NOTHING
-    quantity = next((one for end, one in _QUANTITIES.items() if column.endswith(end)), None)
-    if quantity is not None and isinstance(value, int):
-        return quantity.format(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def metric_text(name: str) -> Callable[[float], str]:
-    """What writes a value of a metric."""
-    if name.endswith("_us"):
-        return words.time
-    if "bytes" in name:
-        return lambda value: words.scaled(value, "B")
-    if name.endswith("_per_s"):
-        return lambda value: words.scaled(value, "/s")
-    return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
-
-
-def metric_title(name: str) -> str:
-    return name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")

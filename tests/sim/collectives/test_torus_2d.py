@@ -20,7 +20,7 @@ from netfold.sim.collectives.between_hosts import carrier_of, in_turn, pace_of, 
 from netfold.sim.collectives.torus_2d import TorusGrid, TorusPlan, squarest, steps_of, torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Schedule
-from netfold.sim.run.run import setups
+from netfold.sim.run.named_files import setups
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network as CompiledNetwork

@@ -36,8 +36,8 @@ from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep as make
 from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies.sweep import Ended, Store, SweepSettings, run_sweep, sweep_of
-from netfold.sim.studies.sweep_output import draw, fastest, sweep_figures
-from netfold.sim.studies.sweep_points import Grid, metrics_of, points_of, resolved_text, seeds_of
+from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sweep_figures
+from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import (
     RANKING,
     Cluster,

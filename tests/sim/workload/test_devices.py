@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Tensor, Work
-from netfold.sim.run.run import input_paths
+from netfold.sim.run.named_files import input_paths
 from netfold.sim.scenario.load import load
 from netfold.sim.workload.devices import NOTE, FixedDevice, HostCodec, NoDevice
 from netfold.sim.workload.hardware import (

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 import netfold
 from netfold.errors import DataError, UserModelError
-from netfold.sim.run.run import read_named
+from netfold.sim.run.named_files import read_named
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.workload import TrainingSpec, training_workload
