@@ -59,6 +59,8 @@ from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, Not
 from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
 from netfold.kernels.keyed import mix_plain
 
+__all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]
+
 # Synthetic gradients that have broken encodings before.
 
 

@@ -560,4 +560,4 @@ def test_handlers_are_cached_with_the_kernels() -> None:
 
     folder = folder_of("netfold.sim.engine.loop")
     assert folder is not None
-    assert list(folder.rglob("cold_handlers._rare-*.nbi"))
+    assert list(folder.rglob("loop._rare-*.nbi"))
