@@ -13,10 +13,9 @@ lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) works as follo
 * A member that does not peel is silently estimated by the median of its three counters.
 
 Two things differ here. Estimates are reported as a note. Elements after the last whole block, which the
-release drops, are sent unencoded (as in TAGC, which reuses the code). The release's fixed point for switches
-is
-unpublished: with `values` block_exponent, counters hold integers with an agreed exponent per block, and no
-flag.
+release drops, are sent unencoded (as in TAGC, which reuses the code). The release's fixed point for
+switches is unpublished: with `values` block_exponent, counters hold integers with an agreed exponent per
+block, and no flag.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from netfold.sim.checks.finding import (
     nothing_leaked,
     recorded,
 )
-from netfold.sim.checks.merged_signs import SignCheck as Signs
+from netfold.sim.checks.merged_signs import SignCheck
 from netfold.sim.checks.rounds import NMSE_MAX
 from netfold.sim.engine.tree_paths import receivers_of
 from netfold.sim.plan.idle_network import clipped_sums
@@ -146,7 +146,7 @@ class Journal:
     steps: list[StepRecord] = field(default_factory=list)
     rounds: list[RoundRecord] = field(default_factory=list)
     notes: list[NoteRecord] = field(default_factory=list)
-    signs: Signs = field(default_factory=Signs)  # checks of all rounds
+    signs: SignCheck = field(default_factory=SignCheck)  # checks of all rounds
     phases: list[PhaseRecord] = field(default_factory=list)
     findings: list[Findings] = field(default_factory=list)  # one per round
     drifts: dict[int, Drift] = field(default_factory=dict)

@@ -434,14 +434,14 @@ class CollectiveSpec:
     """One collective, as all other code sees it."""
 
     kind: str
-    """Of its section and of its plan."""
+    """The kind that its section and its plan have."""
     merges: frozenset[Merge]
-    """Those that it carries."""
+    """The merges that it carries."""
     section: type[CollectiveSection]
     resolve: Callable[[Any, JobContext], Resolved]
-    """From its section."""
+    """Makes the plan of a job from its section."""
     start: Callable[[Any, RunContext], Collective]
-    """From its plan."""
+    """Makes what carries a job's words from its plan."""
     works_anywhere: bool = True
     """Whether all its merges work on every network."""
     carries_absence: bool = False

@@ -44,7 +44,14 @@ from netfold.sim.collectives.collective import (
     estimate_of,
     fitted,
 )
-from netfold.sim.collectives.hierarchical_schedule import Closed, Groups, in_blocks, inners_of, key_of
+from netfold.sim.collectives.hierarchical_schedule import (
+    Closed,
+    Groups,
+    RankGroups,
+    in_blocks,
+    inners_of,
+    key_of,
+)
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.engine.interface import NONE, Overflow, Schedule
 from netfold.sim.keys import Location
@@ -62,9 +69,6 @@ if TYPE_CHECKING:
 # Where switches take the place of the inner or the outer collective, the halves of the inner one run by
 # themselves: the transfers that merge leave every word of a group at its owner, the others distribute what is
 # finished. The owners of the same words in all groups are a lane.
-
-
-RankGroups = Sequence[Sequence[int]]  # workers
 
 
 class Lane(NamedTuple):

@@ -410,7 +410,7 @@ def _resolve(section: Torus2dSection, job: JobContext) -> Resolved:
     Raises
     ------
     ScenarioError
-        The workers do not fit the rows and columns; or as for `Schedule.resolve`.
+        The workers do not fit the rows and columns; or as for `ClosedForm.resolve`.
     """
     grid = _grid(section, job)
     is_host = Merge.HOST in job.codec.merges
