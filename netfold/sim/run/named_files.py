@@ -18,7 +18,6 @@ from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.files import UnreadableError, open_regular
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan
-from netfold.sim.report.answer import with_ranking
 from netfold.sim.results.summary import ONLY_CODECS
 from netfold.sim.scenario import variant_keys
 from netfold.sim.scenario.limits import Plan
@@ -196,6 +195,8 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     and a few keys that are always shown; `timeout` and `switch` of the collective are those of the resolved
     scenario.
     """
+    from netfold.sim.report.answer import with_ranking  # late: it draws, and validating a sweep need not
+
     found = setups(plan)
     variants = [
         _with_compute(entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))})

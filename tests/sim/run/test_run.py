@@ -24,7 +24,7 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
-from netfold.sim.run import run as run_files
+from netfold.sim.run import named_files as run_files
 from netfold.sim.run.named_files import setups
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
