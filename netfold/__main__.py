@@ -12,7 +12,7 @@ import os
 import sys
 
 _YOUNG = 50_000  # new objects before the youngest generation is collected; Python's default is 700
-_INTERRUPTED = 130  # `sim.commands.main.EXIT_INTERRUPTED`, which is not imported yet
+_INTERRUPTED = 130  # `commands.main.EXIT_INTERRUPTED`, which is not imported yet
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""All-gather round a ring: how it runs, its keys and the numbers of its schedule."""
+"""All-gather round a ring (Chan et al., 2007): how it runs, its keys and the numbers of its schedule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import simpy
 
 
-# All-gather over reliable messages, round a ring in rank order.
+# How it runs, over reliable messages, round a ring in rank order.
 #
 # Every worker sends its message to the next worker, and forwards what it receives until all have it.
 # Messages travel in chunks, so a worker forwards the first words of a message while the last are still on
@@ -148,7 +148,7 @@ def _chain(device: Device, message: Message, held: list[Words], key: int) -> tup
     return words, time_ps
 
 
-# All-gather round a ring (Chan et al., 2007): its keys and the numbers of its schedule.
+# Its keys and the numbers of its schedule.
 #
 # Every worker receives the messages of the n − 1 others over its own link. On an idle network and with
 # messages that are longer than a hop takes, every link is busy all the time: M words each take (n − 1) · M

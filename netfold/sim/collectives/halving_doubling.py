@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: its schedule, keys and closed form."""
+"""Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from netfold.sim.collectives.collective import (
 from netfold.sim.collectives.host_messages import ScheduledCollective
 from netfold.sim.engine.interface import NONE, Schedule
 
-# The schedule of recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.4).
+# Its schedule.
 #
 # Reduce-scatter by vector halving and distance doubling: in step k every worker exchanges half of the words
 # that it still holds with the worker at distance 2^k, so the most words go to the nearest one. Then all-
@@ -72,7 +72,7 @@ def _exchange(
     return sent[others]
 
 
-# Recursive halving and doubling over reliable messages: the engine carries out its schedule.
+# How it runs, over reliable messages: the engine carries out the schedule.
 
 
 class HalvingDoubling(ScheduledCollective):
@@ -87,7 +87,7 @@ class HalvingDoubling(ScheduledCollective):
         return f"message {part} of {place.in_words} by halving and doubling, as worker {worker} got it"
 
 
-# Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005): its keys and closed form.
+# Its keys and closed form.
 #
 # With n = 2^k workers a message of M words takes k exchanges of M / 2, M / 4, … M / n words to reduce, and
 # the same backwards to gather. On an idle network with equal links that is

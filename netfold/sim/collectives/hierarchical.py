@@ -1,4 +1,4 @@
-"""All-reduce inside groups of workers, and across them: its keys and closed form."""
+"""All-reduce inside groups of workers and across them, as in NCCL, Horovod and BlueConnect: its keys."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from netfold.sim.keys import Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
 
-# Hierarchies of collectives: keys and closed form (two levels as in NCCL, Horovod and BlueConnect).
+# Its closed form.
 #
 # A message is reduced inside every group, all-reduced across groups by those who hold the same words, and
 # distributed inside every group. With n = g · G workers in G groups of g, rings inside and across take on an

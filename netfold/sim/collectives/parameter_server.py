@@ -1,4 +1,4 @@
-"""Parameter servers: the servers, the workers, and their keys and schedule."""
+"""Parameter servers (Li et al., OSDI 2014): the servers, the workers, their keys and schedule."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class ServerHost:
                 yield self._context.hosts.work(self._owner, time_ps)
 
 
-# Parameter servers over reliable messages: workers push, servers merge, workers pull.
+# How they run, over reliable messages: workers push, servers merge, workers pull.
 #
 # Words that can be merged are divided into a range for each server, and ranges into chunks. A server merges a
 # chunk of each worker when it arrives, and sends the merged chunk to all workers once it has those of all. So
@@ -375,7 +375,7 @@ class ParameterServer(ChannelCollective):
         return f"message {part} of {place.in_words} at the servers, as worker {worker} pulled it"
 
 
-# Parameter servers (Li et al., OSDI 2014): their keys, where they run, and the numbers of their schedule.
+# Their keys, where they run, and the numbers of their schedule.
 #
 # With n workers and N servers, a server's link receives 1/N of the words of all workers (push) and sends each
 # of them 1/N of the result (pull). Both directions are busy at the same time, chunk by chunk. So on an idle

@@ -46,7 +46,7 @@ class RingPlan(HostPlan):
     """Words that are passed on as one; 0: a segment."""
 
 
-# The schedule of the ring (Patarasuk and Yuan, JPDC 2009), with channels and chunks.
+# Its schedule, with channels and chunks.
 #
 # In n − 1 reduce-scatter steps every worker sends one segment to the next one, which merges it into its
 # own; in n − 1 all-gather steps the finished segments go round.
@@ -96,7 +96,7 @@ def ring_schedule(workers: int, channels: int = 1, pieces: int = 1) -> Schedule:
     return transfers.schedule((step * channels + channel) * pieces + piece, channel)
 
 
-# Ring all-reduce over reliable messages: the engine carries out its schedule.
+# How it runs, over reliable messages: the engine carries out the schedule.
 #
 # A codec's own merge (HOST) divides the words into a part for each segment of each channel, merges two
 # parts at each hop, and joins the finished parts. The length of a part may change at every hop, so parts
@@ -125,7 +125,7 @@ class Ring(ScheduledCollective):
         return f"message {part} of {place.in_words} around the ring, as worker {worker} got it"
 
 
-# The ring (Patarasuk and Yuan, JPDC 2009): its keys and closed form.
+# Its keys and closed form.
 #
 # With n workers, a message of M words takes 2 (n − 1) steps of M / n words. On an idle network with equal
 # links that is

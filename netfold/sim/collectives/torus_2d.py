@@ -1,4 +1,4 @@
-"""All-reduce on a 2-D torus: who owns what, how it runs, and its keys."""
+"""All-reduce on a 2-D torus (Mikami et al., arXiv 1811.05233, 2018): who owns what, run, and keys."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class TorusPlan(HostPlan):
     grid: TorusGrid
 
 
-# The schedule of a 2-D torus: what each worker sends and receives, stage by stage.
+# Its schedule: what each worker sends and receives, stage by stage.
 #
 # Each stage is a ring in every row or column. A worker receives in one order, and takes in what arrives in
 # that order; it sends as soon as it has what it received before.
@@ -310,7 +310,7 @@ def _around(stage: TorusStage, rings: Sequence[TorusRing], worker: int, first: i
                     yield Transfer(stage, turn + 1, block, worker, ring.following)
 
 
-# All-reduce on a 2-D torus over reliable messages.
+# How it runs, over reliable messages.
 #
 # Four stages, in each of which the workers of a row or a column form a ring:
 #
@@ -349,7 +349,7 @@ class Torus2d(ScheduledCollective):
         return f"message {part} of {place.in_words} on the torus, as worker {worker} ({at}) got it"
 
 
-# The 2-D torus (Mikami et al., arXiv 1811.05233, 2018): its keys and closed forms.
+# Its keys and closed forms.
 #
 # With R rows of C workers, a message of M words takes 2 (C − 1) steps of M / C words in the rows, and
 # 2 (R − 1) steps of M / (R C) words in the columns. On an idle network with equal links that is

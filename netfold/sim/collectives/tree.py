@@ -1,4 +1,4 @@
-"""Binary trees: their schedule, keys and closed form."""
+"""Binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL 2.4): schedule, run, keys."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TreePlan(ChunkedPlan):
     trees: int
 
 
-# The schedule of one or two binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL 2.4).
+# The schedule of one or two binary trees.
 #
 # Each tree has an equal share of the message, cut into chunks. A worker merges a chunk of its first child,
 # then that of its second, and sends it to its parent; the root sends what is finished back to its children,
@@ -178,7 +178,7 @@ def _downs(workers: int, trees: int) -> Rows:
     return tuple(np.concatenate(rows, axis=1))
 
 
-# Binary trees over reliable messages: the engine carries out their schedule.
+# How they run, over reliable messages: the engine carries out the schedule.
 #
 # A codec's own merge (HOST) cuts a message into as many parts for each tree as it is links deep, up and down:
 # then half of the links of a way are at work at a time.
@@ -204,7 +204,7 @@ class Tree(ScheduledCollective):
         return f"message {part} of {place.in_words} on {where}, as worker {worker} got it"
 
 
-# Binary trees (Sanders, Speck and Träff, Parallel Computing 2009; NCCL since 2.4): keys and closed form.
+# Their keys and closed form.
 #
 # With n workers, d = ⌊log2 n⌋ and a message of M words in chunks of c, a worker with two children in the
 # first tree and none in the second sends (1 + 2) · M / 2 + M / 2 words and receives as many. So on an idle

@@ -70,7 +70,7 @@ class SwitchRequest:
     words: int
     """Words of a packet."""
     merges: Collection[Merge]
-    overflow: str  # one of `switch.limits.OVERFLOWS`
+    overflow: str  # one of `switch.profiles.OVERFLOWS`
     stream_bps: int
     """Rate of every worker's packets, limited by the job's busiest link."""
     slots: int
