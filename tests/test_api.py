@@ -283,6 +283,11 @@ def test_a_codec_is_checked_with_the_workers_it_has_room_for() -> None:
     netfold.testing.check_codec(read_codec("bird_shared:lanes=4").codec, cases=5)
 
 
+def test_a_codec_that_refuses_every_gradient_does_not_pass() -> None:
+    with pytest.raises(AssertionError, match=r"refuses all 5 cases, the last one: gradient\["):
+        netfold.testing.check_codec(read_codec("fixed_point:factor=1e38").codec, cases=5)
+
+
 def test_digits_of_too_many_workers_end() -> None:
     with pytest.raises(ValueError, match="lanes of 4 bits have room for digits of 15 workers, found 16"):
         DigitLanes.of(24, 4, 16)

@@ -280,6 +280,8 @@ def test_exponents_are_agreed_by_those_who_are_there(absent: set[int]) -> None:
         columns.append(Message(kept, Merge.ADD, "values", scaling=scaling, absent_words=size))
     done, (merged,) = merged_of(columns)
 
+    announced = [one.size_bytes for one in columns]
+    assert announced == [0 if rank in absent else 3 * 4 + 2 for rank in range(2)]  # two exponents of a byte
     present = [rank for rank in range(2) if rank not in absent]
     if not present:
         right, exponents = [0, 0, 0], [-128, -128]

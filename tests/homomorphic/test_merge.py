@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, fault_of
+from netfold.homomorphic.codecs.fp16 import HalfAdd
 from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
 from netfold.homomorphic.merge import (
     HostHop,
@@ -322,6 +323,14 @@ def test_a_split_must_make_as_many_parts_as_asked_for() -> None:
         split_host(Short(), words(1), 3)
     assert [one.tolist() for one in split_host(Short(), words(4, 5), 1)] == [[4, 5]]  # not asked
     assert join_host(Words32(), [words(3)]).tolist() == [3]
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_halves_are_split_into_ranges_of_nearly_equal_length(count: int) -> None:
+    parts = split_host(HalfAdd(), words(*range(5)), count)
+
+    assert join_host(HalfAdd(), parts).tolist() == [0, 1, 2, 3, 4]
+    assert {one.size for one in parts} <= {5 // count, 5 // count + 1}
 
 
 @given(data=st.data())

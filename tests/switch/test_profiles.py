@@ -49,6 +49,14 @@ def test_every_number_has_a_source_and_every_source_a_number(found: Profile) -> 
     assert all(len(text) > 6 for text in found.sources.values())
 
 
+@pytest.mark.parametrize("name", ["bitmap_bits", "pass_latency_ps", "ecn_threshold_cells"])
+def test_what_is_assumed_as_tofino_is_as_tofino(name: str) -> None:
+    first, second = PROFILES["tofino1"], PROFILES["tofino2"]
+
+    assert second.sources[name].startswith("assumed as Tofino")
+    assert getattr(second, name) == getattr(first, name)
+
+
 @EVERY_PROFILE
 def test_a_kind_and_what_it_can_do(found: Profile) -> None:
     assert found.kind in KINDS

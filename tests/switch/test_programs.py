@@ -23,6 +23,7 @@ from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
 from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, register, unregister
 from netfold.switch.programs import programs, runnable
+from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
 from netfold.switch.registers import ANSWER, COMPLETE, CONSUMED, DROPPED, EXPIRED, LATE, new_registers
 from tests.examples import examples
@@ -441,6 +442,13 @@ def test_truth_table_of_timed_slots(
     # The row for odd turns and other slots are as they were.
     assert (np.delete(pipeline.registers.slots, 2) == np.delete(new_registers(3, 2).slots, 2)).all()
     assert not np.delete(pipeline.registers.values, 2, axis=0).any()
+
+
+def test_a_timed_slot_waits_from_its_first_turn_on_until_it_has_answered() -> None:
+    slots = new_registers(2, 2).slots
+    slots.turn[1:], slots.is_emitted[1:] = [0, 0, 2], [False, True, False]
+
+    assert TIMED.is_waiting(slots).tolist() == [False, True, False, True]
 
 
 @both_engines

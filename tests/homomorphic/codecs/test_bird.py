@@ -487,6 +487,16 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
     assert sum(chances_of(gradient, BirdPlus(ratio=ratio))) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(("elements", "l1", "l2"), [(64, 64, 8), (144, 144, 12), (256, 256, 16)])
+def test_norms_of_long_rows(elements: int, l1: float, l2: float) -> None:
+    """Of ones; from 128 elements on in lanes, of which there may be a rest."""
+    shapes: Shapes = [(2, elements, 0)]
+    (group,) = groups_of(tensors_of(shapes))
+    norms = [norms_of(np.ones(2 * elements, np.float32), group, kind).tolist() for kind in ("l1", "l2")]
+
+    assert norms == [[l1] * 2, [l2] * 2]
+
+
 @pytest.mark.parametrize(("gamma", "share"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.2)])
 def test_a_layer_keeps_its_l1_norm_in_expectation(gamma: float, share: float) -> None:
     shapes: Shapes = [(60, 9, 0)]

@@ -234,6 +234,22 @@ def test_momentum_is_charged_for() -> None:
     assert flops[:2] == [2 * 3000, 2 * 3000 + 2 * 1000]  # a value is signed and added in each row
 
 
+@pytest.mark.parametrize(("values", "is_scaled"), [("float32", 0), ("block_exponent", 1)])
+def test_a_sketch_and_its_estimates_are_charged_for(values: Any, is_scaled: int) -> None:
+    """Of 1000 elements in 3 rows. To scale its 102 counters they are read twice more, for one exponent."""
+    encoder = CountSketch(feedback=False, values=values, rows=3).worker(0, 1, 0)
+    (message,) = next(encoder.exchange(*normal(1000, 1), Round(0, 0, 1, SEED)))
+    sketch = 4 * 102
+    work, decode_work = message.work, message.decode_work
+
+    assert message.words.nbytes == sketch
+    assert work.read_bytes == 4 * (1000 + 3000) + is_scaled * 2 * sketch
+    assert work.written_bytes == 4 * 3000 + is_scaled * (sketch + 1)
+    # Each element's counters are read and their median is written, which is read to select the largest.
+    assert decode_work.read_bytes == 4 * (3000 + 1000) + is_scaled * (sketch + 1)
+    assert decode_work.written_bytes == 4 * 1000 + is_scaled * sketch
+
+
 def test_what_it_declares() -> None:
     assert CountSketch().merges == {Merge.ADD}
     assert CountSketch(values="float32").merges == {Merge.FLOAT_ADD}

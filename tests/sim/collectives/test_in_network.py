@@ -164,10 +164,15 @@ JOB = Job(
 class Fabric:
     """Answers every stream at once, as one worker's words alone; keeps what it was given."""
 
-    def __init__(self, holders: list[int] | None = None, floats: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        holders: list[int] | None = None,
+        floats: list[int] | None = None,
+        members: list[tuple[int, int]] | None = None,
+    ) -> None:
         self.segments: list[Segment] = []
         self._environment = simpy.Environment()
-        self._holders, self._floats = holders, floats
+        self._holders, self._floats, self._members = holders, floats, members
 
     def add_job(self, job: Job, owner: int, ranks: Any = None) -> int:
         return 0
@@ -182,6 +187,8 @@ class Fabric:
                 segment.holders[:] = self._holders
             if self._floats is not None and segment.is_float is not None:
                 segment.is_float[:] = self._floats
+            if self._members is not None and segment.members is not None:
+                segment.members[:] = self._members
         return self._environment.timeout(0)
 
 
@@ -225,6 +232,17 @@ def test_units_that_the_network_asked_for_as_floats_are_told_of() -> None:
 
     assert merged.is_float is not None
     assert merged.is_float.tolist() == [False] * 16 + [True] * 4
+
+
+@pytest.mark.parametrize(("last", "is_mixed"), [((2, 0b101), False), ((2, 0b011), True), ((3, 0b101), True)])
+def test_packets_that_name_different_workers_are_told(last: tuple[int, int], is_mixed: bool) -> None:
+    fabric = Fabric(members=[(2, 0b101), (2, 0b101), last])
+    merged = exchanged(fabric, SWITCHML, Message(np.arange(40, dtype=np.int32), Merge.ADD, "values"))
+
+    assert merged.is_mixed == is_mixed
+    assert merged.workers == 2
+    assert merged.present is not None
+    assert merged.present.tolist() == [True, False, True]
 
 
 def test_codes_come_back_as_lanes() -> None:

@@ -123,10 +123,11 @@ def test_the_longest_way_is_that_of_some_word(data: st.DataObject) -> None:
     assert longest_ways_ps(pairs, delays, trips) == max(map(walked, senders))
 
 
-def racks(leaf: str, spine: str, uplink_bps: int = 100 * GBPS) -> nx.Graph:
-    """Two racks of four hosts below one spine."""
-    graph = leaf_spine(2, 1, 4, LINK, replace(LINK, rate_bps=uplink_bps), profile=leaf)
-    graph.nodes["spine0"]["profile"] = spine
+def racks(leaf: str, spine: str, uplink_bps: int = 100 * GBPS, spines: int = 1) -> nx.Graph:
+    """Two racks of four hosts below some spines."""
+    graph = leaf_spine(2, spines, 4, LINK, replace(LINK, rate_bps=uplink_bps), profile=leaf)
+    for number in range(spines):
+        graph.nodes[f"spine{number}"]["profile"] = spine
     return graph
 
 
@@ -137,6 +138,7 @@ def racks(leaf: str, spine: str, uplink_bps: int = 100 * GBPS) -> nx.Graph:
         (racks("plain", "tofino1"), 100e9 / 4, "leaf0->spine0"),
         (racks("tofino1", "tofino1", 10 * GBPS), 10e9, None),
         (racks("plain", "tofino1", 10 * GBPS), 10e9 / 4, "leaf0->spine0"),
+        (racks("plain", "tofino1", 10 * GBPS, spines=2), 10e9 / 4, "leaf0->spine0"),  # the first of equals
         (racks("tofino1", "plain"), 100e9, "h0->leaf0"),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Disturbance, Fate, Rule
 from netfold.sim.engine.observe import (
     BLOCKED,
     DEAD,
@@ -154,6 +155,19 @@ def test_shares_are_those_of_a_jobs_open_transfers() -> None:
     while engine.run(10**15):
         pass
     assert engine.schedules_share(0) == 0.0
+
+
+def test_disturbances_are_of_rules_that_struck_and_let_packets_arrive() -> None:
+    fates = (Fate.LOSS, Fate.FLIP, Fate.DUPLICATE, Fate.REORDER)
+    engine = compiled(
+        star_of(WORKERS), rules=[Rule(fate, 0.1, (number, 5)) for number, fate in enumerate(fates)]
+    )
+    engine.world.rules["struck"] = [4, 3, 0, 2]
+
+    assert engine.disturbances() == [
+        Disturbance(Fate.FLIP, 3, (1, 5)),
+        Disturbance(Fate.REORDER, 2, (3, 5)),
+    ]
 
 
 NETWORK = star_of(WORKERS)
