@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,17 +21,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
+from numba.core import event
+from numpy.typing import NDArray
 
 from netfold.kernels import bits, purposes
 from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
-from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, kernel
+from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, inlined, kernel
 from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
 from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.sim.engine.interface import Fate
 from tests import ROOT
-from tests.examples import examples, scaled
+from tests.examples import examples, nightly, scaled
 
 WITH_KERNELS = (
     "netfold.homomorphic.codecs.majority",
@@ -118,6 +121,59 @@ def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("compiled kernels cannot be kept: ")
     assert line.endswith("Set NETFOLD_CACHE to a folder that can be written")
+
+
+@inlined
+def half(number: int) -> int:
+    return number >> 1
+
+
+@kernel
+def halves(words: NDArray[np.int32], many: NDArray[np.int64], bits: NDArray[np.uint32]) -> int:
+    return half(words[0]) + half(many[0]) + half(9) + half(bits[0])
+
+
+def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_it() -> None:
+    """Unsigned ones differ: a shift of −3 is −2, that of its 32 bits a large number."""
+    with event.install_recorder("numba:compile") as recorder:
+        result = halves(np.array([-3], np.int32), np.array([7]), np.array([-3]).astype(np.uint32))
+
+    assert result == -2 + 3 + 4 + (2**32 - 3 >> 1)
+    compiled = [each.data["dispatcher"].py_func.__name__ for _, each in recorder.buffer if each.is_start]
+    assert sorted(compiled) == ["half", "half", "halves"]
+    assert half(-3) == -2  # from Python: a kernel of its own
+
+
+@nightly
+@pytest.mark.processes
+def test_the_first_run_compiles_each_function_once(tmp_path: Path) -> None:
+    """Only hashes and estimates of few kinds of integers are compiled for several."""
+    code = (
+        "import collections, sys; from numba.core import event\n"
+        "from netfold.commands.main import main\n"
+        "with event.install_recorder('numba:compile') as recorder:\n"
+        "    try: main()\n"
+        "    except SystemExit: pass\n"
+        "functions = [each.data['dispatcher'].py_func for _, each in recorder.buffer if each.is_start]\n"
+        "names = [f'{each.__module__}.{each.__name__}' for each in functions]\n"
+        "print(*(name for name in names if name.startswith('netfold')), file=sys.stderr)\n"
+    )
+    scenario = tmp_path / "mine.yaml"
+    scenario.write_text(
+        "{name: mine, topology: {kind: star, hosts: 4, rate: 25Gbps}, workers: 4, "
+        "workload: {kind: synthetic, elements: 10000}, collective: {kind: in_network}, "
+        "variants: [{name: dense, codec: {kind: fixed_point}}, {name: sparse, codec: {kind: lossless}}]}"
+    )
+    command = [sys.executable, "-c", code, "run", str(scenario), "--no-report", "--out-dir", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NETFOLD_CACHE": str(tmp_path / "cache")}
+    environment.pop("NUMBA_CACHE_DIR", None)
+
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    names = done.stderr.splitlines()[-1].split()
+    assert len(names) < 260
+    assert len(names) - len(set(names)) < 30
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) < 60e6
 
 
 CONTEXT = decimal.Context(prec=60, Emax=10**6, Emin=-(10**6))

@@ -194,7 +194,12 @@ def _has_cache(function: Callable[..., Any]) -> bool:
 
 
 def _jit(function: Any, **more: Any) -> Any:
-    return _numba().jit(cache=_has_cache(function), **_OPTIONS, **more)(function)
+    from netfold.kernels.dispatchers import Kernel  # late: it imports Numba
+
+    made: Any = Kernel(function, {}, _OPTIONS | more)
+    if _has_cache(function):
+        made.enable_caching()
+    return made
 
 
 def kernel(function: F) -> F:

@@ -14,7 +14,7 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.interface import SEGMENTS_MAX, AtpServer, Job, Operation, Overflow, Segment, all_bits
-from netfold.sim.engine.loop import atp_handler
+from netfold.sim.engine.loop import atp_handler, schedules_handler
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
@@ -383,6 +383,7 @@ class OpenSchedule:
 
 def open_schedule(world: World, number: int, operation: Operation) -> tuple[World, OpenSchedule]:
     """World with one more open schedule, of which no worker has begun."""
+    world.clock[0].schedules = schedules_handler()
     schedule, tables = operation.schedule, derived(operation.schedule)
     opened = OpenSchedule(
         0,

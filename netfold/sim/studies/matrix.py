@@ -280,7 +280,7 @@ def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
     rows, columns = rows_of(wanted.codecs), columns_of(wanted.collectives)
     bench = Bench(wanted.workers, _switches(wanted.switch), _loss(wanted.loss), wanted.seed)
     if is_cold():
-        progress("compiling kernels (once, about a minute)", 0, len(rows))
+        progress("compiling kernels (once, half a minute)", 0, len(rows))
         compile_engine()
     cells = []
     for done, row in enumerate(rows):

@@ -523,7 +523,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
 
     monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: True)
     result = run_to_its_exit(tmp_path)
-    expected = "compiling kernels (once, about a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
+    expected = "compiling kernels (once, half a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
     assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
 
 
