@@ -24,7 +24,7 @@ from numba import njit
 from numba.core import event
 from numpy.typing import NDArray
 
-from netfold.kernels import bits, purposes
+from netfold.kernels import bits, progress, purposes
 from netfold.kernels import bits as module
 from netfold.kernels import compiled as cache
 from netfold.kernels.bits import largest, popcount, same_bits, trailing_zeros
@@ -123,25 +123,51 @@ def test_where_nothing_can_be_kept_kernels_compile_all_the_same() -> None:
     assert line.endswith("Set NETFOLD_CACHE to a folder that can be written")
 
 
-@inlined
 def half(number: int) -> int:
     return number >> 1
 
 
-@kernel
 def halves(words: NDArray[np.int32], many: NDArray[np.int64], bits: NDArray[np.uint32]) -> int:
     return half(words[0]) + half(many[0]) + half(9) + half(bits[0])
 
 
-def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_it() -> None:
+def test_a_function_is_compiled_once_for_all_signed_integers_where_kernels_call_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Unsigned ones differ: a shift of −3 is −2, that of its 32 bits a large number."""
-    with event.install_recorder("numba:compile") as recorder:
-        result = halves(np.array([-3], np.int32), np.array([7]), np.array([-3]).astype(np.uint32))
+    monkeypatch.setattr(cache, "folder_of", lambda module: None)
+    monkeypatch.setitem(globals(), "half", inlined(half))
+    compiled_halves = kernel(halves)
+    told: list[tuple[int, int]] = []
+    with (
+        event.install_recorder("numba:compile") as recorder,
+        progress.observed(lambda *both: told.append(both)),
+    ):
+        result = compiled_halves(np.array([-3], np.int32), np.array([7]), np.array([-3]).astype(np.uint32))
 
     assert result == -2 + 3 + 4 + (2**32 - 3 >> 1)
     compiled = [each.data["dispatcher"].py_func.__name__ for _, each in recorder.buffer if each.is_start]
     assert sorted(compiled) == ["half", "half", "halves"]
+    (done, known), (_, known_then) = told
+    assert known == known_then == progress.counts()[1]
+    assert done <= progress.counts()[0] <= known
     assert half(-3) == -2  # from Python: a kernel of its own
+
+
+@kernel
+def quarter(number: int) -> int:
+    return number >> 2
+
+
+def test_a_kernel_waits_until_no_other_process_compiles_its_module() -> None:
+    waits: list[str] = []
+    with (
+        progress.elsewhere("tests.other", lambda: waits.append("other")),
+        progress.elsewhere(__name__, lambda: waits.append("own")),
+    ):
+        assert quarter(8) == quarter(11) == 2
+
+    assert waits == ["own"]
 
 
 @nightly

@@ -292,6 +292,16 @@ def compare(
 
 
 @app.command()
+def warm() -> None:
+    """Compile all kernels now, once, so that no later command waits for them."""
+    from netfold.sim.studies.warm import warm as compile_ahead
+
+    with progress_bar() as progress:
+        runs = compile_ahead(progress)
+    print_line(f"compiled what every codec, collective and switch program needs, by {runs} small runs")
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files."""
     from netfold.sim.scenario.load import schema as scenario_schema

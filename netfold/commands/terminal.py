@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netfold.errors import escaped
+from netfold.kernels.progress import COMPILING
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -146,11 +147,12 @@ class _Log:
 
     def __call__(self, text: str, done: float, total: float) -> None:
         what, _, _ = text.partition(": ")
+        unit = "kernels" if what == COMPILING else "steps"
         now_s = time.monotonic()
         if what != self._last:
-            print_error(f"{what} ({int(done)} of {int(total)} steps done)")
+            print_error(f"{what} ({int(done)} of {int(total)} {unit} done)")
         elif now_s - self._written_s >= LOG_EVERY_S:
-            print_error(f"{text} ({100 * done / total:.0f} % of all steps done)")
+            print_error(f"{text} ({100 * done / total:.0f} % of all {unit} done)")
         else:
             return
         self._last, self._written_s = what, now_s

@@ -25,6 +25,8 @@ from threading import RLock
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+from netfold.kernels.progress import wait_for_others
+
 # Where compiled code is kept on disk.
 #
 # Numba checks only the file of a function, not the functions that it calls, so after an edit or an upgrade
@@ -233,6 +235,7 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
     _make_all()
+    wait_for_others(function.__module__)
     compiled = _numba().cfunc(signature, cache=_has_cache(function), _nrt=False)(function)
     _compiled_for_calls.append(compiled)
     return int(compiled.address)

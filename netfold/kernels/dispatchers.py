@@ -17,8 +17,22 @@ import numba.core.dispatcher
 import numba.core.registry
 from numba import types
 
+from netfold.kernels.progress import note, wait_for_others
+
 CORE: Any = numba.core
 """Its classes have no types."""
+
+
+def _called_by(function: Any) -> set[object]:
+    """A function, and all that it calls, directly or not."""
+    seen, waiting = set[Any](), [function]
+    while waiting:
+        caller = waiting.pop()
+        if caller not in seen:
+            seen.add(caller)
+            called = [caller.__globals__.get(name) for name in caller.__code__.co_names]
+            waiting += [each.py_func for each in called if isinstance(each, Kernel)]
+    return seen
 
 
 class Kernel(CORE.registry.CPUDispatcher):
@@ -27,6 +41,10 @@ class Kernel(CORE.registry.CPUDispatcher):
     @cached_property
     def _part(self) -> Any:
         return _Part(self.py_func, {}, self.targetoptions, _PartPipeline)
+
+    def compile(self, sig: Any) -> Any:
+        wait_for_others(self.py_func.__module__)
+        return super().compile(sig)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         keywords = {name: _widened(kind) for name, kind in kws.items()}
@@ -61,6 +79,7 @@ class _PartCompiler(CORE.dispatcher._FunctionCompiler):
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         # Callers look it up by its entry point, which it lacks: an object of its own stands for it.
+        note(self.py_func, _called_by(self.py_func))
         made = super()._compile_core(args, return_type)._replace(entry_point=object())
         self.targetdescr.target_context.insert_user_function(made.entry_point, made.fndesc, [made.library])
         return made

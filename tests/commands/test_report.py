@@ -396,7 +396,7 @@ SCENARIOS = sorted(str(path) for path in (ROOT / "scenarios").rglob("*.yaml"))
 HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")
 HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
-    "": "run sweep validate compare report schema topology data models capture codecs switch calibrate",
+    "": "run sweep validate compare report schema warm topology data models capture codecs switch calibrate",
     "topology": "list show measure export",
     "data": "list fetch",
     "models": "list show measure",

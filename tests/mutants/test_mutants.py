@@ -22,7 +22,7 @@ from tests.mutants.nearby import near_tests
 from tests.mutants.operators import generated
 from tests.mutants.play import DROPPED, ERROR, KILLED, SURVIVED, UNDECIDED, Nests, Player
 from tests.mutants.report import ACCEPTED, report, report_of_changes, wilson
-from tests.mutants.tree import Copy, Sources
+from tests.mutants.tree import HOW_TO_COMPILE, Copy, Sources
 
 FILE = "netfold/homomorphic/small.py"
 MODULE = '''"""A package with a kernel."""
@@ -103,7 +103,8 @@ def project(tmp_path: Path) -> Path:
     ):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").touch()
-    shutil.copy(ROOT / "netfold/kernels/compiled.py", root / "netfold/kernels/compiled.py")
+    for name in HOW_TO_COMPILE:
+        shutil.copy(ROOT / "netfold" / name, root / "netfold" / name)
     (root / FILE).write_text(MODULE, encoding="utf-8")
     (root / "tests/homomorphic/test_small.py").write_text(TESTS, encoding="utf-8")
     return root

@@ -12,18 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from netfold.errors import InvariantError, NetfoldError, RunError, names_hint
-from netfold.homomorphic.message import Merge
-from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, Segment
-from netfold.sim.engine.loop import run_until
 from netfold.sim.files import one_run, require_writable
-from netfold.sim.plan.plan import frame_of
 from netfold.sim.results.folder import RunData, Unfinished, write_run
 from netfold.sim.run.checkpoint import Checkpoints, Keeper
 from netfold.sim.run.checkpoint_store import CheckpointStore, Identity
+from netfold.sim.run.compiling import compiling
 from netfold.sim.run.context import Progress, ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.named_files import read_named, with_setups
@@ -42,39 +36,8 @@ from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
 from netfold.switch.programs import names_of
-from netfold.topologies.graph import LinkSpec
-from netfold.topologies.kinds.star import star
-from netfold.topologies.network import compile_network
-from netfold.units import PS_PER_S
 
-# Compile the engine's kernels before a run, if they are not on disk yet.
-
-
-COMPILING = "compiling kernels (once, half a minute)"
-_LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
-
-
-def is_cold() -> bool:
-    # Numba names compiled code by the path of its source, in a folder that is named by a hash of all sources.
-    loop: Any = run_until
-    folder = loop.stats.cache_path
-    return not folder or not any(Path(folder).glob(_LOOP))
-
-
-def compile_engine() -> None:
-    """Compile what every run needs of the packet engine: two workers send a few words to a switch."""
-    engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
-    frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
-    words = np.zeros(frame.elements, np.int32)
-    engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
-    for worker in range(2):
-        engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
-    done = 0
-    while done < 2:
-        done += len(engine.run(PS_PER_S))
-
-
-__all__ = ["APPROXIMATIONS", "COMPILING", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
+__all__ = ["APPROXIMATIONS", "Progress", "run_scenario", "run_variant", "summary_of_scenario"]
 
 APPROXIMATIONS = (
     "Hosts take no time per packet. Unless `overlap` says otherwise, a worker has one bucket in flight, and "
@@ -187,13 +150,14 @@ class _Run:
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
-        for result in _simulated(self.plan, progress, self._keeper):
-            self._files.require_unchanged()
-            self.results.append(result)
-            if len(self.results) < len(self.plan.variants):
-                self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
-                if self._keeper is not None and self._unfinished.path is not None:
-                    self._keeper.note_unfinished(self._unfinished.path.name)
+        with compiling(progress):
+            for result in _simulated(self.plan, progress, self._keeper):
+                self._files.require_unchanged()
+                self.results.append(result)
+                if len(self.results) < len(self.plan.variants):
+                    self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
+                    if self._keeper is not None and self._unfinished.path is not None:
+                        self._keeper.note_unfinished(self._unfinished.path.name)
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
@@ -268,9 +232,6 @@ def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> 
     """The result of every variant, one after the other."""
     variants, done = plan.variants, 0
     total = sum(variant.steps for variant in variants)
-    if is_cold():
-        progress(COMPILING, 0, total)
-        compile_engine()
     workloads = Workloads([workload_keys(variant) for variant in variants], plan.scenario.seed)
     warm_ups = WarmUps(plan)
     for number, variant in enumerate(variants):

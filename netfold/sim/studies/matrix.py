@@ -23,7 +23,7 @@ from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.report import words
 from netfold.sim.report.compare import FittingTable
 from netfold.sim.results.summary import GOOD, kind, summarize
-from netfold.sim.run.run import compile_engine, is_cold
+from netfold.sim.run.compiling import compiling
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
@@ -279,13 +279,11 @@ def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
     """
     rows, columns = rows_of(wanted.codecs), columns_of(wanted.collectives)
     bench = Bench(wanted.workers, _switches(wanted.switch), _loss(wanted.loss), wanted.seed)
-    if is_cold():
-        progress("compiling kernels (once, half a minute)", 0, len(rows))
-        compile_engine()
     cells = []
-    for done, row in enumerate(rows):
-        progress(row.name, done, len(rows))
-        cells += _with_others([cell for column in columns for cell in bench.cells(row, column)])
+    with compiling(progress):
+        for done, row in enumerate(rows):
+            progress(row.name, done, len(rows))
+            cells += _with_others([cell for column in columns for cell in bench.cells(row, column)])
     names = tuple(row.name for row in rows), tuple(column.name for column in columns)
     return Matrix(replace(wanted, loss=bench.loss), *names, tuple(cells))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from netfold.errors import NetfoldError, UnwrittenError
+from netfold.kernels.progress import COMPILING
 from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.memory_footprint import available_bytes
@@ -29,7 +30,7 @@ from netfold.sim.report.words import counted
 from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
-from netfold.sim.run.run import COMPILING, compile_engine, is_cold
+from netfold.sim.run.compiling import compile_engine, is_cold
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep_output, sweep_workers

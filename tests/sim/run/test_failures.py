@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,11 +33,12 @@ from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
+from netfold.kernels.progress import COMPILING
 from netfold.sim.checks.finding import Finding
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
+from netfold.sim.run.compiling import compile_engine, is_cold
 from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_encoder
-from netfold.sim.run.run import compile_engine, is_cold
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
@@ -501,7 +503,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 @pytest.fixture
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
-    monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: False)
+    monkeypatch.setattr(netfold.sim.run.run, "compiling", lambda progress: nullcontext())
     monkeypatch.setattr(netfold.commands.terminal, "LOG_EVERY_S", math.inf)
 
 
@@ -521,9 +523,14 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     assert load(tmp_path / "runs" / "latest").summary["verdict"] == "pass"
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
-    monkeypatch.setattr(netfold.sim.run.run, "is_cold", lambda: True)
+    @contextmanager
+    def as_if_cold(progress: Callable[[str, float, float], None]) -> Iterator[None]:
+        progress(COMPILING, 1, 24)
+        yield
+
+    monkeypatch.setattr(netfold.sim.run.run, "compiling", as_if_cold)
     result = run_to_its_exit(tmp_path)
-    expected = "compiling kernels (once, half a minute) (0 of 1 steps done)\ntiny (0 of 1 steps done)\n"
+    expected = "compiling kernels, once (1 of 24 kernels done)\ntiny (0 of 1 steps done)\n"
     assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
 
 
@@ -534,7 +541,7 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
 
     def is_cold_in(checkout: Path, **more: str) -> bool:
         """What a process says that runs these sources."""
-        code = "from netfold.sim.run.run import is_cold; print(is_cold())"
+        code = "from netfold.sim.run.compiling import is_cold; print(is_cold())"
         environment = ENVIRONMENT | {"PYTHONPATH": str(checkout), **more}
         return (
             subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=checkout) == b"True\n"

@@ -1,0 +1,89 @@
+"""Kernels are compiled at their first use; here the engine's are, beside the run, in a process of its own.
+
+Numba compiles under a lock, so a second thread would wait. The process leaves compiled code where the run
+looks for it. Meanwhile the run makes its gradients and compiles what encodes them, until it needs the engine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from netfold.homomorphic.message import Merge
+from netfold.kernels.compiled import threads_count
+from netfold.kernels.progress import COMPILING, counts, elsewhere, observed
+from netfold.sim.engine.engine import Engine
+from netfold.sim.engine.interface import Job, Segment
+from netfold.sim.engine.loop import run_until
+from netfold.sim.plan.plan import frame_of
+from netfold.topologies.graph import LinkSpec
+from netfold.topologies.kinds.star import star
+from netfold.topologies.network import compile_network
+from netfold.units import PS_PER_S
+
+_LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
+_ENGINE = "netfold.sim.engine."
+
+
+def is_cold() -> bool:
+    # Numba names compiled code by the path of its source, in a folder that is named by a hash of all sources.
+    folder = _folder()
+    return folder is None or not any(folder.glob(_LOOP))
+
+
+def _folder() -> Path | None:
+    loop: Any = run_until
+    return Path(loop.stats.cache_path) if loop.stats.cache_path else None
+
+
+def compile_engine() -> None:
+    """Compile what every run needs of the packet engine: two workers send a few words to a switch."""
+    engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
+    frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
+    words = np.zeros(frame.elements, np.int32)
+    engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
+    for worker in range(2):
+        engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
+    done = 0
+    while done < 2:
+        done += len(engine.run(PS_PER_S))
+
+
+@contextmanager
+def compiling(progress: Callable[[str, float, float], None]) -> Iterator[None]:
+    """Tell how many kernels are compiled, of those known to be needed; the engine's are compiled beside."""
+    others = [0, 0]
+
+    def tell(done: int, known: int) -> None:
+        progress(COMPILING, done + others[0], known + others[1])
+
+    def wait() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            others[:] = map(int, line.split())
+            tell(*counts())
+        process.wait()
+
+    with observed(tell):
+        if not is_cold() or _folder() is None or threads_count() == 1:
+            yield
+            return
+        command = [sys.executable, "-m", __name__]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            with elsewhere(_ENGINE, wait):
+                yield
+        finally:
+            process.kill()
+            process.communicate()
+
+
+if __name__ == "__main__":
+    with observed(lambda done, known: print(done, known, flush=True)):
+        compile_engine()

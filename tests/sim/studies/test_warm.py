@@ -1,0 +1,35 @@
+"""Compiling ahead."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from netfold.errors import NetfoldError
+from netfold.homomorphic.codecs import codec_kinds
+from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.studies import warm as module
+from netfold.sim.studies.warm import warm
+from netfold.switch.program import runnable
+
+
+def test_every_codec_collective_and_program_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codec goes on to the next collective until one carries it."""
+    tried: list[dict[str, Any]] = []
+
+    def run(text: Any) -> None:
+        scenario = json.loads(text.text)
+        tried.append(scenario)
+        if scenario["codec"]["kind"] == "topk" and scenario["collective"]["kind"] != "all_gather":
+            raise NetfoldError("it cannot")
+
+    monkeypatch.setattr(module, "summary_of_scenario", run)
+
+    runs = warm(lambda *_: None)
+
+    assert runs == len(runnable()) + len(COLLECTIVES) + len(codec_kinds())
+    assert tried[-1]["codec"]["kind"] == "topk"
+    assert tried[-1]["collective"]["kind"] == "all_gather"
+    assert {each["codec"]["kind"] for each in tried} == set(codec_kinds())
