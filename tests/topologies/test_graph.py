@@ -413,6 +413,16 @@ def test_hosts_stand_below_their_switch() -> None:
         assert max(own) - min(own) == 3
 
 
+def test_switches_without_hosts_are_spread_evenly_over_the_width() -> None:
+    """As wide as twelve hosts, with half of a host's space beyond the first and the last."""
+    places = layout(leaf_spine(3, 2, 4, LINK, UPLINK)).places
+    width = max(x for x, _ in places.values())
+
+    assert [places[name][0] for name in ("spine0", "spine1")] == pytest.approx(
+        [(width + 1) / 4 - 0.5, 3 * (width + 1) / 4 - 0.5]
+    )
+
+
 def test_a_grid_has_its_coordinates_and_bends_links_that_pass_others() -> None:
     graph = torus((4, 3))
     drawn = layout(graph)

@@ -248,6 +248,8 @@ def test_a_sketch_and_its_estimates_are_charged_for(values: Any, is_scaled: int)
     # Each element's counters are read and their median is written, which is read to select the largest.
     assert decode_work.read_bytes == 4 * (3000 + 1000) + is_scaled * (sketch + 1)
     assert decode_work.written_bytes == 4 * 1000 + is_scaled * sketch
+    # An element's counters get its signs, and each is compared with all; to scale back takes one each.
+    assert decode_work.flops == 1000 * (3 + 3 * 3) + is_scaled * 102
 
 
 def test_what_it_declares() -> None:

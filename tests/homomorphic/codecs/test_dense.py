@@ -20,7 +20,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import largest_exponent
 from netfold.homomorphic.fold import Folded, fold
-from netfold.homomorphic.message import WORD_MAX, Gradient, Merge
+from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Round, Work
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 
@@ -79,6 +79,14 @@ def test_the_network_s_unit_is_the_block_of_exponents(kind: str) -> None:
     assert FixedPoint(factor=2.0).carried_by(Carrier(unit_elements=64)) == FixedPoint(factor=2.0)
     for other in (Dense("float32"), Dense("exact"), Dense("factor", factor=2.0)):
         assert other.carried_by(Carrier(unit_elements=64)) == other
+
+
+def test_blocks_are_read_once_for_their_exponents_and_once_to_quantise() -> None:
+    """100 elements in two blocks, whose exponents are a byte each."""
+    (message,) = next(FixedPoint(64).worker(0, 1, 0).exchange(np.ones(100, np.float32), Round(0, 0, 1, 1)))
+
+    assert message.work == Work(2 * 400, 400 + 2)
+    assert message.decode_work == Work(400 + 2, 400)
 
 
 # Fixed point with a constant factor: the law, what it cannot carry, and floats in its place.

@@ -67,19 +67,22 @@ def test_bits_are_signs_and_zero_is_positive(values: list[float], seed: int) -> 
     assert rest.tolist() == ((own + held) - total).tolist()
 
 
-def test_signs_of_sums_at_any_place_and_of_any_value() -> None:
+def test_signs_of_values_and_sums_at_any_place_and_of_any_value() -> None:
     """Vector instructions pack whole words: unaligned parts, sums of zero, values that are no numbers."""
     random = np.random.default_rng(8)
     own = np.ldexp(random.standard_normal(3000), random.integers(-160, 120, 3000)).astype(np.float32)
     held = np.where(random.random(3000) < 0.3, -own, random.permutation(own)).astype(np.float32)
     own[[5, 77, 900]] = np.nan, np.inf, -np.inf
     for first, last in ((0, 3000), (1, 2999), (3, 68), (7, 39), (9, 40), (11, 12)):
-        words = np.full(words_of(last - first), 0xFFFFFFFF, np.uint32)
-        pack_owed(own[first:last], held[first:last], words)
+        alone, owed = np.full((2, words_of(last - first)), 0xFFFFFFFF, np.uint32)
+        pack_signs(own[first:last], alone)
+        pack_owed(own[first:last], held[first:last], owed)
         with np.errstate(invalid="ignore"):
-            right = np.packbits(own[first:last] + held[first:last] >= 0, bitorder="little")
-        assert words.view(np.uint8)[: right.size].tolist() == right.tolist()
-        assert not words.view(np.uint8)[right.size :].any()
+            sums = own[first:last] + held[first:last]
+        for words, values in ((alone, own[first:last]), (owed, sums)):
+            right = np.packbits(values >= 0, bitorder="little")
+            assert words.view(np.uint8)[: right.size].tolist() == right.tolist()
+            assert not words.view(np.uint8)[right.size :].any()
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8, 31, 64])

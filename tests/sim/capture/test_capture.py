@@ -39,7 +39,7 @@ from tests.sim.capture.folders import (
     safetensors_bytes,
     write_recording,
 )
-from tests.sim.capture.trainings import all_trained, trained
+from tests.sim.capture.trainings import all_trained, trained, waited
 from tests.sim.workload.given import by_name, totals
 from tests.torch.processes import returned, run
 
@@ -188,6 +188,18 @@ def test_a_rank_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert second.error == "ValueError: a bad sample"
     assert "Error" in first.error
     assert not (tmp_path / "failing").exists()
+
+
+@pytest.mark.processes
+def test_times_are_taken_when_the_device_has_done_what_it_was_given(tmp_path: Path) -> None:
+    """It is waited for around the forward pass, before backward, at every gradient and at the end."""
+    returned(1, tmp_path, waited, tmp_path)
+    trace = read_trace(tmp_path / "plain")
+    ((own,),) = (step.ranks for step in trace.steps)
+
+    assert (own.before_ns, own.forward_end_ns, own.backward_start_ns) == (1, 1, 2)
+    assert {*own.ready_ns} == {3 + place for place in range(len(trace.tensors))}
+    assert own.synced_ns == 3 + len(trace.tensors)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -43,6 +44,18 @@ def trained(rank: int, folder: Path, mode: str, steps: int, wanted: int) -> list
                 }
             )
     return found
+
+
+def waited(rank: int, folder: Path) -> None:
+    """Train by a clock that goes on by 1 ns whenever the device is waited for, and only then."""
+    from netfold.sim.capture import capture
+
+    with (
+        mock.patch.object(capture.Recorder, "_wait_for_device") as waits,
+        mock.patch.object(capture, "time") as clock,
+    ):
+        clock.perf_counter_ns.side_effect = lambda: waits.call_count
+        trained(rank, folder, "plain", 2, 1)
 
 
 def _numpy(gradient: Any) -> Any:

@@ -148,8 +148,9 @@ def test_a_second_job_goes_where_there_is_room(tmp_path: Path) -> None:
     text = RACKS + "jobs: [{name: a}, {name: b}]\n"
 
     jobs = only(tmp_path, *sets, text=text).jobs
-    roots = [job.collective.aggregation.switch for job in jobs if job.collective.aggregation]
-    assert len(set(roots)) == 2
+    trees = [job.collective.aggregation for job in jobs if job.collective.aggregation]
+    assert len({tree.switch for tree in trees}) == 2
+    assert [tree.slot_base for tree in trees] == [0, 0]
     assert "16 slots do not fit on switch spine0" in refused(
         tmp_path, *sets, "collective.switch=spine0", text=text
     )

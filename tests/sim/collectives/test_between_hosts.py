@@ -141,6 +141,18 @@ def test_the_union_of_sparse_lists_holds_every_entry_once(name: str, workers: in
             assert found[0].words.tobytes() == merged.words.tobytes()
 
 
+def test_parts_of_a_codecs_own_merge_take_as_much_as_so_many_integers() -> None:
+    """Two parts of 150 signs, each a scale, a number and 5 words of bits."""
+    words = cascade_encoded(np.ones(300, np.float32), np.float32(1))
+    both = (
+        Message(words, Merge.HOST, "signs", host_merge=Cascade()),
+        Message(np.ones(2 * 7, np.int32), Merge.ADD, "values"),
+    )
+    own, integers = (Exchanged(small_star(2), ring(2, FRAME)).run([[(one,)]] * 2) for one in both)
+
+    assert own.engine.link_counters() == integers.engine.link_counters()
+
+
 def chained(merge: Any, parts: Sequence[Any], keys: Sequence[int]) -> Any:
     """Parts merged one after the other, as `Hop` counts them."""
     words = parts[0]

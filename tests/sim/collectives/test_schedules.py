@@ -496,6 +496,14 @@ def test_codecs_merge_parts_of_any_length_hop_by_hop(data: st.DataObject, is_uni
         assert merged.workers == case.workers
 
 
+@pytest.mark.parametrize(("workers", "chunks"), [(1, 2), (2, 4), (7, 8), (8, 12)])
+def test_two_trees_cut_what_a_codec_merges_by_twice_their_depth(workers: int, chunks: int) -> None:
+    """With 1, 2, 7 and 8 workers they are 0, 1, 2 and 3 links deep; each has at least one part."""
+    tree: Any = Exchanged(small_star(workers), flat(TREE, workers, 64).started()).collective
+
+    assert tree.schedule(0, is_host=True).chunks == chunks
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_signs_are_one_random_workers_bits(seed: int) -> None:
     """In uneven groups too."""

@@ -24,6 +24,7 @@ from netfold.sim.collectives.hierarchical_switched import (
 )
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.engine.engine import Engine
+from netfold.sim.plan.plan import SwitchPasses
 from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
@@ -108,6 +109,16 @@ def test_packets_by_counting(tmp_path: Path) -> None:
         if "leaf" in link.link and "spine" in link.link:
             crossing["up" if link.link.startswith("leaf") else "down"] += link.packets
     assert crossing == {"up": 3 * packets, "down": 3 * packets}
+
+
+def test_packets_pass_as_often_as_those_of_the_part_with_more_passes(tmp_path: Path) -> None:
+    def passes(collective: str) -> SwitchPasses:
+        return job_plan(only(tmp_path, "topology.switch=tofino2", collective, text=SCENE)).collective.passes
+
+    frames = [f"{{kind: in_network, frame: {frame}}}" for frame in ("udp-256", "roce-1024")]
+    small, large = (passes(f"collective={one}") for one in frames)
+    assert small.packet < large.packet
+    assert passes(hierarchy(*frames)) == passes(hierarchy(*reversed(frames))) == large
 
 
 LONG = ("topology={kind: star, hosts: 12, switch: ideal}", "workload.elements=600000")

@@ -31,6 +31,7 @@ from netfold.sim.engine.memory_access import natural
 from netfold.sim.engine.tables import HEAP, records
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
+from netfold.switch.programs.tree import TREE
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network
@@ -272,6 +273,14 @@ def test_a_job_may_come_while_another_sends_where_slots_are_reserved(is_reserved
         check_sums([each.result for each in of_job], sent)
 
 
+def test_after_a_single_packet_it_is_too_late_for_another_job() -> None:
+    """A program without timers leaves nothing but the packet to be noticed."""
+    engine = Engine(STAR, 1)
+    engine.open_stream(engine.add_job(replace(pair(0), program=TREE)), 0, [segment(gradients(1, 4)[0])])
+    with pytest.raises(RuntimeError, match="once packets have been sent"):
+        engine.add_job(pair(2, SLOTS))
+
+
 def test_released_slots_are_as_new() -> None:
     """Each job's first packets are version 0 of its slots, whatever the last job left there."""
     engine = Engine(STAR, 1)
@@ -282,6 +291,7 @@ def test_released_slots_are_as_new() -> None:
         check_sums(aggregate(engine, number, words).results, words)
         engine.release_job(number)
         assert not engine.world.registers.slots["bitmap"].any()
+        assert (engine.world.windows["switch_expected_psn"] == -1).all()
 
 
 def test_a_job_that_is_released_leaves_the_slots_behind_its_own() -> None:

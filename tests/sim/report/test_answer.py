@@ -326,6 +326,7 @@ def test_nothing_is_divided_by_another_model_or_job() -> None:
     ]
     assert ratios(densities) == {"a": 1, "b": 1}
     assert [group.label for group in groups_of(densities)] == ["density 0.1", "density 0.5"]
+    assert answers(groups_of(densities)) == []  # each is alone in its group
 
 
 def test_how_something_is_trained_or_cut_leaves_the_workload_the_same() -> None:

@@ -263,16 +263,21 @@ def test_every_line_is_in_view_and_in_the_legend(tmp_path: Path) -> None:
 
 def test_perplexities_are_plain_numbers_and_targets_dotted_lines(tmp_path: Path) -> None:
     """Values far apart on a logarithmic axis, near ones not; the target is in view."""
-    worse = replace(TRAINED, metric="perplexity", target=90.0, accuracies=(None, 600.0, None, 100.0))
+    losses_apart = (2.0, 0.5, 0.1, 0.01)
+    worse = replace(
+        TRAINED, metric="perplexity", target=90.0, accuracies=(None, 600.0, None, 100.0), losses=losses_apart
+    )
     near = replace(worse, accuracies=(None, 120.0, None, 100.0))
     for fake, scale in ((worse, "log"), (near, "linear")):
-        (_, tests) = panels(drawn(run_of(tmp_path / scale, fake)))
+        losses, tests = panels(drawn(run_of(tmp_path / scale, fake)))
         assert tests[0].get_title("left") == "perplexity on held-out data"
         for axes in tests:
             assert axes.get_yscale() == scale
             low, high = axes.get_ylim()
             assert low < 90 < max(score for score in fake.accuracies if score is not None) < high
             assert [points(axes)[1][1]] == [[90.0, 90.0]]
+        for axes in (*losses, *tests) if scale == "log" else losses:
+            assert axes.yaxis.get_major_formatter()(0.05) == "0.05"  # type: ignore[operator]
     shares = panels(drawn(run_of(tmp_path / "shares", replace(TRAINED, target=0.9))))[1]
     assert all(axes.get_ylim()[1] > 0.9 for axes in shares)
     assert shares[0].yaxis.get_major_formatter()(0.5) == "50 %"  # type: ignore[operator]

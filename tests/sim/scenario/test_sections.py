@@ -27,13 +27,16 @@ from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.scenario.limits import JobSize
 from netfold.sim.scenario.resolve import summed_at_once
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
+from netfold.sim.workload.fusion import ONE_BUCKET
 from netfold.sim.workload.learning_rate import Cosine, Linear, StepDecay
 from netfold.sim.workload.optimizers import Adam, AdamW, Sgd
 from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.recording import AsRecorded
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, next_links, planned_key
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
+from tests.sim.capture.folders import write_recording
 from tests.sim.scenes import LINK, RING, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
 
@@ -164,6 +167,17 @@ def test_a_profile_gives_layers_and_when_they_are_ready(folder: Path) -> None:
     ]
     buckets = synthetic_workload(spec, 2, seed=1).buckets
     assert [(one.elements, one.ready_share) for one in buckets] == [(500, 0.25), (251, 1.0)]
+
+
+def test_a_recording_has_its_own_buckets_unless_a_rule_is_given(tmp_path: Path) -> None:
+    write_recording(tmp_path / "mine")
+    recorded, fused = (
+        job_plan(only(tmp_path, "workers=2", f"workload={{kind: trace, path: mine{rule}}}")).workload.fusion
+        for rule in ("", ", fusion: {kind: one}")
+    )
+
+    assert recorded == AsRecorded(((0, 1), (2,)))
+    assert fused == ONE_BUCKET
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,16 @@ def test_arrivals_count_from_the_start(tmp_path: Path, jobs: str, starts_us: lis
     assert starts == [(name, 10**6 * start_us) for name, start_us in starts_us]
 
 
+def test_equal_ranges_of_slots_leave_no_gaps(tmp_path: Path) -> None:
+    """Six hosts run two of the six jobs at a time; ranges of one size need no more slots than these have."""
+    sets = "workers: 3, collective: {kind: in_network, frame: udp-256, slots: 64}"
+    text = f"{TINY.replace('hosts: 4', 'hosts: 6')}admission: fifo\njobs: [{{name: a, count: 6, {sets}}}]\n"
+    (variant,) = plan(tmp_path, text=text).variants
+
+    assert variant.admission is not None
+    assert [*variant.admission.room.values()] == [2 * 64]
+
+
 def test_poisson_gaps_are_exponential_and_independent() -> None:
     mean, count = 1_000_000, 20_000
     times = PoissonArrivals(kind="poisson", mean_gap="1us").times_ps(count, 1, 0)

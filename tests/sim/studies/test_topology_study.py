@@ -14,6 +14,7 @@ from netfold.errors import NetfoldError, ScenarioError
 from netfold.sim.studies.topology_study import export
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kinds.star import star
 from netfold.topologies.topology_files import Defaults, from_gml, from_graphml
 from tests.examples import examples
 from tests.sim.scenario.files import GOOD, write
@@ -46,8 +47,12 @@ def test_measures_are_plain_data_and_print_tables() -> None:
 def test_variants_of_a_scenario(tmp_path: Path, as_text: bool) -> None:
     given = GOOD if as_text else write(tmp_path, GOOD)
 
-    assert [*netfold.topology.measure(given).networks] == ["switch", "ring"]
-    assert [*netfold.topology.measure(given, variants=["ring"]).networks] == ["ring"]
+    placed = netfold.topology.measure(given)
+    packed = netfold.topology.measure(given, variants=["ring"], workers=2)
+    assert [*placed.networks] == ["switch", "ring"]
+    assert [*packed.networks] == ["ring"]
+    assert "workers as the scenario places them" in str(placed)
+    assert "workers rack by rack" in str(packed)
     assert netfold.topology.draw(given, variant="ring").startswith(b"<?xml")
     with pytest.raises(NetfoldError, match="there are 2 networks"):
         netfold.topology.graph(given)
@@ -66,6 +71,16 @@ def test_graph_and_export_agree() -> None:
 def test_mistakes_are_scenario_errors() -> None:
     with pytest.raises(ScenarioError, match="the key 'hosts' is missing"):
         netfold.topology.measure("star")
+
+
+def test_profiles_are_checked_where_a_scenario_would_be_told(tmp_path: Path) -> None:
+    """Of a kind of topology the profile is a key; a graph file may name one that only a scenario has."""
+    with pytest.raises(ScenarioError, match="'mine'"):
+        netfold.topology.measure("star", set={"hosts": 4, "switch": "mine"})
+
+    file = tmp_path / "net.json"
+    file.write_text(export(star(4, LinkSpec(10**9, 10**6, 1 << 20), profile="mine"), "json"))
+    assert [*netfold.topology.measure(file).networks] == ["net"]
 
 
 def test_tuples_become_text() -> None:

@@ -236,6 +236,10 @@ NO_ARRAYS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text.safetensors": (lambda path: path.write_text("hello, this is no array at all"), DAMAGED),
     "objects.npy": (lambda path: np.save(path, np.array([{}], object), allow_pickle=True), DAMAGED),
     "objects.pt": (lambda path: torch.save({"a": Path("/")}, path), ""),
+    "list.pt": (
+        lambda path: torch.save([torch.ones(3, 10)], path),
+        "holds list, not a tensor or tensors by name\n  torch.save(gradients, 'gradients.pt') with a tensor",
+    ),
     "lies.npy": (  # a header that says more than a million times what follows
         lambda path: path.write_bytes(
             b"\x93NUMPY\x01\x00\x4c\x00"
