@@ -14,7 +14,7 @@ from netfold.sim.processor import note_of, pin
 from netfold.sim.report.answer import AS_GIVEN
 from netfold.sim.report.compare import Comparison, results_table
 from netfold.sim.report.compare import compare as compare_folders
-from netfold.sim.report.style import Shown
+from netfold.sim.report.shown import Shown
 from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord

@@ -25,7 +25,7 @@ from netfold.homomorphic.fold import Folded, LockStepError
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.message import Round
 from netfold.sim.files import require_threads
-from netfold.sim.report.style import Shown
+from netfold.sim.report.shown import Shown
 from netfold.sim.results.format import frame
 from netfold.sim.run.context import Progress
 from netfold.sim.studies import ROUNDS

@@ -18,7 +18,7 @@ import networkx as nx
 from rich.table import Table
 
 from netfold.errors import NetfoldError
-from netfold.sim.report.style import Shown, Svg
+from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.studies.topology_study import (
     BYTES,

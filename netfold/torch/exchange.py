@@ -41,7 +41,7 @@ from netfold.homomorphic.message import (
 )
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.report.style import Shown
+from netfold.sim.report.shown import Shown
 from netfold.sim.results.format import frame
 from netfold.sim.run.context import CodecError, blaming, make_encoder
 from netfold.torch.wire import Wire

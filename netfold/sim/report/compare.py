@@ -39,7 +39,7 @@ from netfold.sim.report.answer import (
     short,
     times_baseline,
 )
-from netfold.sim.report.style import Shown, Svg
+from netfold.sim.report.shown import Shown, Svg
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
@@ -432,7 +432,7 @@ class Comparison(Shown):
 
         None if no variant took time.
         """
-        from netfold.sim.report import answer as figure  # late: matplotlib is slow to import
+        from netfold.sim.report import ranked_bars as figure  # late: matplotlib is slow to import
         from netfold.sim.report.style import house_style, to_svg
 
         several = len(self.runs) > 1

@@ -19,8 +19,9 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from netfold.sim.report import style, words
-from netfold.sim.report.answer import VariantBar, groups_of, order_key, ranked_bars, times_baseline
+from netfold.sim.report.answer import groups_of, order_key, times_baseline
 from netfold.sim.report.network_drawing import utilisation
+from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
 from netfold.sim.report.words import fairness, shown
 from netfold.sim.results.folder import RunFolder
 from netfold.sim.results.summary import GOOD, RANK_SKEW, kind

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
 
 from netfold.sim.report import style, words
-from netfold.sim.report.style import Svg
+from netfold.sim.report.shown import Svg
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
 from netfold.topologies.layout import NODES_DRAWN_MAX, Bundle, Class, Layout, Tiers, layout, tiers_of

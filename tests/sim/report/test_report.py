@@ -28,7 +28,8 @@ from netfold.sim.report import style, words
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.figures import TASKS_MAX, Bar, _chosen, _tracks, bytes_sent, learning, time_spent
 from netfold.sim.report.html import build_report
-from netfold.sim.report.style import PHASE_COLOURS, Shown, house_style, label_colours
+from netfold.sim.report.shown import Shown
+from netfold.sim.report.style import PHASE_COLOURS, house_style, label_colours
 from netfold.sim.results.folder import RunData, load, write_run
 from netfold.sim.results.records import CheckRecord
 from tests.sim.results.builders import LOSSLESS, RING, Fake, checks, reported, run_data, summary, svg_text
