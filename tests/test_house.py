@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from collections import defaultdict
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from netfold.errors import did_you_mean, names_hint
 from netfold.homomorphic.codecs import codec_kinds
@@ -246,18 +248,37 @@ def test_nothing_needs_the_links_at_the_top(tmp_path: Path, made: Callable[[Path
     count, file = done.stdout.split()
     files = git("ls-files", "netfold").splitlines()
     assert Path(file).parent == folder / "netfold"
-    # Every file of Python is a module, but for the package itself, and for one that no package holds.
-    assert int(count) == sum(name.endswith(".py") for name in files) - 2
+    # Every file of Python is a module, but for the package itself, and for two that no package holds.
+    assert int(count) == sum(name.endswith(".py") for name in files) - 3
 
+    scenarios = git("ls-files", "scenarios").splitlines()
     (wheel,) = wheels.WheelBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(wheel) as packed:
-        assert sorted(name for name in packed.namelist() if ".dist-info/" not in name) == sorted(files)
+        names = [name for name in packed.namelist() if ".dist-info/" not in name]
+        packed.extractall(tmp_path / "unpacked")
+    examples = [
+        name.replace("scenarios", "netfold/examples", 1) for name in scenarios if "README" not in name
+    ]
+    assert sorted(names) == sorted([*files, *examples])
+    assert examples_copied(tmp_path / "unpacked", tmp_path / "empty") == {
+        "17-bring-your-own-model.yaml",
+        "models/spirals.py",
+        "schema.json",
+    }
     (source,) = sources.SdistBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"])
     with tarfile.open(source) as unpacked:
         names = [name.partition("/")[2] for name in unpacked.getnames()]
     about = {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
-    scenarios = git("ls-files", "scenarios").splitlines()
-    assert sorted(set(names) - about) == sorted([*files, *scenarios, "CHANGELOG.md"])
+    assert sorted(set(names) - about) == sorted([*files, *scenarios, "CHANGELOG.md", "CITATION.cff"])
+
+
+def examples_copied(packages: Path, folder: Path) -> set[str]:
+    """The files that an installed netfold copies into an empty folder for an example."""
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-m", "netfold", "examples", "17-bring-your-own-model"]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_nothing_is_imported_by_the_bare_name_of_a_folder() -> None:
@@ -311,18 +332,36 @@ def test_hints() -> None:
     assert names_hint("tofino3", names, "programs", most=1) == "did you mean 'tofino2'? programs: plain"
 
 
-def test_make_names_the_cpu_build_of_the_pinned_torch() -> None:
+@pytest.mark.parametrize("name", ["Makefile", "README.md"])
+def test_the_cpu_build_of_the_pinned_torch_is_named(name: str) -> None:
     pin = next(line for line in lines(ROOT / "constraints.txt") if line.startswith("torch=="))
 
-    assert (
-        f"install {pin} --index-url https://download.pytorch.org/whl/cpu" in (ROOT / "Makefile").read_text()
-    )
+    assert f"install {pin} --index-url https://download.pytorch.org/whl/cpu" in (ROOT / name).read_text()
+
+
+def test_an_extra_that_is_named_exists() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    read = [path.read_text("utf-8") for path in texts()]
+
+    assert {"dask", "topohub"} < {name for text in read for name in re.findall(r"netfold\[(\w+)\]", text)}
+    named = {name for text in read for name in re.findall(r"(?:netfold|'\.)\[(\w+)\]", text)}
+    assert named <= project["optional-dependencies"].keys()
+
+
+def test_the_citation_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = YAML(typ="safe").load(ROOT / "CITATION.cff")
+
+    assert {key: citation[key] for key in ("title", "version", "license", "abstract")} == {
+        "title": project["name"],
+        "version": project["version"],
+        "license": project["license"],
+        "abstract": project["description"],
+    }
 
 
 def test_every_tool_that_judges_is_pinned() -> None:
     """Warnings are errors and formatting is a gate: another version may judge otherwise."""
-    import tomllib
-
     from packaging.requirements import Requirement
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from netfold.commands.example_commands import examples, new
 from netfold.commands.network_commands import switch, topology
 from netfold.commands.study_commands import codecs, sweep
 from netfold.commands.terminal import (
@@ -106,14 +107,15 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 data = typer.Typer(help="List and fetch the data sets for training.", no_args_is_help=True)
+app.add_typer(new, name="new")
 app.add_typer(topology, name="topology")
 app.add_typer(data, name="data")
 app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
+app.command()(examples)
 app.command()(report)
 app.command()(sweep)
 app.command()(calibrate)

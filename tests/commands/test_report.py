@@ -396,12 +396,14 @@ SCENARIOS = sorted(str(path) for path in (ROOT / "scenarios").rglob("*.yaml"))
 HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")
 HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help
 BELOW = {  # commands by the words before them
-    "": "run sweep validate compare report schema warm topology data models capture codecs switch calibrate",
+    "": "run sweep validate compare report schema warm topology data models capture codecs switch calibrate "
+    "examples new",
     "topology": "list show measure export",
     "data": "list fetch",
     "models": "list show measure",
     "codecs": "matrix study",
     "switch": "profiles fit",
+    "new": "scenario model",
 }
 COMMANDS = [[], *([*group.split(), name] for group, names in BELOW.items() for name in names.split())]
 # Prints the status of every command, and which of some modules are there after it.

@@ -258,6 +258,17 @@ def local() -> Iterator[Any]:
             yield cluster
 
 
+def test_without_dask_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+
+    with (
+        pytest.raises(NetfoldError, match=r"^a Dask scheduler needs the package distributed: ") as caught,
+        connected(Cluster("tcp://there:8786"), own_versions()),
+    ):
+        pass
+    assert caught.value.hint == "pip install 'netfold[dask]'"
+
+
 def test_a_cluster_runs_as_many_tasks_as_its_workers_have_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that answers as Dask's: two workers with the same versions."""
     pytest.importorskip("distributed")
