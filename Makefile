@@ -7,9 +7,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constr
 # Kept even where the environment says otherwise: tests start a hundred processes, which import netfold.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bounds nightly mutants changed-mutants docs bench clean
+.PHONY: demo tour test check bounds nightly mutants changed-mutants docs bench clean
 
 demo: .venv/installed
+	$(BIN)/netfold demo
+
+# What netfold can do, by its own scenarios: takes some minutes and 3 GB of memory.
+tour: .venv/installed
 	$(BIN)/netfold run scenarios/01-quickstart.yaml
 	$(BIN)/netfold codecs study packed lossless lossless:setting=published --elements 1e6 --density 0.5%,2%
 	$(BIN)/netfold switch fit switchml --profile tofino1 --workers 8

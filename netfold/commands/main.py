@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from netfold.commands.demo_command import demo
 from netfold.commands.example_commands import examples, new
 from netfold.commands.network_commands import switch, topology
 from netfold.commands.study_commands import codecs, sweep
@@ -116,6 +117,7 @@ app.add_typer(models, name="models")
 app.add_typer(switch, name="switch")
 app.add_typer(codecs, name="codecs")
 app.command()(examples)
+app.command()(demo)
 app.command()(report)
 app.command()(sweep)
 app.command()(calibrate)

@@ -1,0 +1,59 @@
+"""The demo: what it says is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import netfold
+from netfold.commands import demo_command
+from netfold.commands.demo_command import ACTS, OWN_SCENARIO
+from netfold.commands.example_commands import shipped
+from netfold.commands.main import app
+from tests import ROOT
+from tests.examples import nightly
+
+
+def played(folder: Path, *acts: Any) -> str:
+    """What the demo prints of some acts, with its report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_command, "ACTS", acts)
+        result = CliRunner().invoke(app, ["demo", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return " ".join(result.stdout.split())
+
+
+@pytest.mark.slow
+def test_sums_are_compressed_and_lost_packets_lose_no_sum(tmp_path: Path) -> None:
+    """Its first scenario and its numbers are README's."""
+    text = played(tmp_path, *ACTS[:2])
+
+    assert f"```yaml\n{OWN_SCENARIO}```" in (ROOT / "README.md").read_text("utf-8")
+    assert "10.4 × as fast, for 1/12 of the bytes." in text
+    assert "7,625 packets were lost, and not one sum" in text
+    assert "report.html Next: netfold examples" in text
+
+
+def test_a_claim_that_a_run_does_not_bear_out_is_an_error(tmp_path: Path) -> None:
+    false = ACTS[0]._replace(holds=lambda variants: False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_command, "ACTS", (false,))
+        result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert "this run does not show what it should" in result.stderr
+
+
+@nightly
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_model_learns_and_the_switch_brings_it_to_its_target_first(tmp_path: Path, seed: int) -> None:
+    """The exact sum's score is the best, and far above guessing, whatever the seed."""
+    act = ACTS[2]
+    run = netfold.run(shipped()[act.scenario].path, variants=act.variants, seed=seed, out=tmp_path)
+    variants = {variant["name"]: variant["metrics"] for variant in run.summary["variants"]}
+
+    assert act.holds(variants)
+    assert variants["dense"]["test_score"] > 1 / 3 + 0.25  # three spirals
