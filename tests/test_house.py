@@ -226,9 +226,14 @@ print(len(names), netfold.__file__)
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no repository of git")
-@pytest.mark.parametrize("made", [without_links, pytest.param(archive, marks=nightly), installed])
-def test_nothing_needs_the_links_at_the_top(tmp_path: Path, made: Callable[[Path], Path | None]) -> None:
-    """Every module is imported; wheel and source distribution have every file of the package once."""
+@pytest.mark.parametrize(
+    ("made", "is_imported"),
+    [(without_links, True), (archive, False), pytest.param(archive, True, marks=nightly)],
+)
+def test_nothing_needs_the_links_at_the_top(
+    tmp_path: Path, made: Callable[[Path], None], is_imported: bool
+) -> None:
+    """Installed in place, every module is imported; wheel and source have every file of the package once."""
     sources, wheels = (
         pytest.importorskip(f"hatchling.builders.{kind}", reason="comes with the extra `test`")
         for kind in ("sdist", "wheel")
@@ -238,18 +243,18 @@ def test_nothing_needs_the_links_at_the_top(tmp_path: Path, made: Callable[[Path
         git("write-tree")
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"git does not work in this repository: {error}")
-    (archive if made is installed else made)(folder)
-    python = installed(folder) if made is installed else sys.executable
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    there = tmp_path if made is installed else folder
-    done = subprocess.run(
-        [python, "-c", IMPORT_ALL], cwd=there, env=environment, check=True, capture_output=True, text=True
-    )
-    count, file = done.stdout.split()
+    made(folder)
     files = git("ls-files", "netfold").splitlines()
-    assert Path(file).parent == folder / "netfold"
-    # Every file of Python is a module, but for the package itself, and for two that no package holds.
-    assert int(count) == sum(name.endswith(".py") for name in files) - 3
+    if is_imported:
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [installed(folder), "-c", IMPORT_ALL]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        )
+        count, file = done.stdout.split()
+        assert Path(file).parent == folder / "netfold"
+        # Every file of Python is a module, but for the package itself, and for two that no package holds.
+        assert int(count) == sum(name.endswith(".py") for name in files) - 3
 
     scenarios = git("ls-files", "scenarios").splitlines()
     (wheel,) = wheels.WheelBuilder(str(folder)).build(directory=str(tmp_path), versions=["standard"])
@@ -300,6 +305,13 @@ import os, sys, netfold
 print([name for name in {HEAVY} if name in sys.modules], {{*netfold.__all__}} <= {{*dir(netfold)}})
 print(netfold.testing.check_codec.__name__)
 before = {{*os.environ}}
+from netfold.sim.workload import devices, data_sets
+from netfold.sim.workload.models.registry import MODELS
+assert all(model().elements > 0 for model in MODELS)
+print("torch" in sys.modules)
+from netfold.sim.workload import TrainingSpec, training_workload
+training_workload(TrainingSpec("ncf"), 2, 1).gradients(0)
+print("torch" in sys.modules, "torch._dynamo" in sys.modules)
 import netfold.torch, numpy as np
 netfold.fold("packed", np.ones((2, 100), np.float32))
 print({{*os.environ}} - before & {{*{[*variables()]}}})
@@ -311,15 +323,15 @@ print([name for name in sys.modules if name.partition(".")[0] in {FOLDERS}])
 @pytest.mark.slow
 @pytest.mark.processes
 def test_imports() -> None:
-    """`import netfold` loads nothing else, `testing` needs no import, the hook pins no instructions, and no
-    module has the bare name of a folder.
+    """`import netfold` loads nothing else, `testing` needs no import, weights are counted without PyTorch and
+    trained without its compiler, the hook pins no instructions, and no module has the bare name of a folder.
     """
     free = {name: value for name, value in os.environ.items() if name not in variables()}
     done = subprocess.run(
         [sys.executable, "-c", IMPORTS], cwd=ROOT, env=free, capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.splitlines() == ["[] True", "check_codec", "set()", "[]"]
+    assert done.stdout.splitlines() == ["[] True", "check_codec", "False", "True False", "set()", "[]"]
 
 
 def test_hints() -> None:

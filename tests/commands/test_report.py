@@ -35,7 +35,7 @@ from netfold.sim import files as durable
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import run_scenario
 from tests import ROOT
-from tests.examples import nightly
+from tests.examples import PROFILE, nightly
 from tests.sim.scenes import TINY, write
 from tests.sim.studies.sweep_scene import BASE, GRID, Inline, use_inline
 
@@ -391,7 +391,12 @@ def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> Non
 
 
 OWN_MODEL = "17-bring-your-own-model"
-SCENARIOS = sorted(str(path) for path in (ROOT / "scenarios").rglob("*.yaml"))
+LARGE = ("13-how-many-workers", "14-thousand-hosts")  # by night: two thirds of the time of all
+SCENARIOS = sorted(
+    str(path)
+    for path in (ROOT / "scenarios").rglob("*.yaml")
+    if PROFILE == "nightly" or path.stem not in LARGE
+)
 # A tenth of a second or more each.
 HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")
 HEAVIER = (*HEAVY, "numpy", "networkx", "ruamel.yaml")  # of help

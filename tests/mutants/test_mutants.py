@@ -161,9 +161,14 @@ def test_tests_that_cannot_run_are_errors_and_endless_ones_are_ended(player: Pla
     assert late.play(1).verdict == UNDECIDED
 
 
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    """Those of the package, whose compiled code is looked through once."""
+    return Sources()
+
+
 @pytest.mark.slow
-def test_every_fault_by_hand_is_found_once_and_can_be_switched() -> None:
-    sources = Sources()
+def test_every_fault_by_hand_is_found_once_and_can_be_switched(sources: Sources) -> None:
     faults = faults_by_hand({file: sources.text(file) for file in sources.files})
     assert len({(fault.file, fault.text) for fault in faults}) == len(faults)
     for file in {fault.file for fault in faults}:
@@ -171,9 +176,8 @@ def test_every_fault_by_hand_is_found_once_and_can_be_switched() -> None:
         compile(sources.rewritten(file, numbered), file, "exec")
 
 
-def test_every_accepted_survivor_is_still_made() -> None:
+def test_every_accepted_survivor_is_still_made(sources: Sources) -> None:
     accepted = read_accepted(ACCEPTED)
-    sources = Sources()
     again = found_again(list(accepted), sources.faults({fault.file for fault in accepted}))
     assert again == list(accepted)
     assert all(accepted.values())

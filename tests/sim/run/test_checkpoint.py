@@ -408,12 +408,13 @@ name: killed
 seed: 5
 topology: {kind: star, hosts: 3, rate: 100Gbps, delay: 1us}
 workers: 3
-workload: {kind: training, model: mlp, batch: 8, steps: 40, optimizer: {kind: adam}}
 codec: {kind: fixed_point}
 variants:
   - {name: switch, collective: {kind: in_network}}
   - {name: ring, collective: {kind: ring}}
 """
+KILLED = "workload: {kind: synthetic, elements: 2000, steps: 25}\n"  # a process that imports no PyTorch
+KILLED_AT_NIGHT = "workload: {kind: training, model: mlp, batch: 8, steps: 40, optimizer: {kind: adam}}\n"
 
 FINISHED = "*-seed5"  # a run folder: not a checkpoint, nor one with "unfinished" in its name
 
@@ -428,10 +429,12 @@ def _has_newer_state(out: Path, since: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=nightly)])
-def test_kill_and_resume(tmp_path: Path, kills: int) -> None:
+@pytest.mark.parametrize(
+    ("kills", "workload"), [(1, KILLED), pytest.param(3, KILLED_AT_NIGHT, marks=nightly)]
+)
+def test_kill_and_resume(tmp_path: Path, kills: int, workload: str) -> None:
     """Killed and resumed, at last in this process, it writes the folder of a run that was left alone."""
-    path, out = write(tmp_path, KILL_TEXT), tmp_path / "out"
+    path, out = write(tmp_path, KILL_TEXT + workload), tmp_path / "out"
     wanted = content(run(path, tmp_path / "whole"))
     draws = random.Random()
     command = [sys.executable, "-m", "netfold", "run", str(path), "--out", str(out), "--no-report"]

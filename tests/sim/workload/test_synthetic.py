@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -395,25 +393,3 @@ def test_the_profiles_that_come_with_netfold(name: str, layers: int, elements: i
     shares = [one.ready_share for one in found]
     assert shares == sorted(shares)
     assert shares[-1] == 1
-
-
-CODE = """
-import sys
-from netfold.sim.workload import devices
-from netfold.sim.workload import data_sets as data
-from netfold.sim.workload.models.registry import MODELS
-assert all(model().elements > 0 for model in MODELS)
-print('netfold.sim.workload' in sys.modules, 'torch' in sys.modules)
-from netfold.sim.workload import TrainingSpec, training_workload
-training_workload(TrainingSpec('ncf'), 2, 1).gradients(0)
-print('torch' in sys.modules, 'torch._dynamo' in sys.modules)
-"""
-
-
-@pytest.mark.slow  # a new interpreter imports PyTorch
-@pytest.mark.processes
-def test_torch_is_imported_only_to_train_and_without_its_compiler() -> None:
-    """Models are described, and their weights counted, without it."""
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "True False\nTrue False\n"
