@@ -372,7 +372,7 @@ def test_exact_codecs_give_the_weights_of_plain_training_and_states_go_on(tmp_pa
         assert f"the state has the worker [{1 - rank}, 2], here are [{rank}, 2]" in other
 
 
-WORKERS, STEPS, SEED = 3, 20, 7
+WORKERS, STEPS, SEED = 3, 8, 7
 ONE, TWO = 1 << 20, 8 << 10  # bytes of a bucket: all layers in one, each in its own
 MLP = f"workload={{kind: training, model: mlp, batch: 16, steps: {STEPS}, learning_rate: 0.5, bucket: "
 RING, GATHER = "collective={kind: ring}", "collective={kind: all_gather}"

@@ -48,6 +48,7 @@ from netfold.sim.studies.sweep_workers import (
     work,
 )
 from tests import ROOT
+from tests.examples import nightly
 from tests.sim.studies.sweep_scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write
 
 SAME = ("points.parquet", "sweep.json", "scenario.yaml", "report.html")
@@ -346,13 +347,14 @@ CODE = (
 
 @pytest.mark.slow
 @pytest.mark.processes
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=nightly)])
 def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: str
 ) -> None:
     """The real command, on real processes: interrupted, continued here, and compared with an unbroken one."""
     text = "sweep: {workers: [2, 4], workload.density: [1%, 5%], seeds: 2}\n"
     file, out = write(tmp_path, text), tmp_path / "out"
-    command = [sys.executable, "-c", CODE, "sweep", str(file), "--jobs", "2", "--out", str(out)]
+    command = [sys.executable, "-c", CODE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as running:
