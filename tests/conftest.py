@@ -1,10 +1,13 @@
 """Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), pin, budget, and no windows."""
 
 import os
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
+from numpy.typing import NDArray
 
 from netfold.sim.processor import pin
 from tests import ROOT
@@ -42,6 +45,27 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of loads last: two processes that begin with the engine compile it twice."""
     items.sort(key=lambda item: "bench" in item.path.parts)
+
+
+_TABLES: dict[tuple[str, int], NDArray[np.uint8]] = {}
+
+
+@pytest.fixture(autouse=True)
+def tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of images are parsed once, but where that is tested: it takes most of a short training."""
+    readers = sys.modules.get("netfold.sim.workload.data_readers")
+    if readers is None or "workload" in request.path.parts:
+        return
+    parse = readers._table
+
+    def table(name: str) -> NDArray[np.uint8]:
+        path = readers.fetch(name)
+        key = str(path), path.stat().st_mtime_ns
+        if key not in _TABLES:
+            _TABLES[key] = parse(name)
+        return _TABLES[key].copy()
+
+    monkeypatch.setattr(readers, "_table", table)
 
 
 @pytest.fixture
