@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import decimal
+import functools
 import math
 import multiprocessing
 import os
@@ -43,6 +44,7 @@ WITH_KERNELS = (
 )
 
 
+@functools.cache
 def read(module: str) -> ast.Module | None:
     """The syntax tree of a module of netfold; None if there is no such module."""
     own = ROOT.joinpath(*module.split("."))

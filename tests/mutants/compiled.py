@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 COMPILED_BY = {"kernel", "inlined"}  # decorators of `kernels.compiled`
@@ -15,6 +16,7 @@ Definition = tuple[str, str]  # a file, and a name that it defines outside of fu
 Frozen = Collection[Definition]
 
 
+@lru_cache(maxsize=1)  # many faults are put into a tree one after the other
 def compiled_functions(tree: ast.Module) -> set[ast.FunctionDef]:
     """Functions that are compiled: by their decorators, or as they are given to `address_of`."""
     by_address = {

@@ -45,6 +45,21 @@ def report(tmp_path: Path, plain: None) -> Callable[..., str]:
     return write
 
 
+FIGURES = "throughput bound_times time_spent bytes_sent job_chart timeline utilisation learning"
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """The folder of a run's report with some of its figures alone, by their functions: drawing takes long."""
+
+    def draw(names: str, *fakes: Fake) -> Path:
+        for name in {*FIGURES.split()} - {*names.split()}:
+            monkeypatch.setattr(f"netfold.sim.report.figures.{name}", lambda run, labels=(): None)
+        return reported(tmp_path, *fakes)
+
+    return draw
+
+
 class Balance(HTMLParser):
     """Checks that every element that is opened is closed."""
 
@@ -100,9 +115,9 @@ def test_markup_in_a_record_is_text(report: Callable[..., str]) -> None:
     assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
 
 
-def test_markup_in_a_name_stays_text_in_figures(tmp_path: Path) -> None:
+def test_markup_in_a_name_stays_text_in_figures(drawn: Callable[..., Path]) -> None:
     name = "<b>$x_1$ & co"
-    folder = reported(tmp_path, replace(RING, name=name))
+    folder = drawn("throughput", replace(RING, name=name))
 
     assert name in svg_text((folder / "figures" / "throughput.svg").read_bytes())
     assert "<b>$x" not in (folder / "report.html").read_text("utf-8")
@@ -125,8 +140,8 @@ def test_the_report_needs_no_other_file(tmp_path: Path) -> None:
     ElementTree.fromstring(base64.b64decode(addresses[0].partition(",")[2]))
 
 
-def test_a_report_can_be_built_again_from_its_folder(tmp_path: Path) -> None:
-    folder = reported(tmp_path)
+def test_a_report_can_be_built_again_from_its_folder(drawn: Callable[..., Path]) -> None:
+    folder = drawn("bytes_sent timeline")
     before = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
     (folder / "figures" / "bytes.svg").unlink()
@@ -145,9 +160,9 @@ def test_tests_are_in_the_report_where_there_were_some(report: Callable[..., str
     assert "Held-out data" not in report(replace(tested, accuracies=()), LOSSLESS)
 
 
-def test_figures_say_how_much(tmp_path: Path) -> None:
+def test_figures_say_how_much(drawn: Callable[..., Path]) -> None:
     bound = Reference("wire bound", 25e6, "rate over 32 bits")
-    folder = reported(tmp_path, replace(RING, references=(bound,)), LOSSLESS)
+    folder = drawn("throughput bytes_sent timeline", replace(RING, references=(bound,)), LOSSLESS)
     throughput, sent, timeline = (
         svg_text((folder / "figures" / f"{name}.svg").read_bytes())
         for name in ("throughput", "bytes", "timeline")
@@ -158,10 +173,10 @@ def test_figures_say_how_much(tmp_path: Path) -> None:
     assert {"ring · 168 µs", "lossless · 88.0 µs", "worker 1", "network: index"} <= set(timeline)
 
 
-def test_a_step_much_shorter_than_the_others_is_magnified(tmp_path: Path) -> None:
+def test_a_step_much_shorter_than_the_others_is_magnified(drawn: Callable[..., Path]) -> None:
     """It takes 88 of 168 us or less; the inset begins a tenth of the axis behind it."""
     slow = replace(RING, messages=(("values", 4000, 4000),))
-    texts = svg_text((reported(tmp_path, slow, LOSSLESS) / "figures" / "timeline.svg").read_bytes())
+    texts = svg_text((drawn("timeline", slow, LOSSLESS) / "figures" / "timeline.svg").read_bytes())
 
     assert any(text.startswith("the same, magnified") for text in texts)
 
@@ -249,9 +264,9 @@ def test_no_two_labels_have_one_colour(count: int) -> None:
     assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())
 
 
-def test_variants_of_equal_loss_can_be_told_apart(tmp_path: Path) -> None:
+def test_variants_of_equal_loss_can_be_told_apart(drawn: Callable[..., Path]) -> None:
     same = [replace(RING, name=name, losses=(0.7, 0.6)) for name in ("one", "two", "three")]
-    svg = (reported(tmp_path, *same) / "figures" / "training.svg").read_text("utf-8")
+    svg = (drawn("learning", *same) / "figures" / "training.svg").read_text("utf-8")
 
     assert len(set(re.findall(r"stroke-dasharray: ([^;\"]+)", svg))) >= 2
 
@@ -293,12 +308,12 @@ def test_a_variant_that_was_not_checked_is_said_so(report: Callable[..., str]) -
     assert "A variant was not checked at all." in report(RING, summary=unchecked, checks=checks(RING))
 
 
-def test_a_legend_of_many_labels_leaves_room_for_the_bars(tmp_path: Path) -> None:
+def test_a_legend_of_many_labels_leaves_room_for_the_bars(drawn: Callable[..., Path]) -> None:
     """Every row of the legend makes the figure higher, so that bars keep the height that they have."""
     many = replace(LOSSLESS, messages=tuple((f"a table of part {number}", 9, 90) for number in range(14)))
 
     def height_points(*fakes: Fake) -> float:
-        svg = (reported(tmp_path, *fakes) / "figures" / "breakdown.svg").read_text("utf-8")
+        svg = (drawn("time_spent", *fakes) / "figures" / "breakdown.svg").read_text("utf-8")
         found = re.search(r'height="([\d.]+)pt"', svg)
         assert found
         return float(found[1])
@@ -438,13 +453,13 @@ def legend(svg: bytes) -> dict[str, str]:
     return entries
 
 
-def test_a_message_has_one_colour_in_all_figures_of_a_run(tmp_path: Path) -> None:
+def test_a_message_has_one_colour_in_all_figures_of_a_run(drawn: Callable[..., Path]) -> None:
     """Also where figures have different messages: those without payload are not in that of bytes."""
     names = [f"table {number}" for number in range(12)]
     many = replace(
         LOSSLESS, messages=tuple((name, 4, 40 * (number % 2)) for number, name in enumerate(names))
     )
-    folder = reported(tmp_path, RING, many)
+    folder = drawn("bytes_sent time_spent timeline", RING, many)
     sent, spent, line = (
         legend((folder / "figures" / f"{name}.svg").read_bytes())
         for name in ("bytes", "breakdown", "timeline")

@@ -491,6 +491,13 @@ def test_a_study_is_printed_and_kept(tmp_path: Path) -> None:
         assert [one for one in (*own.split("|"), *lines, "density, %") if f">{one}</text>" not in text] == []
 
 
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies without figures."""
+    monkeypatch.setattr("netfold.sim.studies.codec_study.study_figures", lambda study: {})
+
+
+@pytest.mark.usefixtures("plain")
 def test_a_study_as_json(tmp_path: Path) -> None:
     result = run_netfold("codecs", "study", "packed", "none", *SMALL, "--out", tmp_path, "--json")
     message = json.loads(result.stdout)
@@ -506,6 +513,7 @@ def test_a_study_as_json(tmp_path: Path) -> None:
     assert kept == {key: value for key, value in message.items() if key not in ("speeds", "study_dir")}
 
 
+@pytest.mark.usefixtures("plain")
 def test_a_file_is_studied(tmp_path: Path) -> None:
     gradients = np.zeros((2, 3200), np.float32)
     gradients[0, :32] = gradients[1, 16:48] = 1.0
@@ -556,6 +564,7 @@ def test_where_nothing_can_be_written_nothing_is_studied(tmp_path: Path) -> None
     assert result.stderr == told
 
 
+@pytest.mark.usefixtures("plain")
 def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(1)))
     monkeypatch.setattr("netfold.sim.studies.codec_study.run_study", lambda *_: wrong)
