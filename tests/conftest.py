@@ -13,9 +13,11 @@ from netfold.sim.processor import pin
 from tests import ROOT
 from tests.budget import Budget
 from tests.examples import PROFILE, scaled
+from tests.templates import compile_once
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 pin()  # before any test computes with PyTorch, as `netfold run` does
+compile_once()
 
 # Kernels compile when they are first called, so the time of one example means nothing.
 settings.register_profile(
