@@ -24,4 +24,4 @@ def compiled(environment: jinja2.Environment, source: Any, *arguments: Any, **op
 
 def compile_once() -> None:
     """Let all environments of this process share what they compile."""
-    jinja2.Environment.compile = compiled  # type: ignore[method-assign]
+    jinja2.Environment.compile = compiled  # type: ignore[assignment, method-assign]
