@@ -1,4 +1,4 @@
-"""Numba's compiler, told to do less: a first run takes a third of the time, and a seventh of the disk.
+"""Numba's compiler, told to do less: a first run takes a third of the time, and a ninth of the disk.
 
 By default Numba optimises every function, translates it to machine code and stores it, with all that it
 calls, even where only compiled functions call it: those are linked with it, and then optimised and translated
