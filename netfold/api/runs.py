@@ -140,7 +140,8 @@ def run(
     out
         Parent folder of runs.
     progress
-        Called with the current activity, the steps done and all steps; `print` works.
+        Called with the current activity, the steps done and all steps (of "compiling kernels, once": the
+        kernels done, and those known to be needed); `print` works.
     code
         Whether Python files that the scenario names may run, such as `model: ./mine.py:make`. A line on
         stderr says that one does.

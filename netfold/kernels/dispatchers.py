@@ -36,7 +36,7 @@ def _called_by(function: Any) -> set[object]:
 
 
 class Kernel(CORE.registry.CPUDispatcher):
-    """A function for Python, which compiled functions call as a part of them."""
+    """A compiled function. Python calls it; compiled functions that call it have it in them."""
 
     @cached_property
     def _part(self) -> Any:

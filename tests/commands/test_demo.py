@@ -47,6 +47,14 @@ def test_a_claim_that_a_run_does_not_bear_out_is_an_error(tmp_path: Path) -> Non
     assert "this run does not show what it should" in result.stderr
 
 
+def test_a_model_that_does_not_reach_its_target_does_not_bear_out_the_claim() -> None:
+    reached = {"merges_verified": True, "decode_failures": 0, "test_score": 0.99, "time_to_target_us": 40.0}
+    variants = {"dense": reached, "switchml": reached | {"time_to_target_us": 35.0}, "bird-shared": reached}
+    late = variants | {"bird-shared": reached | {"time_to_target_us": None}}
+
+    assert (ACTS[2].holds(variants), ACTS[2].holds(late)) == (True, False)
+
+
 @nightly
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_model_learns_and_the_switch_brings_it_to_its_target_first(tmp_path: Path, seed: int) -> None:

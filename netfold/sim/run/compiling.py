@@ -19,8 +19,9 @@ from netfold.homomorphic.message import Merge
 from netfold.kernels.compiled import threads_count
 from netfold.kernels.progress import COMPILING, counts, elsewhere, observed
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, Segment
-from netfold.sim.engine.loop import run_until
+from netfold.sim.engine.interface import Flow, Job, Segment
+from netfold.sim.engine.loop import run_until, schedules_handler
+from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.plan import frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
@@ -42,17 +43,25 @@ def _folder() -> Path | None:
     return Path(loop.stats.cache_path) if loop.stats.cache_path else None
 
 
-def compile_engine() -> None:
-    """Compile what every run needs of the packet engine: two workers send a few words to a switch."""
+def compile_engine(is_whole: bool = False) -> None:
+    """Compile what every run needs of the packet engine, or all but ATP: two workers send a few words."""
     engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
     frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
     words = np.zeros(frame.elements, np.int32)
     engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
     for worker in range(2):
         engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
+    if is_whole:
+        engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
+        sampler = Sampler(engine, 1)
+        sampler.add_job(0)
+        sampler.open()
+        schedules_handler()
     done = 0
-    while done < 2:
+    while done < 2 + is_whole:
         done += len(engine.run(PS_PER_S))
+    if is_whole:
+        sampler.close()
 
 
 @contextmanager
@@ -74,7 +83,7 @@ def compiling(progress: Callable[[str, float, float], None]) -> Iterator[None]:
         if not is_cold() or _folder() is None or threads_count() == 1:
             yield
             return
-        command = [sys.executable, "-m", __name__]
+        command = [sys.executable, "-P", "-m", __name__]  # -P: nothing is imported from the working folder
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             with elsewhere(_ENGINE, wait):

@@ -322,7 +322,7 @@ def _executor(settings: SweepSettings, wanted: int) -> Iterator[tuple[Any, Limit
     places = min(settings.jobs, wanted)
     if is_cold():
         _LOGGER.info(COMPILING)
-        compile_engine()  # here, or every process would
+        compile_engine(is_whole=True)  # here, or every process would
     pool = WorkerPool(places)
     try:
         yield pool, Limits(places, _ROOM * available_bytes()), places
