@@ -37,6 +37,7 @@ def test_sums_are_compressed_and_lost_packets_lose_no_sum(tmp_path: Path) -> Non
     assert "report.html Next: netfold examples" in text
 
 
+@pytest.mark.slow
 def test_a_claim_that_a_run_does_not_bear_out_is_an_error(tmp_path: Path) -> None:
     false = ACTS[0]._replace(holds=lambda variants: False)
     with pytest.MonkeyPatch.context() as patch:
