@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
+from functools import cache
+from itertools import pairwise
 from textwrap import fill
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import (
     AfterValidator,
@@ -286,9 +291,38 @@ CodecOptions = Annotated[Codec, _RegisteredCodec()]
 class Section(BaseModel):
     """A mapping in the file: strict types, no unknown keys, immutable."""
 
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    described_by: ClassVar[type[Section] | None] = None
+    """The section that has the docstrings of its keys; None: they are its own."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described_class = handler(schema)
+        properties = handler.resolve_ref_schema(described_class)["properties"]
+        for key, field in keys(cls).items():
+            if field.description is not None:
+                properties[key]["description"] = field.description
+        return described_class
+
+
+@cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """The docstrings below the fields of all classes of a module, by class and field."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):  # it has no source, as a session of Python
+        return {}
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {node.name: dict(_fields_with_docstrings(node)) for node in classes}
+
+
+def _fields_with_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(node.body):
+        match field, below:
+            case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                yield name, inspect.cleandoc(text)
 
 
 def described(text: str) -> str:
@@ -297,7 +331,16 @@ def described(text: str) -> str:
 
 
 def keys(section: type[Section]) -> dict[str, FieldInfo]:
-    """The keys of a section as a file spells them (`from` and `for` are not Python names), `kind` first."""
+    """The keys of a section as a file spells them (`from` and `for` are not Python names), `kind` first.
+
+    A key whose field has no description is described by the docstring below it. Pydantic could do so when it
+    makes the class, but that reads sources, and would take a fifth of the time of a `validate`.
+    """
+    sources = [base for base in (section.described_by or section).__mro__ if issubclass(base, Section)]
+    for base in sources:
+        for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
+            if name in section.model_fields and section.model_fields[name].description is None:
+                section.model_fields[name].description = text
     written = {field.alias or name: field for name, field in section.model_fields.items()}
     return dict(sorted(written.items(), key=lambda item: item[0] != "kind"))
 

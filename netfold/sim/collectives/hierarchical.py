@@ -227,4 +227,6 @@ def _part(section: type[CollectiveSection]) -> type[CollectiveSection]:
         for name, field in section.model_fields.items()
         if name not in _OF_THE_WHOLE
     }
-    return create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **own)
+    part = create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **own)
+    part.described_by = section
+    return part

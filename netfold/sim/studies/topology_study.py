@@ -19,7 +19,7 @@ from netfold.errors import MistakesError, NetfoldError, ScenarioError, Unwritten
 from netfold.sim.collectives.collective import CollectiveSection, Estimate
 from netfold.sim.collectives.registry import estimates
 from netfold.sim.files import write_file
-from netfold.sim.keys import Location
+from netfold.sim.keys import Location, keys
 from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
@@ -360,15 +360,15 @@ def _describe(section: type[TopologySection]) -> Kind:
         for suffix, quantity in _UNITS.items()
         if name.endswith(suffix)
     }
-    keys = []
-    for name, field in section.model_fields.items():
+    described_keys = []
+    for name, field in keys(section).items():
         default = None if field.is_required() or field.default_factory is not None else field.default
         if name in units and isinstance(default, int):
             default = units[name].format(default)
         if name != "kind":
             meant = " ".join((field.description or "").split())
-            keys.append(Key(name, default, field.is_required(), meant))
-    return Kind(kind, meaning, rest.strip("\n"), tuple(keys))
+            described_keys.append(Key(name, default, field.is_required(), meant))
+    return Kind(kind, meaning, rest.strip("\n"), tuple(described_keys))
 
 
 # All measures of a network, with an estimate of the time of an all-reduce for each collective.
