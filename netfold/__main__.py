@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 
-_YOUNG = 50_000  # new objects before the youngest generation is collected; Python's default is 700
+_YOUNG = 200_000  # new objects before the youngest generation is collected; Python's default is 700
 _INTERRUPTED = 130  # `commands.main.EXIT_INTERRUPTED`, which is not imported yet
 
 

@@ -104,6 +104,7 @@ def imported_by(module: str) -> set[str]:
     return found
 
 
+@cache
 def _imports(source: str) -> list[str]:
     """Modules of netfold that a source may import: each name that it imports may be one."""
     found = []

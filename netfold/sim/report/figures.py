@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.collections import PatchCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import Affine2D
 
 from netfold.sim.report import style, words
 from netfold.sim.report.answer import groups_of, order_key, times_baseline
@@ -395,6 +396,8 @@ _LANE_FILL = 0.84
 _TRACK_INCHES = 0.135
 _TITLE_CHARACTERS = 110
 """Characters of a panel's title at most."""
+_PANEL_TITLE_INCHES, _TITLE_ABOVE_INCHES = 0.4, 0.06
+"""The space above a step's lanes, and the distance of its title from them."""
 _INSET_TITLE_INCHES = 0.2  # space above the lanes of a magnified step
 _MAGNIFY_BELOW = 0.25
 """A step shorter than this share of the time axis is drawn a second time, magnified."""
@@ -436,19 +439,15 @@ def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
     span_us = 1.01 * max(panel.end_us for panel in panels)
     factor_us, unit = words.time_unit(span_us)
     panel_inches = _TRACK_INCHES * max(2, tracks) * max(2, lanes)
-    figure = style.new_figure(1.2 + len(panels) * (0.4 + panel_inches))
-    grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, panel in zip(grid, panels, strict=True):
-        _draw_phases(axes, panel.bars, colours, factor_us)
-        title = f"{panel.variant} · {words.time(panel.end_us)}{panel.note}"
-        axes.set_title(textwrap.shorten(title, _TITLE_CHARACTERS, placeholder="…"), fontsize=9.5, pad=4)
-        axes.axvline(panel.end_us / factor_us, color=style.BLACK, linewidth=1)
-        axes.set_xlim(0, span_us / factor_us)
-        if 0 < panel.end_us < _MAGNIFY_BELOW * span_us:
-            inset = _magnify(axes, panel, colours, span_us)
-            bottom, top = inset.get_ylim()
-            inset.set_ylim(bottom, top - (bottom - top) * _INSET_TITLE_INCHES / panel_inches)
-    grid[-1].set_xlabel(f"{unit} since the step began")
+    row_inches = _PANEL_TITLE_INCHES + panel_inches
+    figure = style.new_figure(1.2 + len(panels) * row_inches)
+    axes = figure.add_subplot(xlabel=f"{unit} since the step began")
+    axes.set(xlim=(0, span_us / factor_us), ylim=(len(panels) * row_inches, 0), yticks=[])
+    axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
+    axes.spines["left"].set_visible(False)
+    for number, panel in enumerate(panels):
+        top = number * row_inches + _PANEL_TITLE_INCHES
+        _draw_panel(axes, panel, colours, (top, panel_inches), factor_us)
     same = len({panel.step for panel in panels}) == 1
     more = f", in the first {len(panels)} of {len(names)}" if len(panels) < len(names) else ""
     title = f"What each worker did in {f'step {panels[0].step}' if same else 'its last step'}{more}"
@@ -487,24 +486,57 @@ def _chosen(workers: Sequence[int], slowest: int) -> list[int]:
     return sorted({*spread} - {neighbour} | {slowest})
 
 
-def _draw_phases(axes: Axes, bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> None:
-    """Draw lanes from top to bottom: in each, the tracks of the device are above those of the network."""
-    workers = sorted({bar.worker for bar in bars})
-    rectangles, filled = [], []
+def _draw_panel(
+    axes: Axes, panel: Panel, colours: dict[str, str], extent_inches: tuple[float, float], factor_us: float
+) -> None:
+    """Draw a step below a height.
+
+    All panels are in the same axes, of which y counts inches downwards: with axes and ticks of their own they
+    would take four times as long.
+    """
+    top, height = extent_inches
+    title = f"{panel.variant} · {words.time(panel.end_us)}{panel.note}"
+    title = textwrap.shorten(title, _TITLE_CHARACTERS, placeholder="…")
+    across = axes.get_yaxis_transform()  # from the left end to the right end
+    free = (0, top - _PANEL_TITLE_INCHES + 0.01), 1, _PANEL_TITLE_INCHES - 0.01
+    axes.add_patch(Rectangle(*free, facecolor="white", transform=across, zorder=1, in_layout=False))
+    axes.text(0, top - _TITLE_ABOVE_INCHES, title, transform=across, fontsize=9.5, weight="bold")
+    workers = _workers(panel.bars)
+    lane_inches = height / max(1, len(workers))
+    to_lanes = Affine2D().scale(1, lane_inches).translate(0, top + lane_inches / 2)
+    rectangles = _rectangles(panel.bars, colours, factor_us)
+    rectangles.set_transform(to_lanes + axes.transData)
+    axes.add_collection(rectangles, autolim=False)
+    end = panel.end_us / factor_us
+    axes.plot([end, end], [top, top + height], color=style.BLACK, linewidth=1)
+    axes.plot(
+        [0, 1], [top + height] * 2, color=style.DARK_GREY, linewidth=0.8, transform=across, clip_on=False
+    )
+    right = axes.get_xlim()[1]
+    if 0 < end < _MAGNIFY_BELOW * right:
+        _magnify(axes, panel, colours, extent_inches, right / end)
     for lane, worker in enumerate(workers):
+        middle = top + lane_inches * (lane + 0.5)
+        axes.text(-0.006, middle, f"worker {worker}", transform=across, ha="right", va="center")
+
+
+def _workers(bars: Sequence[Bar]) -> list[int]:
+    return sorted({bar.worker for bar in bars})
+
+
+def _rectangles(bars: Sequence[Bar], colours: dict[str, str], factor_us: float) -> PolyCollection:
+    """The bars; lane 0 has its middle at height 0, and the next ones follow downwards."""
+    corners, filled = [], []
+    for lane, worker in enumerate(_workers(bars)):
         tracks = _tracks([bar for bar in bars if bar.worker == worker])
         height = _LANE_FILL / len(tracks)
         for number, track in enumerate(tracks):
+            top = lane - _LANE_FILL / 2 + height * number
             for bar in track:
-                corner = (bar.start_us / factor_us, lane - _LANE_FILL / 2 + height * number)
-                rectangles.append(Rectangle(corner, (bar.end_us - bar.start_us) / factor_us, height))
+                begin, end = bar.start_us / factor_us, bar.end_us / factor_us
+                corners.append([(begin, top), (end, top), (end, top + height), (begin, top + height)])
                 filled.append(colours[bar.name])
-    axes.add_collection(PatchCollection(rectangles, facecolors=filled, linewidth=0, zorder=2))
-    axes.set_yticks(range(len(workers)), [f"worker {worker}" for worker in workers])
-    axes.set_ylim(max(1, len(workers)) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x", color=style.LIGHT_GREY, linewidth=0.6)
+    return PolyCollection(corners, facecolors=filled, linewidth=0, zorder=2)
 
 
 def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
@@ -541,23 +573,29 @@ def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
     return tracks
 
 
-def _magnify(axes: Axes, panel: Panel, colours: dict[str, str], span_us: float) -> Axes:
-    """Draw a short step again, magnified, in the free space to its right; returns those axes."""
-    left = panel.end_us / span_us + 0.1
-    inset = axes.inset_axes((left, 0.04, 1 - left, 0.92), facecolor="#f4f4f4")
-    _draw_phases(inset, panel.bars, colours, 1.0)
-    inset.set_xlim(0, panel.end_us)
-    inset.grid(visible=False)
-    inset.set(xticks=[], yticks=[])
-    inset.spines[:].set(visible=True, color=style.MIDDLE_GREY)
-    magnified = words.times((1 - left) * span_us / panel.end_us)
-    inset.text(
-        *(0.99, 0.97, f"the same, magnified {magnified}"),
-        transform=inset.transAxes,
+def _magnify(
+    axes: Axes, panel: Panel, colours: dict[str, str], extent_inches: tuple[float, float], span: float
+) -> None:
+    """Draw a short step again, magnified, to its right; the axis is `span` times as long."""
+    top, height = extent_inches[0] + 0.04 * extent_inches[1], 0.92 * extent_inches[1]
+    left = 1 / span + 0.1
+    width, title_inches = 1 - left, _INSET_TITLE_INCHES * height / (extent_inches[1] + _INSET_TITLE_INCHES)
+    lane_inches = (height - title_inches) / max(1, len(_workers(panel.bars)))
+    to_lanes = Affine2D().scale(width / panel.end_us, lane_inches)
+    to_lanes.translate(left, top + title_inches + lane_inches / 2)
+    across = axes.get_yaxis_transform()
+    rectangles = _rectangles(panel.bars, colours, 1.0)
+    rectangles.set(transform=to_lanes + across, zorder=4)
+    frame: dict[str, Any] = {"facecolor": "#f4f4f4", "edgecolor": style.MIDDLE_GREY, "linewidth": 0.8}
+    axes.add_patch(Rectangle((left, top), width, height, transform=across, zorder=3, **frame))
+    axes.add_collection(rectangles, autolim=False)
+    axes.text(
+        *(left + 0.99 * width, top + 0.03 * height, f"the same, magnified {words.times(width * span)}"),
+        transform=across,
         horizontalalignment="right",
         verticalalignment="top",
+        zorder=5,
     )
-    return inset
 
 
 _LINE_MARKS = ("|", "D", "s", "^")

@@ -16,6 +16,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.transforms import ScaledTranslation
 
 from netfold.sim.report import style, words
 from netfold.sim.report.shown import Svg
@@ -227,6 +228,7 @@ class _Marks:
             size = min(_FONT_MAX, 0.85 * gap)
         if size < _FONT_MIN:
             return
+        dots = self._axes.get_figure(root=True).dpi_scale_trans
         for name in names:
             (x, y), (across, up) = self._drawn.places[name], self._drawn.asides[name]
             text: dict[str, Any] = {
@@ -236,9 +238,12 @@ class _Marks:
                 "fontsize": size,
                 "bbox": _PAPER,
             }
-            away = _NAME_POINTS[self._drawn.graph.nodes[name]["kind"] == HOST]
-            offset = (away * across, away * up)
-            self._axes.annotate(name, (x, y), offset, textcoords="offset points", zorder=4, **text)
+            away = _NAME_POINTS[self._drawn.graph.nodes[name]["kind"] == HOST] / _POINTS
+            aside = ScaledTranslation(away * across, away * up, dots)
+            # Axes have margins for names: without measuring each, the layout takes half the time.
+            self._axes.text(
+                x, y, name, transform=self._axes.transData + aside, zorder=4, in_layout=False, **text
+            )
 
 
 # Draws a large topology as tiers: a box for each class of nodes, a line for the links between two.

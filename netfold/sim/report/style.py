@@ -15,6 +15,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_hex
 from matplotlib.figure import Figure
@@ -65,6 +66,7 @@ _SETTINGS: Any = {
     "axes.titlesize": 11.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.titley": 1.0,  # no figure has ticks on top, for which matplotlib would look again and again
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": DARK_GREY,
@@ -90,9 +92,21 @@ def new_figure(height_inches: float) -> Figure:
 
 
 def to_svg(figure: Figure) -> Svg:
-    """SVG without a date or a program version."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    """SVG without a date or a program version.
+
+    `Figure.savefig` would draw all of it once more, for the layout alone.
+    """
+    canvas, buffer = FigureCanvasSVG(figure), io.BytesIO()
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if not axis.get_label_text():
+            axis.set_label_coords(0, 0)  # otherwise its place is worked out from the texts of all ticks
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        dots_per_inch = figure.dpi  # which asking for sizes changes
+        layout.execute(figure)
+        figure.set_layout_engine("none")
+        figure.dpi = dots_per_inch
+    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
     return Svg(buffer.getvalue())
 
 
