@@ -9,10 +9,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from textwrap import fill
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, get_args
 
 from pydantic import (
     AfterValidator,
@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, SchemaValidator, core_schema
 
 from netfold.errors import ScenarioError, shown
 from netfold.homomorphic.codec import Codec
@@ -291,7 +291,7 @@ CodecOptions = Annotated[Codec, _RegisteredCodec()]
 class Section(BaseModel):
     """A mapping in the file: strict types, no unknown keys, immutable."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
     described_by: ClassVar[type[Section] | None] = None
     """The section that has the docstrings of its keys; None: they are its own."""
 
@@ -305,6 +305,60 @@ class Section(BaseModel):
             if field.description is not None:
                 properties[key]["description"] = field.description
         return described_class
+
+
+class ByKind:
+    """Marks a union of sections of which a mapping's `kind` selects one; only that one is ever prepared.
+
+    A discriminator of pydantic prepares all of them before it reads the first mapping. Errors are the same.
+    """
+
+    def sections(self, source: Any) -> Mapping[str, Callable[[], type[Section]]]:
+        """What makes the section of each kind; `source` is the marked type."""
+        return {kind: partial(_itself, section) for section in get_args(source) for kind in kinds_of(section)}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            lambda value: _of_kind(value, self.sections(source)), metadata={"marked": source}
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        plain: Any = schema
+        union: Any = Union
+        every = tuple(dict.fromkeys(make() for make in self.sections(plain["metadata"]["marked"]).values()))
+        return handler(TypeAdapter(Annotated[union[every], Field(discriminator="kind")]).core_schema)
+
+
+def _itself(section: type[Section]) -> type[Section]:
+    return section
+
+
+def _of_kind(value: object, sections: Mapping[str, Callable[[], type[Section]]]) -> object:
+    """The section that a mapping describes; an error becomes the cause of the field's."""
+    if isinstance(value, Section):  # a default
+        return value
+    if not isinstance(value, dict):
+        raise PydanticKnownError("model_attributes_type")
+    if "kind" not in value:
+        raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
+    kind = value["kind"]
+    if not isinstance(kind, str) or kind not in sections:
+        context = {"discriminator": "'kind'", "tag": str(kind), "expected_tags": ", ".join(sections)}
+        raise PydanticKnownError("union_tag_invalid", context)
+    return _reader(kind, sections[kind]()).validate_python(value)
+
+
+@cache
+def _reader(kind: str, section: type[Section]) -> SchemaValidator:
+    """What reads one section; the places of its errors begin with the kind, as those of a union."""
+    section.model_rebuild()
+    return SchemaValidator(core_schema.tagged_union_schema({kind: section.__pydantic_core_schema__}, "kind"))
+
+
+def kinds_of(section: type[Section]) -> tuple[str, ...]:
+    return get_args(section.model_fields["kind"].annotation)
 
 
 @cache

@@ -450,6 +450,24 @@ def test_what_answers_at_once_imports_nothing_that_takes_long() -> None:
     assert done.stdout.count(": fine, variants: ") == len(SCENARIOS) > 6
 
 
+# Whether a class was prepared to read mappings.
+PREPARED = """
+from netfold.sim.scenario.variant_keys import BurstLoss
+from netfold.sim.workload.workload_keys import Synthetic, Training
+print([section.__name__ for section in (Synthetic, Training, BurstLoss) if section.__pydantic_complete__])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_run_imports_and_prepares_only_what_its_scenario_names(tmp_path: Path) -> None:
+    words = ["run", str(write(tmp_path)), "--no-report", "--out", str(tmp_path / "runs")]
+
+    done = python(PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))]))
+
+    assert done.stdout.splitlines()[-2:] == ["STATUS 0 []", "['Synthetic']"]
+
+
 def test_the_list_of_commands_is_whole() -> None:
     def walk(group: Any, words: list[str]) -> list[list[str]]:
         below = getattr(group, "commands", {})

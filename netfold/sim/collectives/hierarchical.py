@@ -42,7 +42,7 @@ from netfold.sim.collectives.hierarchical_switched import (
     resolve_switched,
 )
 from netfold.sim.engine import interface
-from netfold.sim.keys import Count
+from netfold.sim.keys import ByKind, Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
 
@@ -205,7 +205,7 @@ def _example(kinds: Sequence[str]) -> dict[str, Any]:
 def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
     """The keys, with those of the parts."""
     sections = tuple(_part(spec.section) if spec.composable else spec.section for spec in parts)
-    either: Any = Annotated[Union[sections], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    either: Any = Annotated[Union[sections], ByKind()]  # noqa: UP007 (as many as there are)
     return create_model(
         "HierarchicalSection",
         __base__=HierarchySection,

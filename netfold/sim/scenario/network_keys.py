@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, replace
-from functools import cache
+from functools import cache, partial
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pydantic
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, create_model
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import create_model
 
-from netfold.sim.keys import Count, Rate, Section, Size, Time, count_of
+from netfold.sim.keys import ByKind, Count, Rate, Section, Size, Time, count_of
 from netfold.topologies.graph import LinkChange, ProfileChange
 from netfold.topologies.kind import Links, Topology, topology_kinds, type_of
 from netfold.topologies.topology_files import Defaults
@@ -192,25 +191,12 @@ def topology_sections() -> tuple[type[TopologySection], ...]:
     return (*map(_section, topology_kinds().values()), TopologyFile)
 
 
-@cache
-def _adapter(sections: tuple[type[TopologySection], ...]) -> TypeAdapter[TopologySection]:
-    union: Any = Union
-    return TypeAdapter(Annotated[union[sections], pydantic.Field(discriminator="kind")])
-
-
-class _Registered:
+class _Registered(ByKind):
     """A mapping becomes the section of its `kind`, whenever that was registered."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        # An error becomes the cause of this field's, and has the place that it would have without this.
-        return core_schema.no_info_plain_validator_function(
-            lambda value: _adapter(topology_sections()).validate_python(value)
-        )
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return handler(_adapter(topology_sections()).core_schema)
+    def sections(self, source: Any) -> Mapping[str, Callable[[], type[Section]]]:
+        registered = {kind: partial(_section, topology) for kind, topology in topology_kinds().items()}
+        return {**registered, "file": lambda: TopologyFile}
 
 
 AnyTopology = Annotated[TopologySection, _Registered()]

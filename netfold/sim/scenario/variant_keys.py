@@ -18,7 +18,7 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.keys import CodecOptions, Count, Name, Placement, Rate, Section, Share, Time
+from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Placement, Rate, Section, Share, Time
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
@@ -94,7 +94,7 @@ class PoissonArrivals(_Arrivals):
         return tuple(times)
 
 
-Arrivals = Annotated[FixedArrivals | EvenArrivals | PoissonArrivals, Field(discriminator="kind")]
+Arrivals = Annotated[FixedArrivals | EvenArrivals | PoissonArrivals, ByKind()]
 
 
 # The faults of a scenario file: what goes wrong, where, when, and how much.
@@ -317,7 +317,7 @@ Fault = Annotated[
     | WorkerPause
     | StartSkew
     | SlowHost,
-    Field(discriminator="kind"),
+    ByKind(),
 ]
 
 
@@ -368,8 +368,8 @@ if TYPE_CHECKING:
 else:
     RoutingKind = Literal[tuple(POLICIES)]
     _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
-    AnyCollectiveSection = Annotated[Union[_SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
-    AnyDeviceSection = Annotated[Union[DEVICES], Field(discriminator="kind")]  # noqa: UP007
+    AnyCollectiveSection = Annotated[Union[_SECTIONS], ByKind()]  # noqa: UP007 (as many as there are)
+    AnyDeviceSection = Annotated[Union[DEVICES], ByKind()]  # noqa: UP007
 
 
 class Published(Section):

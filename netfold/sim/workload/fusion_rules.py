@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from netfold.kernels.functions import LN2, logs
-from netfold.sim.keys import Section, Size, Time
+from netfold.sim.keys import ByKind, Section, Size, Time
 from netfold.sim.workload.fusion import (
     Fusion,
     FusionError,
@@ -506,7 +506,7 @@ SECTIONS: tuple[type[FusionSection], ...] = (
 if TYPE_CHECKING:
     AnyFusion = FusionSection
 else:
-    AnyFusion = Annotated[Union[SECTIONS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    AnyFusion = Annotated[Union[SECTIONS], ByKind()]  # noqa: UP007 (as many as there are)
 
 
 def _only_without_fusion(size_bytes: int | None) -> int | None:

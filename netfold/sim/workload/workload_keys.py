@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from netfold.sim.keys import Count, OneOf, Pair, Section, Share
+from netfold.sim.keys import ByKind, Count, OneOf, Pair, Section, Share
 from netfold.sim.workload import (
     FileSpec,
     SyntheticSpec,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     AnyOptimizer = OptimizerSection
     AnySchedule = ScheduleSection
 else:
-    AnyOptimizer = Annotated[Union[OPTIMIZERS], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
-    AnySchedule = Annotated[Union[SCHEDULES], Field(discriminator="kind")]  # noqa: UP007
+    AnyOptimizer = Annotated[Union[OPTIMIZERS], ByKind()]  # noqa: UP007 (as many as there are)
+    AnySchedule = Annotated[Union[SCHEDULES], ByKind()]  # noqa: UP007
 
 
 def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
@@ -284,9 +284,7 @@ class GradientFile(Section):
     """Short for fusion by this size: {kind: size, bytes: …}."""
 
 
-AnyWorkload = Annotated[
-    Training | Synthetic | GradientFile | Trace | ChakraTrace, Field(discriminator="kind")
-]
+AnyWorkload = Annotated[Training | Synthetic | GradientFile | Trace | ChakraTrace, ByKind()]
 
 
 # Workloads that variants share: built once, and restarted for the next variant.

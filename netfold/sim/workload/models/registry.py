@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import shown
-from netfold.sim.keys import refuse_unknown
+from netfold.sim.keys import ByKind, refuse_unknown
 from netfold.sim.workload.model import Model
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.cnn import CnnModel
@@ -95,4 +95,4 @@ def _written_out(value: object) -> object:
 if TYPE_CHECKING:
     AnyModel = Model
 else:
-    AnyModel = Annotated[Union[(*MODELS, UserModel)], Field(discriminator="kind"), _ByName()]
+    AnyModel = Annotated[Union[(*MODELS, UserModel)], ByKind(), _ByName()]
