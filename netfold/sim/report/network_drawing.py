@@ -228,7 +228,8 @@ class _Marks:
             size = min(_FONT_MAX, 0.85 * gap)
         if size < _FONT_MIN:
             return
-        dots = self._axes.get_figure(root=True).dpi_scale_trans
+        figure = self._axes.get_figure(root=True)
+        assert figure is not None
         for name in names:
             (x, y), (across, up) = self._drawn.places[name], self._drawn.asides[name]
             text: dict[str, Any] = {
@@ -239,7 +240,7 @@ class _Marks:
                 "bbox": _PAPER,
             }
             away = _NAME_POINTS[self._drawn.graph.nodes[name]["kind"] == HOST] / _POINTS
-            aside = ScaledTranslation(away * across, away * up, dots)
+            aside = ScaledTranslation(away * across, away * up, figure.dpi_scale_trans)
             # Axes have margins for names: without measuring each, the layout takes half the time.
             self._axes.text(
                 x, y, name, transform=self._axes.transData + aside, zorder=4, in_layout=False, **text

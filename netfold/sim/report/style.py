@@ -96,7 +96,8 @@ def to_svg(figure: Figure) -> Svg:
 
     `Figure.savefig` would draw all of it once more, for the layout alone.
     """
-    canvas, buffer = FigureCanvasSVG(figure), io.BytesIO()
+    canvas: Any = FigureCanvasSVG(figure)
+    buffer = io.BytesIO()
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if not axis.get_label_text():
             axis.set_label_coords(0, 0)  # otherwise its place is worked out from the texts of all ticks
