@@ -15,7 +15,7 @@ import pickle
 import shutil
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ import numpy as np
 from netfold.errors import DataError, UnwrittenError
 from netfold.sim import files
 from netfold.sim.files import package_version, package_versions
-from netfold.sim.processor import Instructions, instructions, recorded
+from netfold.sim.processor import instructions
 
 T = TypeVar("T")
 
@@ -173,27 +173,20 @@ class CheckpointStore:
             raise self._nothing()
         try:
             found = json.loads((self.folder / _RUN).read_bytes())
-            self._every, stored_format = int(found["every"]), found["format"]
-            self.unfinished = str(found["unfinished"])
-            own, kept = self._circumstances(), dict(found)
+            self._every, self.unfinished = int(found["every"]), str(found["unfinished"])
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise self._damaged(_RUN, error) from error
-        if stored_format != FORMAT:
-            raise self._refused(f"has format {stored_format}; this version reads {FORMAT}")
-        if kept.get("version") != own["version"]:
-            raise self._refused(f"is of netfold {kept.get('version')}; this is {own['version']}")
-        if recorded(kept) != (now := instructions()):
-            raise self._refused(
-                f"was computed with {_named(recorded(kept))}; this run computes with {_named(now)}"
-            )
-        packages = dict(kept.get("packages") or {})
         changed = [
-            f"{name} {packages.get(name)} (now {version})"
-            for name, version in own["packages"].items()
-            if packages.get(name) != version
+            f"{name} {found[name]} (now {value})"
+            for name, value in _circumstances().items()
+            if found.get(name, value) != value
         ]
         if changed:
-            raise self._refused(f"was written with other packages: {', '.join(changed)}")
+            raise DataError(
+                f"the checkpoint {self.folder} was written with {', '.join(changed)}: "
+                "results would not be those of one run",
+                "use what it was written with, or start without --resume",
+            )
         return self._every
 
     def put_result(self, number: int, content: bytes) -> None:
@@ -248,7 +241,8 @@ class CheckpointStore:
     def _write_run(self) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._write(_RUN, json.dumps(self._circumstances(), indent=2).encode())
+            content = {**asdict(self._identity), "every": self._every, "unfinished": self.unfinished}
+            self._write(_RUN, json.dumps({**content, **_circumstances()}, indent=2).encode())
         except OSError as error:
             raise self._unwritten("a checkpoint", error.strerror or str(error)) from error
 
@@ -256,22 +250,8 @@ class CheckpointStore:
         files.write_file(self.folder / name, data)
         files.sync_folder(self.folder)
 
-    def _circumstances(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "scenario": self._identity.scenario,
-            "seed": self._identity.seed,
-            "parts": self._identity.parts,
-            "every": self._every,
-            "unfinished": self.unfinished,
-            "version": package_version("netfold"),
-            "packages": package_versions(),
-            **instructions()._asdict(),
-        }
-
     def _nothing(self) -> DataError:
         """The error of a run without a checkpoint, which says what is there instead."""
-        hint = "start it without --resume; --checkpoint N then writes checkpoints"
         for other in sorted(self._parent.glob(f"{PREFIX}*/{_RUN}")):
             try:
                 found = json.loads(other.read_bytes())
@@ -285,33 +265,14 @@ class CheckpointStore:
                 f"nothing to resume: {other.parent} is of another run; what differs: {', '.join(names)}",
                 "give the same scenario, --set, --variant and --seed, or start without --resume",
             )
-        if finished := self._finished():
-            return DataError(f"nothing to resume: this run is finished already, see {finished}", hint)
-        return DataError(f"nothing to resume: there is no checkpoint at {self.folder}", hint)
-
-    def _finished(self) -> Path | None:
-        """The latest finished run folder of the same scenario text and seed."""
-        for path in sorted(self._parent.glob(f"*/{_RUN}"), reverse=True):
-            if "-unfinished-" in path.parent.name:
-                continue
-            try:
-                found = json.loads(path.read_bytes())
-                same = found["scenario_sha256"] == self._identity.parts["the scenario file"]
-                if same and found["seed"] == self._identity.seed:
-                    return path.parent
-            except (OSError, ValueError, TypeError, KeyError):
-                continue
-        return None
+        return DataError(
+            f"nothing to resume: there is no checkpoint at {self.folder}",
+            "a run that ends removes it; start without --resume, and --checkpoint N writes checkpoints",
+        )
 
     def _damaged(self, name: str, why: object) -> DataError:
         return DataError(
             f"{self.folder / name} is damaged: {why}", f"remove {self.folder} and start without --resume"
-        )
-
-    def _refused(self, why: str) -> DataError:
-        return DataError(
-            f"the checkpoint {self.folder} {why}: results would not be those of one run",
-            "install what it was written with, or start without --resume",
         )
 
     def _unwritten(self, what: str, why: str) -> UnwrittenError:
@@ -321,8 +282,10 @@ class CheckpointStore:
         )
 
 
-def _named(found: Instructions | None) -> str:
-    return "another version's" if found is None else f"{found.isa}{'' if found.pinned else ', not pinned'}"
+def _circumstances() -> dict[str, Any]:
+    """What must be the same where a run goes on."""
+    versions = {"netfold": package_version("netfold"), **package_versions()}
+    return {"format": FORMAT, **versions, **instructions()._asdict()}
 
 
 def _result_name(number: int) -> str:
