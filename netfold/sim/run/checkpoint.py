@@ -203,6 +203,10 @@ class Keeper:
         self._variant, self._steps = number, 0
         self._refused.clear()
 
+    def end_variant(self) -> None:
+        # Nothing of it stays in memory.
+        self._saved = None
+
     def result(self, number: int) -> Any:
         """The result of a variant that is finished already; None if it is not."""
         return self.store.result(number, partial(unpacked, parts=[])) if self._resumes else None

@@ -255,6 +255,8 @@ def run_variant(
         hint += "or a longer timeout"
         raise RunError(message, hint) from None
     finally:
+        if keeper is not None:
+            keeper.end_variant()
         environment.__dict__.clear()  # it and its processes refer to each other, and to buffers
         gc.collect()
         gc.unfreeze()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -22,7 +23,7 @@ import pytest
 
 from netfold.errors import DataError, UnwrittenError
 from netfold.sim import files as durable
-from netfold.sim.run.checkpoint import Checkpoints, Keeper
+from netfold.sim.run.checkpoint import Checkpoints, Keeper, SavedVariant
 from netfold.sim.run.checkpoint_store import UnstorableError, packed, unpacked
 from netfold.sim.run.run import run_scenario
 from tests.examples import nightly
@@ -330,6 +331,27 @@ variants:
 def test_several_variants(tmp_path: Path) -> None:
     """Results of finished variants are kept, and a state is that of its variant."""
     assert require_same(write(tmp_path, TWO_VARIANTS), tmp_path) == [0, 0, 1, 1]
+
+
+def test_nothing_of_a_finished_variant_stays_in_memory(tmp_path: Path) -> None:
+    put_state, put_result = Keeper.put_state, Keeper.put_result
+    fabrics: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    def put_and_note(keeper: Keeper, saved: SavedVariant) -> None:
+        put_state(keeper, saved)
+        fabrics.append(weakref.ref(saved._fabric))
+
+    def put_and_look(keeper: Keeper, number: int, result: object) -> None:
+        alive.extend(fabric() is not None for fabric in fabrics)
+        put_result(keeper, number, result)
+
+    with (
+        mock.patch.object(Keeper, "put_state", put_and_note),
+        mock.patch.object(Keeper, "put_result", put_and_look),
+    ):
+        run(write(tmp_path, TWO_VARIANTS), tmp_path / "out", Checkpoints(1))
+    assert alive == [False] * (2 + 4)
 
 
 def test_killed_before_the_state_of_a_finished_variant_is_removed(tmp_path: Path) -> None:
