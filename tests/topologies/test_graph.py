@@ -20,7 +20,6 @@ import netfold
 from netfold.sim.scenario.load import schema
 from netfold.topologies import kind as registry
 from netfold.topologies.graph import (
-    HOST,
     NODES_MAX,
     PORT_LINK,
     LinkChange,
@@ -45,7 +44,7 @@ from netfold.topologies.kind import Facts, Links, Size, register
 from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
-from netfold.topologies.layout import layout, tiers_of
+from netfold.topologies.layout import classes_of, layout
 from netfold.topologies.topology_files import from_json, to_json
 from tests.examples import examples
 from tests.topologies.graphs import GBPS, LINK, UPLINK, on_switches, pair, topologies, torus
@@ -414,13 +413,13 @@ def test_hosts_stand_below_their_switch() -> None:
 
 
 def test_switches_without_hosts_are_spread_evenly_over_the_width() -> None:
-    """As wide as twelve hosts, with half of a host's space beyond the first and the last."""
+    """As wide as twelve hosts and a gap of 0.6 for each of three racks: 13.8, from -0.5 on."""
     places = layout(leaf_spine(3, 2, 4, LINK, UPLINK)).places
-    width = max(x for x, _ in places.values())
 
-    assert [places[name][0] for name in ("spine0", "spine1")] == pytest.approx(
-        [(width + 1) / 4 - 0.5, 3 * (width + 1) / 4 - 0.5]
-    )
+    assert [places[name] for name in ("spine0", "spine1")] == [
+        pytest.approx((13.8 / 4 - 0.5, 2)),
+        pytest.approx((3 * 13.8 / 4 - 0.5, 2)),
+    ]
 
 
 def test_a_grid_has_its_coordinates_and_bends_links_that_pass_others() -> None:
@@ -469,32 +468,33 @@ def test_servers_are_in_one_piece_and_islands_in_boxes() -> None:
 
     assert set(drawn.graph) == {"pod0rail0", "pod0rail1", "nvlink0", "nvlink1", "h0", "h1", "h2", "h3"}
     assert drawn.graph.edges["h0", "pod0rail0"]["ends"] == {"h0": "gpu0", "pod0rail0": "pod0rail0"}
-    assert drawn.boxes == {"island 0": ("h0", "h1"), "island 1": ("h2", "h3")}
+    assert drawn.boxes == {"island 0": ["h0", "h1"], "island 1": ["h2", "h3"]}
     heights = [drawn.places[name][1] for name in ("h0", "nvlink0", "nvlink1", "pod0rail0", "pod0rail1")]
     assert heights[0] < heights[1] == heights[2] < heights[3] == heights[4]
 
 
-def test_tiers_count_classes_and_links() -> None:
-    tiers = tiers_of(leaf_spine(32, 4, 16, LINK, UPLINK))
+def test_classes_count_nodes_and_links() -> None:
+    classes = classes_of(leaf_spine(32, 4, 16, LINK, UPLINK))
 
-    assert [(one.tier, one.name, one.nodes_count, one.hosts_each) for one in tiers.classes] == [
-        (0, "h", 512, ()),
-        (1, "leaf", 32, (16,)),
-        (2, "spine", 4, (0,)),
+    assert [(*own, len(data["members"]), data["hosts"]) for own, data in classes.nodes(data=True)] == [
+        (0, "h", 512, []),
+        (1, "leaf", 32, [16]),
+        (2, "spine", 4, [0]),
     ]
-    assert [(one.lower, one.upper, one.rates_bps) for one in tiers.bundles] == [
-        (0, 1, {100 * GBPS: 512}),
-        (1, 2, {400 * GBPS: 128}),
-    ]
-    assert all(a.startswith("h") and b.startswith("leaf") for a, b in tiers.bundles[0].edges)
+    (down, up) = (links for _, _, links in classes.edges(data="links"))
+    assert [link.rate_bps for link in down] == [100 * GBPS] * 512
+    assert [link.rate_bps for link in up] == [400 * GBPS] * 128
+    assert all(a.startswith("h") and b.startswith("leaf") for _, (a, b) in down)
+    assert all(a.startswith("leaf") and b.startswith("spine") for _, (a, b) in up)
 
 
-def test_tiers_have_servers_in_one_piece() -> None:
-    tiers = tiers_of(RAILS)
+def test_classes_have_servers_in_one_piece() -> None:
+    classes = classes_of(RAILS)
 
-    assert [one.name for one in tiers.classes] == ["h", "nvlink", "pod rail"]
-    assert [(one.lower, one.upper, len(one.edges)) for one in tiers.bundles] == [(0, 1, 4), (0, 2, 4)]
-    assert set(tiers.bundles[1].edges) == {(f"gpu{server}", f"pod0rail{server % 2}") for server in range(4)}
+    assert [one.name for one in classes] == ["h", "nvlink", "pod rail"]
+    links = {(a.name, b.name): [link.ends for link in links] for a, b, links in classes.edges(data="links")}
+    assert {names: len(ends) for names, ends in links.items()} == {("h", "nvlink"): 4, ("h", "pod rail"): 4}
+    assert set(links["h", "pod rail"]) == {(f"gpu{server}", f"pod0rail{server % 2}") for server in range(4)}
 
 
 def test_many_names_in_a_tier_are_one_class() -> None:
@@ -503,13 +503,13 @@ def test_many_names_in_a_tier_are_one_class() -> None:
     for city in cities:
         add_switch(graph, city, tier=1, profile="plain")
         add_link(graph, city, "s0", LINK)
-    classes = tiers_of(graph).classes
+    classes = classes_of(graph)
 
-    assert [(one.name, one.nodes_count, one.profiles) for one in classes] == [
-        ("h", 2, ()),
-        ("switch", 6, ("plain",)),
+    assert [(one.name, data["members"], data["profiles"]) for one, data in classes.nodes(data=True)] == [
+        ("h", ["h0", "h1"], []),
+        ("switch", ["s0", *cities], ["plain"]),
     ]
-    assert all(graph.nodes[name]["kind"] == HOST for name in ("h0", "h1"))
+    assert len(classes.edges[(1, "switch"), (1, "switch")]["links"]) == len(cities)
 
 
 def test_links_of_the_highest_rate_are_no_ports_of_servers() -> None:
@@ -518,4 +518,4 @@ def test_links_of_the_highest_rate_are_no_ports_of_servers() -> None:
     drawn = layout(graph)
 
     assert set(drawn.places) == {"h0", "h1", "h2", "h3", "s0"}
-    assert [one.name for one in tiers_of(graph).classes] == ["h", "s"]
+    assert [one.name for one in classes_of(graph)] == ["h", "s"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import combinations, groupby
+from statistics import fmean, median
+from typing import Any, Protocol
 
 import networkx as nx
 import polars as pl
@@ -15,35 +17,18 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyBboxPatch, Patch
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.patches import Rectangle
 
 from netfold.sim.report import style, words
 from netfold.sim.report.shown import Svg
 from netfold.sim.results.folder import RunFolder
 from netfold.topologies.graph import HOST, LINK_RANGES, SWITCH
-from netfold.topologies.layout import NODES_DRAWN_MAX, Bundle, Class, Layout, Tiers, layout, tiers_of
+from netfold.topologies.layout import NODES_DRAWN_MAX, Class, Link, Place, classes_of, layout
 from netfold.units import RATE
-
-# Draws a small topology, node by node.
-
 
 Edge = frozenset[str]
 WIDTHS = (0.7, 1.2, 1.8, 2.6, 3.6)
 """Widths of lines, by rate; the slowest first."""
-_WIDER = 1.6  # lines with a colour
-_ARC_POINTS = 13
-_ARC = 0.3  # height of a curved link, in units of a layout; less where it is short
-_MARGIN_INCHES = 0.28
-_POINTS = 72.0
-_PAPER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # behind text
-_CHARACTER_POINTS = 0.62  # width of a character over the size of its font
-_FONT_MAX, _FONT_MIN = 8.0, 4.5
-_STEEP = 0.4
-"""Text is centred in a direction of which its vector of length 1 has less than this."""
-_FACING = 0.55  # share of the space between nodes that a name has where two names face each other
-_NAME_POINTS = (8.0, 5.5)
-"""The distance from a node to its name: for switches, for hosts."""
 _FASTEST = LINK_RANGES["rate_bps"][1]
 """The rate of links that never limit anything."""
 
@@ -61,113 +46,178 @@ class Look:
     def busier(self, a: str, b: str) -> float:
         return max(self.busy.get((a, b), 0.0), self.busy.get((b, a), 0.0))
 
-
-def height_inches(drawn: Layout, width_inches: float, most: float = 7.0) -> float:
-    """The height that a layout takes at a width."""
-    wide, high = _extent(drawn)
-    if _is_in_rows(drawn):
-        return min(most, 0.6 + 1.05 * high)
-    return min(most, max(1.6, (width_inches - 2 * _MARGIN_INCHES) * (high + 1.0) / (wide + 1.0)))
+    def colour(self, share: float) -> str:
+        return style.busy_colour(share) if self.busy else style.MIDDLE_GREY
 
 
-def draw_nodes(axes: Axes, drawn: Layout, look: Look, size_inches: tuple[float, float]) -> None:
-    """Draw a layout into axes of a size."""
-    wide, high = _extent(drawn)
-    xs, ys = zip(*drawn.places.values(), strict=True)
-    margin_x = 0.5
-    room_x = (size_inches[0] - 2 * _MARGIN_INCHES) / (wide + 2 * margin_x)
-    room_y = (size_inches[1] - 2 * _MARGIN_INCHES) / (high + 1.0)
-    if not _is_in_rows(drawn):
-        room_x = room_y = min(room_x, room_y)
-        axes.set_aspect("equal")
-    axes.set_xlim(min(xs) - margin_x, max(xs) + margin_x)
-    axes.set_ylim(min(ys) - 0.5, max(ys) + 0.5)
-    axes.axis("off")
-    _boxes(axes, drawn)
-    _links(axes, drawn, look)
-    _Marks(axes, drawn, look, (room_x, room_y)).draw()
+class Drawing(Protocol):
+    """A topology that is laid out."""
+
+    def height_inches(self, width_inches: float, most: float) -> float: ...
+
+    def draw(self, axes: Axes, look: Look, size_inches: tuple[float, float]) -> None: ...
+
+    # What marks and widths mean, for those that the graph has.
+    def legend(self, look: Look) -> dict[str, Line2D]: ...
 
 
-def legend_entries(graph: nx.Graph, look: Look) -> list[tuple[str, Line2D | Patch]]:
-    """What marks and widths mean, for those that the graph has."""
-    found: list[tuple[str, Line2D | Patch]] = []
-    profiles = {data["profile"] for _, data in graph.nodes(data=True) if data["kind"] != HOST}
-    square: dict[str, Any] = {"marker": "s", "linestyle": "", "markersize": 7, "markeredgecolor": style.BLACK}
-    found.append(("host", Line2D([], [], color=style.MIDDLE_GREY, marker="o", linestyle="", markersize=5)))
-    if profiles & {*look.aggregates}:
-        able = Line2D([], [], markerfacecolor=style.BLUE, **square)
-        found.append(("switch that can aggregate", able))
-    if profiles - {*look.aggregates}:
-        found.append(("switch", Line2D([], [], markerfacecolor="white", **square)))
-    colour = style.BLACK if look.busy else style.MIDDLE_GREY
-    for rate, width in widths(graph).items():
-        name = RATE.format(rate) if rate < _FASTEST else "never limits"
-        found.append((name, Line2D([], [], color=colour, linewidth=width)))
-    return found
+def drawing_of(graph: nx.Graph) -> Drawing:
+    """A drawing of a valid graph: of its nodes, or of its classes where it is large."""
+    return _Classes(graph) if len(graph) > NODES_DRAWN_MAX else _Nodes(graph)
 
 
-def widths(graph: nx.Graph) -> dict[int, float]:
-    """Width of a link's line by its rate, the slowest first; neighbours share one if there are many rates."""
-    rates = sorted({rate for _, _, rate in graph.edges(data="rate_bps")})
-    if len(rates) <= 2:
-        return dict(zip(rates, WIDTHS[1::2], strict=False))
-    steps = len(WIDTHS) - 1
-    least = min(len(rates) - 1, steps)
-    return {rate: WIDTHS[round(index * least / (len(rates) - 1))] for index, rate in enumerate(rates)}
+# A small topology, node by node.
 
 
-def _extent(drawn: Layout) -> tuple[float, float]:
-    xs, ys = zip(*drawn.places.values(), strict=True)
-    return max(xs) - min(xs), max(ys) - min(ys)
+_WIDER = 1.6  # lines with a colour
+_ARC_POINTS = 13
+_ARC = 0.3  # height of a curved link, in units of a layout; less where it is short
+_MARGIN_INCHES, _POINTS = 0.28, 72.0
+_PAPER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # behind text
+_CHARACTER_POINTS = 0.62  # width of a character over the size of its font
+_FONT_MAX, _FONT_MIN = 8.0, 4.5
+_STEEP = 0.4
+"""Text is centred in a direction of which its vector of length 1 has less than this."""
+_FACING = 0.55  # share of the space between nodes that a name has where two names face each other
 
 
-def _is_in_rows(drawn: Layout) -> bool:
-    """Whether all hosts are at the bottom, and switches above."""
-    nodes = drawn.graph.nodes
-    return all((y == 0) == (nodes[name]["kind"] == HOST) and y >= 0 for name, (_, y) in drawn.places.items())
+class _Nodes:
+    """All nodes at their places, with their names where these fit."""
+
+    def __init__(self, graph: nx.Graph) -> None:
+        self._drawn = layout(graph)
+        self._nodes = self._drawn.graph.nodes
+        xs, ys = zip(*self._drawn.places.values(), strict=True)
+        self._low, self._high = (min(xs) - 0.5, min(ys) - 0.5), (max(xs) + 0.5, max(ys) + 0.5)
+        self._wide = float(self._high[0] - self._low[0])
+        self._tall = float(self._high[1] - self._low[1])
+
+    def height_inches(self, width_inches: float, most: float) -> float:
+        if self._drawn.is_in_rows:
+            return min(most, 1.05 * self._tall - 0.45)
+        return min(most, max(1.6, (width_inches - 2 * _MARGIN_INCHES) * self._tall / self._wide))
+
+    def draw(self, axes: Axes, look: Look, size_inches: tuple[float, float]) -> None:
+        room = [(size_inches[0] - 2 * _MARGIN_INCHES) / self._wide]
+        room.append((size_inches[1] - 2 * _MARGIN_INCHES) / self._tall)
+        if not self._drawn.is_in_rows:
+            room = [min(room)] * 2
+            axes.set_aspect("equal")
+        axes.set_xlim(self._low[0], self._high[0])
+        axes.set_ylim(self._low[1], self._high[1])
+        axes.axis("off")
+        self._draw_boxes(axes)
+        self._draw_links(axes, look)
+        self._draw_marks(axes, look, room)
+
+    def legend(self, look: Look) -> dict[str, Line2D]:
+        profiles = {data["profile"] for _, data in self._nodes(data=True) if data["kind"] != HOST}
+        square: dict[str, Any] = {
+            "marker": "s",
+            "linestyle": "",
+            "markersize": 7,
+            "markeredgecolor": style.BLACK,
+        }
+        marks = {"host": Line2D([], [], color=style.MIDDLE_GREY, marker="o", linestyle="", markersize=5)}
+        if profiles & {*look.aggregates}:
+            marks["switch that can aggregate"] = Line2D([], [], markerfacecolor=style.BLUE, **square)
+        if profiles - {*look.aggregates}:
+            marks["switch"] = Line2D([], [], markerfacecolor="white", **square)
+        colour = style.BLACK if look.busy else style.MIDDLE_GREY
+        for rate, width in self._widths().items():
+            name = RATE.format(rate) if rate < _FASTEST else "never limits"
+            marks[name] = Line2D([], [], color=colour, linewidth=width)
+        return marks
+
+    def _widths(self) -> dict[int, float]:
+        """Width of a link's line by its rate; neighbours share one if there are many rates."""
+        rates = sorted({rate for _, _, rate in self._drawn.graph.edges(data="rate_bps")})
+        if len(rates) <= 2:
+            return dict(zip(rates, WIDTHS[1::2], strict=False))
+        largest = min(len(rates), len(WIDTHS)) - 1
+        return {rate: WIDTHS[round(at * largest / (len(rates) - 1))] for at, rate in enumerate(rates)}
+
+    def _draw_boxes(self, axes: Axes) -> None:
+        """Shades of islands, with names, or the numbers of groups in their middle."""
+        for name, members in self._drawn.boxes.items():
+            xs, ys = zip(*(self._drawn.places[one] for one in members), strict=True)
+            if self._drawn.is_in_rows:
+                corner, size = (min(xs) - 0.4, min(ys) - 0.24), (max(xs) - min(xs) + 0.8, 0.48)
+                axes.add_patch(Rectangle(corner, *size, color="#f0f0f0", zorder=0))
+                axes.text(fmean(xs), corner[1], name, ha="center", va="top", size=7, color=style.DARK_GREY)
+            else:
+                where: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 2, "bbox": _PAPER}
+                axes.text(fmean(xs), fmean(ys), name.split()[-1], size=9, **where)
+
+    def _draw_links(self, axes: Axes, look: Look) -> None:
+        """A line for each link, the busiest on top."""
+        widths, places = self._widths(), self._drawn.places
+        links = []
+        for a, b, data in self._drawn.graph.edges(data=True):
+            ends = tuple(data.get("ends", {a: a, b: b}).values())
+            points = _arc(places[a], places[b]) if {a, b} in self._drawn.curved else [places[a], places[b]]
+            wide = widths[data["rate_bps"]] * (_WIDER if look.busy else 1.0)
+            links.append((look.busier(*ends), points, wide, {*ends} == look.marked))
+        links.sort(key=lambda link: link[0])
+        shares, lines, thick, _ = zip(*links, strict=True)
+        below = [points for _, points, _, is_marked in links if is_marked]
+        axes.add_collection(LineCollection(below, colors=style.BLACK, linewidths=max(thick) + 2.4, zorder=1))
+        colours = [look.colour(share) for share in shares]
+        axes.add_collection(
+            LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round")
+        )
+
+    def _draw_marks(self, axes: Axes, look: Look, room_inches: Sequence[float]) -> None:
+        own = [name for name in self._nodes if self._nodes[name]["kind"] == HOST]
+        inner = [name for name in self._nodes if self._nodes[name]["kind"] != HOST]
+        able = [name for name in inner if self._nodes[name]["profile"] in look.aggregates]
+        in_rows = self._drawn.is_in_rows
+        between, gap = self._gap_points(own, room_inches), self._gap_points(inner, room_inches)
+        anywhere = between if in_rows else self._gap_points([*own, *inner], room_inches)
+        self._dots(axes, own, "o", min(7.0, 0.62 * between), style.MIDDLE_GREY, "white")
+        self._names(axes, own, between if in_rows else _FACING * min(between, anywhere), 5.5)
+        for names, fill in ((able, style.BLUE), ([name for name in inner if name not in able], "white")):
+            self._dots(axes, names, "s", max(4.0, min(12.0, 0.5 * gap)), fill, style.BLACK)
+        self._names(axes, inner, gap * (_FACING if self._drawn.boxes and not in_rows else 1), 8.0)
+
+    def _gap_points(self, names: Sequence[str], room_inches: Sequence[float]) -> float:
+        """Least space between two of these nodes: in the same row, or anywhere."""
+        scaled = [
+            (x * room_inches[0], y * room_inches[1]) for x, y in (self._drawn.places[name] for name in names)
+        ]
+        pairs = ((a, b) for a, b in combinations(scaled, 2) if not self._drawn.is_in_rows or a[1] == b[1])
+        return _POINTS * min((math.dist(a, b) for a, b in pairs), default=1.0)
+
+    def _dots(self, axes: Axes, names: Sequence[str], marker: str, size: float, fill: str, edge: str) -> None:
+        look: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": edge, "markeredgewidth": 0.8}
+        if names:
+            xs, ys = zip(*(self._drawn.places[name] for name in names), strict=True)
+            axes.plot(xs, ys, marker, markersize=size, zorder=3, **look)
+
+    def _names(self, axes: Axes, names: Sequence[str], gap: float, away_points: float) -> None:
+        """Names beside their marks in the largest font that fits; none if even the smallest does not."""
+        longest = max(map(len, names), default=1)
+        size = min(_FONT_MAX, gap * 0.9 / (_CHARACTER_POINTS * longest))
+        is_below = self._drawn.is_in_rows and bool(names) and self._drawn.asides[names[0]][1] < 0
+        is_turned = size < _FONT_MIN and is_below
+        if is_turned:
+            size = min(_FONT_MAX, 0.85 * gap)
+        for name in names if size >= _FONT_MIN else ():
+            across, up = self._drawn.asides[name]
+            text: dict[str, Any] = {
+                "ha": "center" if abs(across) < _STEEP else "left" if across > 0 else "right",
+                "va": "center" if abs(up) < _STEEP else "bottom" if up > 0 else "top",
+                "rotation": 90 if is_turned else 0,
+                "textcoords": "offset points",
+                "in_layout": False,  # axes have margins for names; measuring each takes half of the layout's time
+                "bbox": _PAPER,
+            }
+            offset = (away_points * across, away_points * up)
+            axes.annotate(name, self._drawn.places[name], offset, size=size, zorder=4, **text)
 
 
-def _boxes(axes: Axes, drawn: Layout) -> None:
-    """Shaded boxes around nodes that belong together, with their names."""
-    for name, members in drawn.boxes.items():
-        xs, ys = zip(*(drawn.places[one] for one in members), strict=True)
-        corner = (min(xs) - 0.4, min(ys) - 0.24)
-        size = (max(xs) - min(xs) + 0.8, max(ys) - min(ys) + 0.48)
-        if _is_in_rows(drawn):
-            patch = FancyBboxPatch(
-                corner, *size, boxstyle="round,pad=0,rounding_size=0.08", color="#f0f0f0", zorder=0
-            )
-            axes.add_patch(patch)
-            place = (corner[0] + size[0] / 2, corner[1] - 0.02)
-            axes.text(*place, name, ha="center", va="top", fontsize=7, color=style.DARK_GREY)
-        else:
-            centre = (sum(xs) / len(xs), sum(ys) / len(ys))
-            axes.text(*centre, name.split()[-1], ha="center", va="center", fontsize=9, zorder=2, bbox=_PAPER)
-
-
-def _links(axes: Axes, drawn: Layout, look: Look) -> None:
-    line_widths = widths(drawn.graph)
-    lines, colours, thick = [], [], []
-    marked: list[Sequence[tuple[float, float]]] = []
-    edges = [
-        (a, b, tuple(data.get("ends", {a: a, b: b}).values()), data["rate_bps"])
-        for a, b, data in drawn.graph.edges(data=True)
-    ]
-    for a, b, ends, rate in sorted(edges, key=lambda edge: look.busier(*edge[2])):  # the busiest on top
-        points = _line(drawn.places[a], drawn.places[b], frozenset((a, b)) in drawn.curved)
-        lines.append(points)
-        colours.append(style.busy_colour(look.busier(*ends)) if look.busy else style.MIDDLE_GREY)
-        thick.append(line_widths[rate] * (_WIDER if look.busy else 1.0))
-        marked += [points] if frozenset(ends) == look.marked else []
-    if marked:
-        axes.add_collection(LineCollection(marked, colors=style.BLACK, linewidths=max(thick) + 2.4, zorder=1))
-    axes.add_collection(LineCollection(lines, colors=colours, linewidths=thick, zorder=1, capstyle="round"))
-
-
-def _line(a: tuple[float, float], b: tuple[float, float], is_curved: bool) -> list[tuple[float, float]]:
-    """Points of a link: straight, or an arc beside the straight line."""
-    if not is_curved:
-        return [a, b]
+def _arc(a: Place, b: Place) -> list[Place]:
+    """Points of an arc beside the straight line."""
     (x1, y1), (x2, y2) = sorted((a, b))
     length = math.hypot(x2 - x1, y2 - y1)
     points = []
@@ -180,180 +230,93 @@ def _line(a: tuple[float, float], b: tuple[float, float], is_curved: bool) -> li
     return points
 
 
-class _Marks:
-    """Marks of nodes with their names, where these fit."""
-
-    def __init__(self, axes: Axes, drawn: Layout, look: Look, room_inches: tuple[float, float]) -> None:
-        self._axes, self._drawn, self._look, self._room = axes, drawn, look, room_inches
-        self._in_rows = _is_in_rows(drawn)
-
-    def draw(self) -> None:
-        """Draw all nodes, a kind after the other."""
-        nodes = self._drawn.graph.nodes
-        own = [name for name in nodes if nodes[name]["kind"] == HOST]
-        inner = [name for name in nodes if nodes[name]["kind"] != HOST]
-        able = [name for name in inner if nodes[name]["profile"] in self._look.aggregates]
-        between = self._gap_points(own)
-        anywhere = min(between * _FACING, self._gap_points([*own, *inner]))
-        self._dots(own, min(7.0, 0.62 * between), "o", style.MIDDLE_GREY, "white")
-        self._names(own, between if self._in_rows else anywhere)
-        gap = self._gap_points(inner)
-        for names, fill in ((able, style.BLUE), ([name for name in inner if name not in able], "white")):
-            self._dots(names, max(4.0, min(12.0, 0.5 * gap)), "s", fill, style.BLACK)
-        self._names(inner, gap * (_FACING if self._drawn.boxes and not self._in_rows else 1))
-
-    def _gap_points(self, names: Sequence[str]) -> float:
-        """Least space between two of these nodes: in the same row, or anywhere."""
-        places = [self._drawn.places[name] for name in names]
-        best = math.inf
-        for index, (x, y) in enumerate(places):
-            for other_x, other_y in places[:index]:
-                if not self._in_rows or y == other_y:
-                    best = min(best, math.hypot((x - other_x) * self._room[0], (y - other_y) * self._room[1]))
-        return _POINTS * (best if best < math.inf else 1.0)
-
-    def _dots(self, names: Sequence[str], size: float, marker: str, fill: str, edge: str) -> None:
-        if names:
-            xs, ys = zip(*(self._drawn.places[name] for name in names), strict=True)
-            look: dict[str, Any] = {"markerfacecolor": fill, "markeredgecolor": edge, "markeredgewidth": 0.8}
-            self._axes.plot(xs, ys, marker, markersize=size, zorder=3, **look)
-
-    def _names(self, names: Sequence[str], gap: float) -> None:
-        """Names beside their marks in the largest font that fits; none if even the smallest does not."""
-        longest = max(map(len, names), default=0)
-        size = min(_FONT_MAX, gap * 0.9 / (_CHARACTER_POINTS * max(1, longest)))
-        is_below = self._in_rows and bool(names) and self._drawn.asides[names[0]][1] < 0
-        is_turned = size < _FONT_MIN and is_below
-        if is_turned:
-            size = min(_FONT_MAX, 0.85 * gap)
-        if size < _FONT_MIN:
-            return
-        figure = self._axes.get_figure(root=True)
-        assert figure is not None
-        for name in names:
-            (x, y), (across, up) = self._drawn.places[name], self._drawn.asides[name]
-            text: dict[str, Any] = {
-                "ha": "center" if abs(across) < _STEEP else "left" if across > 0 else "right",
-                "va": "center" if abs(up) < _STEEP else "bottom" if up > 0 else "top",
-                "rotation": 90 if is_turned else 0,
-                "fontsize": size,
-                "bbox": _PAPER,
-            }
-            away = _NAME_POINTS[self._drawn.graph.nodes[name]["kind"] == HOST] / _POINTS
-            aside = ScaledTranslation(away * across, away * up, figure.dpi_scale_trans)
-            # Axes have margins for names: without measuring each, the layout takes half the time.
-            self._axes.text(
-                x, y, name, transform=self._axes.transData + aside, zorder=4, in_layout=False, **text
-            )
+# A large topology as rows of boxes: one for each class of nodes, a line for the links between two.
 
 
-# Draws a large topology as tiers: a box for each class of nodes, a line for the links between two.
+_ROW_INCHES, _APART = 1.35, 6.0
 
 
-ROW_INCHES = 1.35
-_BOX = 2.6  # width of a box, in units of a row's height
-_LINE_INCHES, _PAD_INCHES = 0.16, 0.12
-_APART = 3.6
+class _Classes:
+    """How many nodes each class has, and how many links of which rates join them."""
 
+    def __init__(self, graph: nx.Graph) -> None:
+        self._classes = classes_of(graph)
+        tiers = [list(tier) for _, tier in groupby(self._classes, key=lambda one: one.tier)]
+        self._places: dict[Class, Place] = {
+            one: (_APART * (at - (len(tier) - 1) / 2), float(row))
+            for row, tier in enumerate(tiers)
+            for at, one in enumerate(tier)
+        }
+        self._rows = len(tiers)
 
-def tiers_height_inches(tiers: Tiers) -> float:
-    return ROW_INCHES * len({one.tier for one in tiers.classes}) - 0.3
+    def height_inches(self, width_inches: float, most: float) -> float:
+        return _ROW_INCHES * self._rows - 0.3
 
+    def legend(self, look: Look) -> dict[str, Line2D]:
+        return {}
 
-def draw_tiers(axes: Axes, tiers: Tiers, look: Look) -> None:
-    """Draw classes as boxes in rows, hosts at the bottom, and how many links of which rates join them."""
-    places = _places(tiers)
-    axes.axis("off")
-    for bundle in tiers.bundles:
-        if bundle.lower != bundle.upper:
-            (x1, y1), (x2, y2) = places[bundle.lower], places[bundle.upper]
-            busiest = max(look.busier(*edge) for edge in bundle.edges)
-            colour = style.busy_colour(busiest) if look.busy else style.MIDDLE_GREY
+    def draw(self, axes: Axes, look: Look, size_inches: tuple[float, float]) -> None:
+        axes.axis("off")
+        centred: dict[str, Any] = {"ha": "center", "va": "center"}
+        within: dict[Class, list[str]] = {}
+        for a, b, links in self._classes.edges(data="links"):
+            lower, upper = min(a, b), max(a, b)
+            if lower == upper:
+                within[a] = [f"{_rates_text(links)} among them", *_busy_texts(links, look, is_within=True)]
+                continue
+            (x1, y1), (x2, y2) = self._places[lower], self._places[upper]
+            colour = look.colour(max(look.busier(*link.ends) for link in links))
             axes.plot((x1, x2), (y1, y2), color=colour, linewidth=4.0 if look.busy else 2.2, zorder=1)
-            axes.text(
-                *((x1 + x2) / 2, (y1 + y2) / 2),
-                "\n".join([_links_text(bundle), *_busy_texts(bundle, look)]),
-                ha="center",
-                va="center",
-                zorder=2,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 2.0},
-            )
-    for number, one in enumerate(tiers.classes):
-        _box(axes, places[number], one, _text(tiers, number, look), {*one.profiles} & {*look.aggregates})
-    xs, ys = zip(*places, strict=True)
-    half = 2.6
-    axes.set_xlim(min(xs) - half, max(xs) + half)
-    axes.set_ylim(min(ys) - 0.3, max(ys) + 0.3)
+            text = "\n".join([_rates_text(links), *_busy_texts(links, look)])
+            # Near the upper box, so that texts of neighbours and boxes that the line passes do not cover it.
+            place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
+            axes.text(*place, text, zorder=2, bbox={**_PAPER, "alpha": 1}, **centred)
+        for one, place in self._places.items():
+            is_able = bool({*self._classes.nodes[one]["profiles"]} & {*look.aggregates})
+            box = {
+                "boxstyle": "round,pad=0.6",
+                "facecolor": "#d6e8f3" if is_able else "white" if one.tier else "#f0f0f0",
+                "edgecolor": style.BLUE if is_able else style.DARK_GREY,
+                "linewidth": 1.4,
+            }
+            text = "\n".join(self._lines(one, within.get(one, []), is_able))
+            axes.text(*place, text, zorder=4, linespacing=1.25, bbox=box, **centred)
+        xs = [x for x, _ in self._places.values()]
+        axes.set_xlim(min(xs) - 2.0, max(xs) + 2.0)
+        axes.set_ylim(-0.3, self._rows - 0.7)
+
+    def _lines(self, one: Class, links: list[str], is_able: bool) -> list[str]:
+        """Lines in a box: "32 × leaf", the hosts on each, the links within the class, profiles."""
+        data = self._classes.nodes[one]
+        count, profiles, each = len(data["members"]), ", ".join(data["profiles"]), data["hosts"]
+        lines = [f"{count} × {one.name}" if profiles else f"{count} hosts"]
+        if any(each):
+            few = " to ".join(map(str, dict.fromkeys((each[0], each[-1]))))
+            lines.append(f"{few} host{'s' if each != [1] else ''} on each")
+        return [*lines, *links, *([f"{profiles}{': can aggregate' if is_able else ''}"] if profiles else [])]
 
 
-def _places(tiers: Tiers) -> list[tuple[float, float]]:
-    levels = sorted({one.tier for one in tiers.classes})
-    rows = [[number for number, one in enumerate(tiers.classes) if one.tier == tier] for tier in levels]
-    places = {
-        number: (_APART * (index - (len(row) - 1) / 2), float(height))
-        for height, row in enumerate(rows)
-        for index, number in enumerate(row)
-    }
-    return [places[number] for number in range(len(tiers.classes))]
+def _rates_text(links: Sequence[Link]) -> str:
+    """ "512 links of 100Gbps", the fastest first; an edge is one link here."""
+    counted = sorted(Counter(link.rate_bps for link in links).items(), reverse=True)
+    shown = [f"{count} links of {RATE.format(rate)}" for rate, count in counted[:3]]
+    return ", ".join(shown) + (", …" if len(counted) > 3 else "")
 
 
-def _text(tiers: Tiers, number: int, look: Look) -> str:
-    """Lines in a box: "32 × leaf", its hosts, and the links within the class."""
-    one = tiers.classes[number]
-    lines = [f"{one.nodes_count} × {one.name}" if one.profiles else f"{one.nodes_count} hosts"]
-    if any(one.hosts_each):
-        each = " to ".join(map(str, (one.hosts_each[0], one.hosts_each[-1])[: len(one.hosts_each)]))
-        lines.append(f"{each} host{'s' if one.hosts_each != (1,) else ''} on each")
-    own = [bundle for bundle in tiers.bundles if bundle.lower == bundle.upper == number]
-    for bundle in own:
-        lines += [f"{_links_text(bundle)} among them", *_busy_texts(bundle, look)]
-    return "\n".join(lines)
-
-
-def _links_text(bundle: Bundle) -> str:
-    """ "512 links of 100Gbps"; an edge is one link here."""
-    shown = [f"{count} links of {RATE.format(rate)}" for rate, count in list(bundle.rates_bps.items())[:3]]
-    return ", ".join(shown) + (", …" if len(bundle.rates_bps) > 3 else "")
-
-
-def _busy_texts(bundle: Bundle, look: Look) -> list[str]:
+def _busy_texts(links: Sequence[Link], look: Look, is_within: bool = False) -> list[str]:
     """Least, middle and most busy links of each direction: "up: 3 % to 98 % busy, median 41 %"."""
     if not look.busy:
         return []
-    up = [look.busy.get(edge, 0.0) for edge in bundle.edges]
-    down = [look.busy.get((b, a), 0.0) for a, b in bundle.edges]
-    if bundle.lower == bundle.upper:
-        return [_spread_text(up + down)]
-    return [f"up: {_spread_text(up)}", f"down: {_spread_text(down)}"]
+    up = [look.busy.get(link.ends, 0.0) for link in links]
+    down = [look.busy.get((link.ends[1], link.ends[0]), 0.0) for link in links]
+    return (
+        [_spread_text(up + down)] if is_within else [f"up: {_spread_text(up)}", f"down: {_spread_text(down)}"]
+    )
 
 
 def _spread_text(shares: list[float]) -> str:
-    low, middle, high = (
-        words.percent(pick) for pick in (min(shares), statistics.median(shares), max(shares))
-    )
+    low, middle, high = map(words.percent, (min(shares), median(shares), max(shares)))
     return f"{low} to {high} busy, median {middle}"
-
-
-def _box(axes: Axes, place: tuple[float, float], one: Class, text: str, able: set[str]) -> None:
-    if one.profiles:
-        text += f"\n{', '.join(one.profiles)}{': can aggregate' if able else ''}"
-    width = _BOX
-    height = (_LINE_INCHES * (text.count("\n") + 1) + _PAD_INCHES) / ROW_INCHES
-    corner = (place[0] - width / 2, place[1] - height / 2)
-    fill = "white" if not able else "#d6e8f3"
-    if not one.profiles:
-        fill = "#f0f0f0"
-    axes.add_patch(
-        FancyBboxPatch(
-            *(corner, width, height),
-            boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=fill,
-            edgecolor=style.BLUE if able else style.DARK_GREY,
-            linewidth=1.4,
-            zorder=3,
-        )
-    )
-    axes.text(*place, text, ha="center", va="center", zorder=4, linespacing=1.25)
 
 
 # How busy links were, and where they are in each variant's topology.
@@ -413,7 +376,6 @@ def can_aggregate(nodes: pl.DataFrame) -> set[str]:
 # A topology as SVG: node by node if it is small, in tiers with counts if it is large.
 
 
-__all__ = ["Look", "draw_svg"]
 _AROUND_INCHES = 0.75  # title and legend
 
 
@@ -425,18 +387,12 @@ def draw_svg(graph: nx.Graph, look: Look) -> Svg:
 
 def figure_of(graph: nx.Graph, look: Look) -> Figure:
     """The figure, in the house style that is in force."""
-    if len(graph) > NODES_DRAWN_MAX:
-        tiers = tiers_of(graph)
-        height = tiers_height_inches(tiers)
-        figure = style.new_figure(height + _AROUND_INCHES)
-        draw_tiers(figure.add_subplot(), tiers, look)
-    else:
-        drawn = layout(graph)
-        height = height_inches(drawn, style.WIDTH_INCHES)
-        figure = style.new_figure(height + _AROUND_INCHES)
-        draw_nodes(figure.add_subplot(), drawn, look, (style.WIDTH_INCHES, height))
-        entries = legend_entries(drawn.graph, look)
-        style.legend_below(figure, [mark for _, mark in entries], [name for name, _ in entries])
+    drawing = drawing_of(graph)
+    height = drawing.height_inches(style.WIDTH_INCHES, most=7.0)
+    figure = style.new_figure(height + _AROUND_INCHES)
+    drawing.draw(figure.add_subplot(), look, (style.WIDTH_INCHES, height))
+    if marks := drawing.legend(look):
+        style.legend_below(figure, list(marks.values()), list(marks))
     figure.suptitle(look.title, x=0.01, ha="left", size=11, weight="bold")
     return figure
 
@@ -457,21 +413,18 @@ def utilisation(run: RunFolder) -> Figure | None:
         return None
     found = dict(list(known.items())[:VARIANTS_MAX])
     columns = 2 if len(found) > 1 and max(map(len, found.values())) <= _BESIDE_MAX else 1
-    drawings = [_drawing(graph) for graph in found.values()]
+    drawings = [drawing_of(graph) for graph in found.values()]
     width = style.WIDTH_INCHES / columns
-    heights = [_height_inches(one, width) for one in drawings]
+    heights = [drawing.height_inches(width, most=5.0) for drawing in drawings]
     tallest = [max(heights[at : at + columns]) + _TITLE_INCHES for at in range(0, len(heights), columns)]
     figure = style.new_figure(sum(tallest) + _AROUND_BUSY_INCHES)
     grid = figure.subplots(len(tallest), columns, squeeze=False, height_ratios=tallest).flatten()
     able, busy = can_aggregate(run.nodes), busy_links(run)
-    entries: dict[str, Line2D | Patch] = {}
+    entries: dict[str, Line2D] = {}
     for axes, name, drawing, height in zip(grid, found, drawings, heights, strict=False):
         look = _look(name, busy.filter(pl.col("variant") == name), able)
-        if isinstance(drawing, Tiers):
-            draw_tiers(axes, drawing, look)
-        else:
-            draw_nodes(axes, drawing, look, (width, height))
-            entries |= dict(legend_entries(drawing.graph, look))
+        drawing.draw(axes, look, (width, height))
+        entries |= drawing.legend(look)
         title = textwrap.shorten(look.title, _TITLE_CHARACTERS // columns, placeholder="…")
         axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
     for axes in grid[len(found) :]:
@@ -482,16 +435,6 @@ def utilisation(run: RunFolder) -> Figure | None:
     if entries:
         style.legend_below(figure, list(entries.values()), list(entries))
     return figure
-
-
-def _drawing(graph: nx.Graph) -> Layout | Tiers:
-    return tiers_of(graph) if len(graph) > NODES_DRAWN_MAX else layout(graph)
-
-
-def _height_inches(drawing: Layout | Tiers, width_inches: float) -> float:
-    if isinstance(drawing, Tiers):
-        return tiers_height_inches(drawing)
-    return height_inches(drawing, width_inches, most=5.0)
 
 
 def _look(name: str, links: pl.DataFrame, able: set[str]) -> Look:

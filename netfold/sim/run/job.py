@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import Decoded
+from netfold.homomorphic.codec import Decoded, Encoder
 from netfold.homomorphic.message import Gradient, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
 from netfold.sim.checks.finding import Findings, WrongWord, count_notes
@@ -80,8 +80,8 @@ class TrainingJob:
         return self._parts.workload
 
     @property
-    def is_between_steps(self) -> bool:
-        return not self._computing
+    def encoders(self) -> list[Encoder]:
+        return self._rounds.encoders
 
     def settle(self) -> None:
         """Count what hosts still carried after the last round for it, once no packet is left."""

@@ -145,7 +145,7 @@ class _Run:
         }
         store = CheckpointStore(self._out_dir, Identity(scenario.name, scenario.seed, parts))
         self._keeper = checkpoints.keeper(store)
-        if name := self._keeper.unfinished:
+        if name := self._keeper.store.unfinished:
             self._unfinished.take_over(scenario.name, name)
 
     def simulate(self, progress: Progress) -> None:
@@ -157,7 +157,7 @@ class _Run:
                 if len(self.results) < len(self.plan.variants):
                     self._unfinished.write(self._data(), len(self.results), len(self.plan.variants))
                     if self._keeper is not None and self._unfinished.path is not None:
-                        self._keeper.note_unfinished(self._unfinished.path.name)
+                        self._keeper.store.note_unfinished(self._unfinished.path.name)
 
     def finish(self, progress: Progress) -> Outcome:
         """Write the run folder."""
@@ -167,7 +167,7 @@ class _Run:
         run_dir = write_run(self._out_dir, data)
         self._unfinished.remove()
         if self._keeper is not None:
-            self._keeper.finish()
+            self._keeper.store.remove()
         return self._outcome(data, run_dir, None)
 
     def stopped(self, error: BaseException) -> Outcome:
@@ -237,7 +237,7 @@ def _simulated(plan: Plan, progress: Progress, keeper: Keeper | None = None) -> 
     for number, variant in enumerate(variants):
         workloads.begin_variant()
         reporter = ProgressReporter(progress, variant.name, done, total)
-        result = None if keeper is None else keeper.result(number, VariantResult)
+        result = None if keeper is None else keeper.result(number)
         if result is None:
             if keeper is not None:
                 keeper.begin_variant(number)

@@ -90,8 +90,6 @@ class FaultDriver:
         (links,) of the network as built.
     note
         Called for every change when it begins.
-    done_ps
-        Of a run that goes on: changes up to then are in force already.
     """
 
     def __init__(
@@ -101,16 +99,15 @@ class FaultDriver:
         plan: FaultPlan,
         rates_bps: NDArray[Any],
         note: Callable[[Change], None] = lambda change: None,
-        done_ps: int = -1,
     ) -> None:
         self._environment, self._engine, self._plan, self._rates_bps = environment, engine, plan, rates_bps
         self._note = note
         self._holds: Counter[int] = Counter()  # faults that hold a link down now, by link
         self._slowed: dict[int, list[LinksSlower]] = {}  # each link's, in the order in which they began
         self._applied: set[int] = set()
-        self.process = environment.process(self._run(done_ps))
+        self.process = environment.process(self._run())
 
-    def _run(self, done_ps: int) -> Generator[simpy.Event, Any, None]:
+    def _run(self) -> Generator[simpy.Event, Any, None]:
         moments = []
         for index, fault in enumerate(self._plan.faults):
             if isinstance(fault.effect, Change):
@@ -118,8 +115,6 @@ class FaultDriver:
                 if fault.effect.until_ps != NEVER_PS:
                     moments.append(_Moment(fault.effect.until_ps, index, is_end=True))
         for moment in sorted(moments):
-            if moment.time_ps <= done_ps:
-                continue
             yield self._environment.timeout(moment.time_ps - int(self._environment.now))
             self._engine.advance(moment.time_ps)
             effect = self._plan.faults[moment.fault].effect

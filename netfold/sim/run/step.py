@@ -310,14 +310,14 @@ class Rounds:
         self._activities = activities
         self._wire = WireBytes(sent_bytes, parts.host_links)
         self.units = [_units(environment, parts.overlap.encodes_on_device) for _ in range(parts.workers)]
-        self._encoders: list[Encoder] = []
+        self.encoders: list[Encoder] = []
         self._turns = Turns(environment, parts.workers, at_once=1)
         self._agreement = MessageAgreement(parts.workers, journal.findings)
         self._operations_count = 0
 
     def make_encoders(self) -> None:
         parts = self._parts
-        self._encoders = [
+        self.encoders = [
             make_encoder(parts.codec, rank, parts.workers, parts.seed) for rank in range(parts.workers)
         ]
 
@@ -333,7 +333,7 @@ class Rounds:
         # Returns the time of the passes at kept weights that the encoder asked for.
         parts = self._parts
         view = StepView(parts.workload, step, worker)
-        self._encoders[worker].begin(view.facts(gradients))
+        self.encoders[worker].begin(view.facts(gradients))
         passes = parts.workload.cost.passes * (parts.passes.forward_ps + parts.passes.backward_ps)
         return scaled_ps(view.more_passes * passes, parts.variation.factor(parts.seed, worker, step))
 
@@ -357,7 +357,7 @@ class Rounds:
             parts.workload.buckets[bucket].tensors,
         )
         exchange = stage(
-            self._encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
+            self.encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines
         )
         place = OperationPlace(step, bucket, 0)
         messages = advance(exchange, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -37,106 +37,15 @@ from netfold.sim.results.records import (
     StepRecord,
 )
 from netfold.sim.results.summary import Stay, VariantFacts, summarize
-from netfold.sim.run import checkpoint
-from netfold.sim.run.checkpoint import Keeper, VariantParts, VariantState, require_quiet
-from netfold.sim.run.checkpoint_store import UnstorableError
+from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
 from netfold.sim.run.job_queue import Arrivals, alone_times
 from netfold.sim.run.simulation import FaultDriver, Running, Simulation
 from netfold.sim.scenario.limits import Plan
-from netfold.sim.workload import Workload
 from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network
 from netfold.units import PS_PER_MS
-
-# A variant's part in checkpoints: at which instants its state can be stored, and going on from one.
-#
-# A state is stored between two steps of a job, when all other jobs have ended or have not begun, and nothing
-# is under way but late acknowledgements. Where that is not so, the next step's end is tried.
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a variant runs on, before its jobs start."""
-
-    environment: simpy.Environment
-    fabric: Fabric
-    sampler: Sampler
-    driver: FaultDriver
-
-
-class Keeping:
-    """Stores the state of one variant between its steps."""
-
-    def __init__(self, keeper: Keeper | None, variant: VariantPlan, built: Built) -> None:
-        self._keeper, self._variant, self._built = keeper, variant, built
-        self._running: Sequence[Running] = ()
-        self._workloads: tuple[Workload, ...] = ()
-
-    def begin(self, running: Sequence[Running], state: VariantState | None = None) -> None:
-        # All jobs are started, and nothing has happened yet; a run that goes on has a state. Jobs that are
-        # admitted while the variant runs have not started: no state of theirs is stored.
-        if self._keeper is not None and len(running) < len(self._variant.jobs):
-            self._keeper.refuse_all(self._variant.name, "its jobs are admitted while it runs")
-            self._keeper = None
-        self._running, self._workloads = running, tuple(one.training.workload for one in running)
-        if state is None:
-            return
-        for one, steps in zip(running, state.steps, strict=True):
-            one.training.make_ready(steps)
-        state.put_into(self._parts())
-
-    def after_step(self) -> None:
-        """A step of a job has ended and the next has not begun: store a state if one is due and can be."""
-        keeper = self._keeper
-        if keeper is None or not keeper.is_due():
-            return
-        steps = [one.training.steps_done for one in self._running]
-        jobs = self._variant.jobs
-        if all(done == job.steps for done, job in zip(steps, jobs, strict=True)):
-            return  # the variant's result is next
-        try:
-            self._require_quiet(steps)
-            keeper.put_state(self._parts(), int(self._built.environment.now), steps)
-        except UnstorableError as error:
-            keeper.refuse(self._variant.name, error)
-
-    def _require_quiet(self, steps: Sequence[int]) -> None:
-        """Require that nothing is under way but what a run that goes on starts again."""
-        built, now = self._built, int(self._built.environment.now)
-        if not all(one.training.is_between_steps for one in self._running):
-            raise UnstorableError("another job is within a step")
-        checkpoint.require_quiet_tables(built.fabric.engine)
-        jobs = self._variant.jobs
-        waiting = [one for one, done in zip(self._running, steps, strict=True) if not done]
-        starts = {job.start_ps for job, done in zip(jobs, steps, strict=True) if not done}
-        changes = [fault.effect for fault in self._variant.faults.faults]
-        times = {
-            time
-            for effect in changes
-            if isinstance(effect, Change)
-            for time in (effect.from_ps, effect.until_ps)
-            if time >= now
-        }
-        if now in times or starts & times:
-            raise UnstorableError("a fault begins or ends when a step ends or a job begins")
-        later = [built.driver.process, *(one.process for one in waiting)]
-        require_quiet(built.environment, [built.fabric.process], later)
-
-    def _parts(self) -> VariantParts:
-        built = self._built
-        live: dict[str, object] = {
-            "engine": built.fabric.engine,
-            "fabric": built.fabric,
-            "sampler": built.sampler,
-            "faults": built.driver,
-        }
-        for number, one in enumerate(self._running):
-            live[f"collective {number}"] = one.collective
-            live[f"job {number}"] = one.training
-        return VariantParts(built.fabric.engine, live, self._workloads)
-
 
 # The results of a run, before they are written to a folder.
 
@@ -329,15 +238,13 @@ def run_variant(
     """
     reporter = reporter or ProgressReporter()
     own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
-    state = None if keeper is None else keeper.state()
-    environment = simpy.Environment(0 if state is None else state.now_ps)
+    environment = simpy.Environment(0 if keeper is None else keeper.start_ps)
     # Existing objects, modules mostly, are not searched for the garbage of this variant; garbage among them
     # waits for a later collection.
     gc.freeze()
     try:
         variant = (warm_ups or WarmUps(plan)).settled(variant, reporter)
-        kept = _Kept(keeper, state)
-        return _run_variant(environment, plan, variant, reporter, own, kept)
+        return _run_variant(environment, plan, variant, reporter, own, keeper)
     except MemoryError as error:
         error.__traceback__ = None  # it holds references to what took the memory
         message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
@@ -348,6 +255,8 @@ def run_variant(
         hint += "or a longer timeout"
         raise RunError(message, hint) from None
     finally:
+        if keeper is not None:
+            keeper.end_variant()
         environment.__dict__.clear()  # it and its processes refer to each other, and to buffers
         gc.collect()
         gc.unfreeze()
@@ -357,35 +266,28 @@ def workload_keys(variant: VariantPlan) -> list[Key]:
     return [(index, job.workload, len(job.hosts)) for index, job in enumerate(variant.jobs)]
 
 
-class _Kept(NamedTuple):
-    """Where a variant's checkpoints go, and the one that it goes on from."""
-
-    keeper: Keeper | None
-    state: VariantState | None
-
-
 def _run_variant(
     environment: simpy.Environment,
     plan: Plan,
     variant: VariantPlan,
     reporter: ProgressReporter,
     workloads: Workloads,
-    kept: _Kept,
+    keeper: Keeper | None,
 ) -> VariantResult:
     """Build the network and the jobs, run them, and check the results."""
     engine = Engine(variant.network, plan.scenario.seed, variant.faults.rules)
     sampler = Sampler(engine, len(variant.jobs))
     fabric = Fabric(environment, engine, variant.timeout_max_ps, variant.job_names, sampler)
     fabric.expect_change(max(variant.faults.last_change_ps, *(job.start_ps for job in variant.jobs)))
-    done_ps = -1 if kept.state is None else kept.state.now_ps
     note = partial(_note, fabric)
-    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note, done_ps)
+    driver = FaultDriver(environment, engine, variant.faults, variant.network.rate_bps, note)
     simulation = Simulation(environment, fabric, variant, plan.scenario.seed, reporter, workloads)
-    keeping = Keeping(kept.keeper, variant, Built(environment, fabric, sampler, driver))
-    arrivals = Arrivals(simulation, keeping.after_step)
+    after_step = (lambda: None) if keeper is None else partial(keeper.after_step, variant)
+    arrivals = Arrivals(simulation, after_step)
     everyone = arrivals.begin()
-    keeping.begin(arrivals.started, kept.state)
     fabric.on_packets(_packets_reporter(reporter, arrivals))
+    if keeper is not None:
+        keeper.watch(variant, arrivals.started, fabric, sampler)
     diagnosis = _finish(fabric, everyone, arrivals)
     there = replace(variant, jobs=tuple(arrivals.jobs))  # jobs with the hosts that they had
     reporter.report("results are being checked")

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient, StepFact
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.fusion import Bucket, Fusion, fuse
@@ -47,8 +46,6 @@ from netfold.sim.workload.workload import Score
 
 
 Copied = dict[str, Tensor]
-
-_PREFIX = "buffers."
 
 
 class Buffers:
@@ -92,30 +89,11 @@ class Buffers:
     def restart(self, fresh: nn.Module) -> None:
         self._write(dict(fresh.named_buffers()))
 
-    def state(self) -> State:
-        return {_PREFIX + name: one.numpy() for name, one in self._copied().items()}
-
-    def is_own(self, name: str) -> bool:
-        return name.startswith(_PREFIX)
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {name: one.numpy() for name, one in self._copied().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state, which may have other names too.
-
-        Raises
-        ------
-        ValueError
-            The state is of another model.
-        """
-        found = {name.removeprefix(_PREFIX): one for name, one in state.items() if self.is_own(name)}
-        own = dict(self._model.named_buffers())
-        for name in {**own, **found}:
-            held = found[name].shape if name in found else None
-            needed = tuple(own[name].shape) if name in own else None
-            if held != needed:
-                raise ValueError(
-                    f"the state is of another model: {_PREFIX}{name} has shape {held}, must be {needed}"
-                )
-        self._write({name: torch.from_numpy(one.copy()) for name, one in found.items()})
+        self._write({name: torch.from_numpy(one) for name, one in state.items()})
 
     def _copied(self) -> Copied:
         return {name: one.detach().clone() for name, one in self._model.named_buffers()}
@@ -152,9 +130,7 @@ class LocalSteps:
     ) -> None:
         self._weights, self._passes, self._recipe = weights, passes, recipe
         self._learning_rate = learning_rate
-        self._memories = [
-            OptimizerMemory(recipe.optimizer, weights.shapes, f"worker{worker}") for worker in range(workers)
-        ]
+        self._memories = [OptimizerMemory(recipe.optimizer) for _ in range(workers)]
 
     def run(self, step: int, worker: int, sink: Sink, start: Mapping[str, Gradient] | None = None) -> float:
         """The worker's steps before the exchange of a step; its mean loss.
@@ -196,19 +172,12 @@ class LocalSteps:
         for memory in self._memories:
             memory.restart()
 
-    def is_own(self, name: str) -> bool:
-        return any(memory.is_own(name) for memory in self._memories)
+    def state(self) -> list[Any]:
+        return [memory.state() for memory in self._memories]
 
-    def state(self) -> State:
-        """A copy of the optimizers' states."""
-        found: State = {}
-        for memory in self._memories:
-            found.update(memory.state())
-        return found
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        for memory in self._memories:
-            memory.restore(state)
+    def restore(self, state: Sequence[Any]) -> None:
+        for memory, own in zip(self._memories, state, strict=True):
+            memory.restore(own)
 
 
 # Real training: virtual workers in one process, each with separate data, all with the same weights.
@@ -265,10 +234,9 @@ class TrainingWorkload:
         self._names = [[tensor.name for tensor in bucket.tensors] for bucket in self._buckets]
         self._sparse = frozenset() if recipe.is_local else probed.sparse
         self._arena: Arena | None = None
-        shapes = {tensor.name: tensor.shape for tensor in tensors}
         self._usage = Usage(probed.order)
         optimizer = Sgd() if recipe.is_local else recipe.optimizer  # moves by the mean of local steps
-        self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer, shapes, "optimizer"))
+        self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer))
         self._passes = ModelPasses(self._model, probed.order, self._loss_of, seed if draws else None)
         self._local: LocalSteps | None = None
         if recipe.is_local:
@@ -396,32 +364,22 @@ class TrainingWorkload:
         with evaluating(self._model):
             return self._task.score(self._model)
 
-    def state(self) -> State:
-        local = {} if self._local is None else self._local.state()
-        weights = self._weights.state(self._workers)
-        step = {"step": np.array(self._next_step)}
-        return {**weights, **local, **self._buffers.state(), **self._usage.state(), **step}
+    def state(self) -> dict[str, Any]:
+        return {
+            **self._weights.state(),
+            "local": None if self._local is None else self._local.state(),
+            "buffers": self._buffers.state(),
+            "unused": self._usage.state(),
+            "step": self._next_step,
+        }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the state of a workload of the same task, recipe, workers and seed.
-
-        Raises
-        ------
-        ValueError
-            The state is of another model, optimizer or number of workers.
-        """
-        if "step" not in state:
-            raise ValueError(f"the state has no step, but {', '.join(state) or 'nothing'}")
-        self._weights.restore(
-            {name: array for name, array in state.items() if name != "step" and not self._is_apart(name)},
-            self._workers,
-        )
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._weights.restore(state)
         if self._local is not None:
-            self._local.restore(state)
-        self._buffers.restore(state)
-        self._usage.restore(state)
-        self._next_step = int(state["step"])
-        self._step = None
+            self._local.restore(state["local"])
+        self._buffers.restore(state["buffers"])
+        self._usage.restore(state["unused"])
+        self._next_step, self._step = state["step"], None
 
     def timed_passes(self) -> tuple[PassTimes, int]:
         """Wall times of passes of worker 0's first batch, in one thread, and of an update; measured once."""
@@ -434,11 +392,6 @@ class TrainingWorkload:
     def _has_memory(self) -> bool:
         # Workers' optimizers or buffers hold what gradients depend on.
         return self._local is not None or self._buffers.has_any
-
-    def _is_apart(self, name: str) -> bool:
-        """Whether a name of a state is not one of the weights'."""
-        is_apart = self._buffers.is_own(name) or self._usage.is_own(name)
-        return is_apart or (self._local is not None and self._local.is_own(name))
 
     def _rate_of(self, step: int) -> float:
         return 1.0 if self._recipe.is_local else self._base_rate * self._recipe.factor(step)

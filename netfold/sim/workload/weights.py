@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from netfold.errors import DataError
-from netfold.homomorphic.codec import State
 from netfold.homomorphic.message import Gradient
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.optimizers import Optimizer
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 # What an optimizer remembers, tensor by tensor, as arrays that can be kept.
 
 
-_SEPARATOR = "/"  # between a name in PyTorch and the tensor's
-
-
 class OptimizerMemory:
     """The steps of one optimizer, and its state of every tensor.
 
@@ -39,14 +35,10 @@ class OptimizerMemory:
     ----------
     optimizer
         What makes the steps.
-    shapes
-        Of all tensors, by name.
-    prefix
-        What the names of its state begin with.
     """
 
-    def __init__(self, optimizer: Optimizer, shapes: Mapping[str, tuple[int, ...]], prefix: str) -> None:
-        self._optimizer, self._shapes, self._prefix = optimizer, shapes, prefix + _SEPARATOR
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
         self._states: dict[str, TensorState] = {}
 
     def step(self, name: str, weights: Gradient, gradient: Gradient, rate: float) -> None:
@@ -62,55 +54,18 @@ class OptimizerMemory:
     def restart(self) -> None:
         self._states = {}
 
-    def is_own(self, name: str) -> bool:
-        return name.startswith(self._prefix)
-
-    def state(self) -> State:
-        """A copy, by names `prefix/key/tensor`; what is as large as the tensor has its shape."""
+    def state(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """A copy, by the tensor's name and the name in PyTorch."""
         return {
-            f"{self._prefix}{key}{_SEPARATOR}{name}": self._shaped(name, value.numpy()).copy()
+            name: {key: value.numpy().copy() for key, value in own.items()}
             for name, own in self._states.items()
-            for key, value in own.items()
         }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state, which may have other names too.
-
-        Raises
-        ------
-        ValueError
-            The state is of another model or optimizer.
-        """
-        known = self._keys()
-        found: dict[str, TensorState] = {}
-        for full, array in self._own(state):
-            key, _, name = full.partition(_SEPARATOR)
-            if name not in self._shapes or key not in known:
-                raise ValueError(f"the state is of another model or optimizer: it has {self._prefix}{full}")
-            wanted = self._shapes[name] if known[key] else ()
-            if array.shape != wanted:
-                raise ValueError(
-                    f"the state is of another model: {self._prefix}{full} has shape {array.shape}, "
-                    f"must be {wanted}"
-                )
-            flat = np.array(array, np.float32).reshape(-1) if known[key] else np.array(array, np.float32)
-            found.setdefault(name, {})[key] = torch.from_numpy(flat)
-        for name, own in found.items():
-            if missing := known.keys() - own.keys():
-                raise ValueError(f"the state has no {self._prefix}{min(missing)}{_SEPARATOR}{name}")
-        self._states = found
-
-    def _own(self, state: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
-        return ((name.removeprefix(self._prefix), one) for name, one in state.items() if self.is_own(name))
-
-    def _keys(self) -> dict[str, bool]:
-        """The keys of its state of a tensor after a step, and whether each is as large as the tensor."""
-        one: TensorState = {}
-        self._optimizer.step(torch.zeros(2), torch.zeros(2), 0.0, one)
-        return {key: value.dim() > 0 for key, value in one.items()}
-
-    def _shaped(self, name: str, value: NDArray[Any]) -> NDArray[Any]:
-        return value.reshape(self._shapes[name]) if value.ndim else value
+    def restore(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+        self._states = {
+            name: {key: torch.from_numpy(value.copy()) for key, value in own.items()}
+            for name, own in state.items()
+        }
 
 
 # A worker's forward and backward pass: its loss, and each tensor's gradient as soon as it is ready.
@@ -203,7 +158,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 _SLICE = 1 << 16  # elements
-_OWN = ("kept", "update_norm")  # names in its state without a prefix
 
 Copy = dict[str, Gradient]  # flat weights by name of the parameter
 
@@ -344,54 +298,21 @@ class Weights:
         self._now, self._kept, self.update_norm = None, {}, None
         self._memory.restart()
 
-    def state(self, workers: int) -> State:
+    def state(self) -> dict[str, Any]:
         """A copy of the weights, those that workers keep, the update's norm, and the optimizer's state."""
-        kept = list({id(one): one for one in self._kept.values()}.values())
-        places = {id(one): index for index, one in enumerate(kept)}
-        found: State = {
-            "kept": np.array(
-                [places[id(self._kept[rank])] if rank in self._kept else -1 for rank in range(workers)]
-            )
+        return {
+            "weights": self._copied(),
+            "kept": dict(self._kept),
+            "update_norm": self.update_norm,
+            "optimizer": self._memory.state(),
         }
-        if self.update_norm is not None:
-            found["update_norm"] = np.array(self.update_norm)
-        for prefix, weights in [("weights", self.flat), *((f"kept{i}", one) for i, one in enumerate(kept))]:
-            for name, values in weights.items():
-                found[f"{prefix}.{name}"] = values.reshape(self.shapes[name]).copy()
-        return {**found, **self._memory.state()}
 
-    def restore(self, state: Mapping[str, NDArray[Any]], workers: int) -> None:
-        """Continue from a state.
-
-        Raises
-        ------
-        ValueError
-            The state is not of this model, optimizer and number of workers.
-        """
-        places = state.get("kept")
-        if places is None or places.shape != (workers,):
-            raise ValueError(f"the state is not that of a training with {workers} workers")
-        copies = int(places.max()) + 1
-        prefixes = ["weights", *(f"kept{index}" for index in range(copies))]
-        wanted = {f"{prefix}.{name}": shape for prefix in prefixes for name, shape in self.shapes.items()}
-        found = {
-            name: one for name, one in state.items() if name not in _OWN and not self._memory.is_own(name)
-        }
-        for name in {**wanted, **found}:
-            held, needed = (found[name].shape if name in found else None), wanted.get(name)
-            if held != needed:
-                raise ValueError(f"the state is of another model: {name} has shape {held}, must be {needed}")
-        self._memory.restore(state)
+    def restore(self, state: Mapping[str, Any]) -> None:
         self._remember_start()
-        read = [
-            {name: np.array(state[f"{prefix}.{name}"], np.float32).reshape(-1) for name in self.shapes}
-            for prefix in prefixes
-        ]
         for name, weights in self.flat.items():
-            np.copyto(weights, read[0][name])
-        self._now = None
-        self._kept = {rank: read[1 + place] for rank, place in enumerate(places.tolist()) if place >= 0}
-        self.update_norm = float(state["update_norm"]) if "update_norm" in state else None
+            np.copyto(weights, state["weights"][name])
+        self._now, self._kept, self.update_norm = None, dict(state["kept"]), state["update_norm"]
+        self._memory.restore(state["optimizer"])
 
     def _remember_start(self) -> None:
         if self._start is None:
@@ -617,9 +538,6 @@ def mapped(elements: int) -> Gradient:
 # worker uses in a step is left alone by the optimizer.
 
 
-_KEY = "unused"
-
-
 class Usage:
     """Counts of each parameter how many gradients of workers leave it out.
 
@@ -664,15 +582,11 @@ class Usage:
             notes.append(f"{_some(never)} used in no pass: the gradient is zero, and is sent all the same")
         return tuple(notes)
 
-    def is_own(self, name: str) -> bool:
-        return name == _KEY
+    def state(self) -> NDArray[np.int64]:
+        return self._unused.copy()
 
-    def state(self) -> State:
-        # Empty where every gradient has all parameters.
-        return {_KEY: self._unused.copy()} if self._unused.any() else {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._unused = np.array(state.get(_KEY, np.zeros(len(self._names))), np.int64)
+    def restore(self, state: NDArray[np.int64]) -> None:
+        self._unused = state.copy()
 
 
 def _some(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import DataError
-from netfold.homomorphic.codec import Codec, State
+from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import Gradient, StepFact, Tensor
 from netfold.sim.workload.fusion import Bucket, Cutter, Fusion, fused, pieces_of
 from netfold.sim.workload.hardware import StepCost
@@ -125,18 +125,12 @@ class Workload(Protocol):
         """Test the weights after a step's `apply`, the last one of the run or not; None if no test is due."""
         ...
 
-    def state(self) -> State:
-        """A copy of what later steps depend on, besides their numbers: arrays by name."""
+    def state(self) -> dict[str, Any]:
+        """A copy of what later steps depend on, besides their numbers."""
         ...
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from the state of a workload with the same settings, as if without a stop.
-
-        Raises
-        ------
-        ValueError
-            The state is not of such a workload.
-        """
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of a workload with the same settings, as if without a stop."""
         ...
 
 
@@ -223,13 +217,11 @@ class Untrained:
     def score(self, step: int, is_last: bool) -> Score | None:
         return None
 
-    def state(self) -> State:
-        return {"step": np.array(self._next_step)}
+    def state(self) -> dict[str, Any]:
+        return {"step": self._next_step}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        if set(state) != {"step"}:
-            raise ValueError(f"nothing is trained, found a state of {', '.join(state) or 'nothing'}")
-        self._next_step = int(state["step"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._next_step = state["step"]
 
 
 # Facts of a step that a codec needs and a source of gradients may not know.

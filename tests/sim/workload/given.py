@@ -126,6 +126,15 @@ def bytes_of(workload: TrainingWorkload) -> dict[str, bytes]:
     return {name: one.tobytes() for name, one in weights_of(workload).items()}
 
 
+def flat(state: Any) -> Any:
+    """A workload's state with bytes for arrays, so that two can be compared."""
+    if isinstance(state, dict):
+        return {key: flat(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [flat(value) for value in state]
+    return (state.shape, state.tobytes()) if isinstance(state, np.ndarray) else state
+
+
 LSTM = LstmModel(vocabulary=500, embedding=8, hidden=16, layers=2, bptt=12)
 SAMPLED = LstmBillion(vocabulary=40_000, embedding=8, hidden=16, samples=200, bptt=12)
 BERT = BertQa(vocabulary=1200, sequence=32, positions=40, layers=2, heads=2, width=16, inner=24, dropout=0.0)
