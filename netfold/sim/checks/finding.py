@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
-from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.bounds import PART_ELEMENTS, Drift
 from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
-from netfold.homomorphic.promises import Drift
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
 from netfold.sim.engine.interface import Fate, Rule
