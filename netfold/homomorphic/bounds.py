@@ -46,7 +46,6 @@ class ErrorBound(Protocol):
 
     def of(self, sums: Sums) -> Doubles:
         """The bound of each element of a part, `(elements,)`; the caller may change the array."""
-        ...
 
 
 def sums_of_parts(

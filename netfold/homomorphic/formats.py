@@ -530,7 +530,6 @@ class Agreed(Protocol):
 
     def decode(self, words: Words, starts: Starts, group_blocks: int, values: Gradient) -> int:
         """Write the values of merged words; return the number of finite sums that are infinite in float32."""
-        ...
 
     def part(self, first_block: int, last_block: int) -> Self:
         # `last_block` itself is left out.
@@ -541,7 +540,6 @@ class Agreed(Protocol):
 
         Words of blocks that are not covered are meaningless.
         """
-        ...
 
 
 A = TypeVar("A", bound=Agreed)
@@ -570,7 +568,6 @@ class NumberFormat(Protocol[A]):
         EncodeError
             An element is out of the format's range.
         """
-        ...
 
     def agree(self, elements: int, sent: Sequence[Message], merged: Sequence[Merged], round: Round) -> A:
         """Make the agreement from the merged announcements; `sent` are this worker's.
@@ -580,7 +577,6 @@ class NumberFormat(Protocol[A]):
         DecodeError
             The merged announcements contradict the sent ones.
         """
-        ...
 
     def forecast(self, history: Sequence[A]) -> A:
         # From at least one earlier round of the bucket, for its next.

@@ -74,15 +74,12 @@ class Topology(Protocol):
 
     def size(self) -> Size:
         """The size of the graph, before it is made."""
-        ...
 
     def facts(self) -> Facts:
         """The closed forms, before the graph is made; for sizes that fit the packet engine."""
-        ...
 
     def graph(self) -> nx.Graph:
         """The graph; it passes `topologies.graph.validate`."""
-        ...
 
 
 class ParameterError(TopologyError):

@@ -66,19 +66,15 @@ class Task(Protocol):
 
     def build(self) -> nn.Module:
         """Return the model with new weights from PyTorch's global generator."""
-        ...
 
     def samples(self, step: int, worker: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """Inputs of the model and targets of the loss: one batch."""
-        ...
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Mean over the batch, a scalar."""
-        ...
 
     def score(self, model: nn.Module) -> Score | None:
         """How well a model in evaluation mode does on the held-out data; None if nothing is held out."""
-        ...
 
 
 class Model(Section, ABC):
