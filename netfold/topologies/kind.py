@@ -142,10 +142,9 @@ class Links:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated(Links):
+class Generated(Links, Topology):
     """A topology made of counts; its size follows from them."""
 
-    kind: ClassVar[str]
     growing: ClassVar[tuple[str, ...]]  # counts that make it larger: the one to make smaller comes first
 
     def counts(self) -> Counts:

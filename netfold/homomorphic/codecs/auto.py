@@ -487,7 +487,6 @@ class Auto(Codec):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the numbers."""
         return number_promise(self.values)
 
     @property
@@ -497,7 +496,6 @@ class Auto(Codec):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of all choices."""
         none: frozenset[Merge] = frozenset()
         return none.union(*(codec.merges for codec in self.choices.values()))
 
@@ -593,7 +591,6 @@ class AutoEncoder(Encoder):
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         encoders, buckets = part_of(state, "encoders"), part_of(state, "known")
         for number, encoder in enumerate(self.encoders.values()):
             encoder.restore(part_of(encoders, str(number)))

@@ -460,7 +460,6 @@ class MomentumEncoder(Encoder):
     """Velocities by bucket."""
 
     def begin(self, step: Step) -> None:
-        """Pass the step on."""
         self.encoder.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -497,7 +496,6 @@ class MomentumEncoder(Encoder):
         return prefixed("velocity", velocities) | prefixed("encoder", self.encoder.state())
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         velocities = part_of(state, "velocity")
         self._velocities = {int(bucket): np.array(own, np.float32) for bucket, own in velocities.items()}
         self.encoder.restore(part_of(state, "encoder"))
@@ -595,7 +593,6 @@ class CountSketch(Codec):
         return SketchLayout(self.rows, columns, candidates, chosen)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with its momentum and its residual."""
         encoder = with_feedback(CountSketchEncoder(self.layout, self.exponent_elements), self.feedback)
         return MomentumEncoder(encoder, self.momentum, self.masking) if self.momentum else encoder
 
@@ -622,7 +619,6 @@ class CountSketch(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual and the momentum."""
         return STATE_BYTES * (self.feedback + (self.momentum > 0))
 
 

@@ -383,7 +383,6 @@ class Lossless(Codec):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the numbers."""
         return number_promise(self.number_values)
 
     @property
@@ -393,7 +392,6 @@ class Lossless(Codec):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the index and of the numbers."""
         numbers = number_merges(self.number_values)
         if self.setting == "published":
             return numbers | {Merge.OR if self.index_bits == 1 else Merge.ADD}
@@ -456,6 +454,5 @@ class LosslessEncoder(Encoder):
         return prefixed("memory", self.memory.state()) | prefixed("history", self.history.state(self.numbers))
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self.memory.restore(part_of(state, "memory"))
         self.history.restore(part_of(state, "history"), self.numbers)

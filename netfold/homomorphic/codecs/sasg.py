@@ -503,7 +503,6 @@ class LastUploads(_Summing):
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self._last = {
             int(bucket): {
                 int(rank): entries_from(state, f"{bucket}/{rank}")
@@ -538,7 +537,6 @@ class RunningSum(_Summing):
         return prefixed("sum", {str(bucket): own.copy() for bucket, own in self._sums.items()})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
 
 
@@ -608,7 +606,6 @@ class Sasg(SasgOptions):
         return StepGrid(bits, workers) if self.aggregation == "incremental" else None
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with what it holds back and what it sent last."""
         return SasgEncoder(self, workers)
 
     def server(self, workers: int, seed: int) -> Server:
@@ -637,7 +634,6 @@ class SasgEncoder(Encoder):
         self._uploads = Uploads(codec.share, self._grid)
 
     def begin(self, step: Step) -> None:
-        """Decide whether to upload."""
         self.rule.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -696,6 +692,5 @@ class SasgEncoder(Encoder):
         return prefixed("rule", self.rule.state()) | prefixed("uploads", self._uploads.state())
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self.rule.restore(part_of(state, "rule"))
         self._uploads.restore(part_of(state, "uploads"))

@@ -114,7 +114,6 @@ class SummedEncoder(Encoder):
         self._sums: dict[int, Integers] = {}  # sums of all workers' last uploads, by bucket
 
     def begin(self, step: Step) -> None:
-        """Decide whether to upload."""
         self.rule.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -183,7 +182,6 @@ class SummedEncoder(Encoder):
         return prefixed("rule", self.rule.state()) | uploads | prefixed("sum", sums)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self.rule.restore(part_of(state, "rule"))
         self._uploads.restore(part_of(state, "uploads"))
         self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
