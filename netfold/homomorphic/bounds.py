@@ -87,21 +87,23 @@ def add_values(values: Gradient, total: Doubles, magnitude: Doubles) -> None:
 
 
 @kernel
-def _largest_bits(bits: NDArray[np.int32], block_elements: int, largest: NDArray[np.int32]) -> None:
+def raise_to_largest(bits: NDArray[np.int32], starts: NDArray[np.int64], largest: NDArray[np.int32]) -> None:
     """Raise `largest` to the bits of the largest magnitude of each block; NaN is above infinity."""
     for block in range(largest.size):
-        own = bits[block * block_elements : (block + 1) * block_elements]
-        high = np.int32(0)
-        for i in range(own.size):
-            high = max(high, own[i] & np.int32(0x7FFFFFFF))
-        largest[block] = max(largest[block], high)
+        block_bits = bits[starts[block] : starts[block + 1]]
+        high = largest[block]
+        for i in range(block_bits.size):
+            high = max(high, block_bits[i] & np.int32(0x7FFFFFFF))
+        largest[block] = high
 
 
 def largest_magnitudes(gradients: Sequence[Gradient], block_elements: int) -> Gradient:
     """Largest magnitude of each block over all workers, `(blocks,)`; the last block may be short."""
-    largest = np.zeros(-(-gradients[0].size // block_elements), np.int32)
+    elements = gradients[0].size
+    starts = np.append(np.arange(0, elements, block_elements), elements)
+    largest = np.zeros(starts.size - 1, np.int32)
     for gradient in gradients:
-        _largest_bits(np.ascontiguousarray(gradient).view(np.int32), block_elements, largest)
+        raise_to_largest(np.ascontiguousarray(gradient).view(np.int32), starts, largest)
     return largest.view(np.float32)
 
 

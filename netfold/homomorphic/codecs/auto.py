@@ -470,6 +470,7 @@ class Auto(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
+    wrap_reason: ClassVar[str] = WRAP_REASON
     origin: ClassVar[Origin] = Origin("ours", "")
 
     values: Values = "block_exponent"
@@ -488,11 +489,6 @@ class Auto(Codec):
     @property
     def promise(self) -> Promise:
         return number_promise(self.values)
-
-    @property
-    def wrap_reason(self) -> str:
-        """Why a sketch, one of the choices, wants adders that wrap."""
-        return WRAP_REASON
 
     @property
     def merges(self) -> frozenset[Merge]:

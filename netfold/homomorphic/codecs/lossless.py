@@ -333,6 +333,7 @@ class Lossless(Codec):
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "lossless"
     origin: ClassVar[Origin] = Origin("published", "Li et al., arXiv 2402.07529")
+    wrap_reason: ClassVar[str] = WRAP_REASON
     remedy: ClassVar[str] = "setting: repaired, or a lower ratio; for tiny gradients values: exact"
 
     setting: Setting = "repaired"
@@ -384,11 +385,6 @@ class Lossless(Codec):
     @property
     def promise(self) -> Promise:
         return number_promise(self.number_values)
-
-    @property
-    def wrap_reason(self) -> str:
-        """Why a sketch wants adders that wrap."""
-        return WRAP_REASON
 
     @property
     def merges(self) -> frozenset[Merge]:

@@ -75,7 +75,7 @@ class NamedNetwork:
         """Profiles of its switches that run programs which aggregate."""
         found = {profile for _, profile in self.graph.nodes(data="profile") if profile}
         return frozenset(
-            name for name in found if name in self.profiles and self.profiles[name].is_programmable
+            name for name in found if name in self.profiles and self.profiles[name].can_aggregate
         )
 
     @property
