@@ -108,16 +108,12 @@ def largest_magnitudes(gradients: Sequence[Gradient], block_elements: int) -> Gr
 
 
 def addition_error(additions: int | Doubles, magnitude: Doubles) -> Doubles:
-    """Largest distance of a float32 sum of k additions, in any order, from the float64 sum of the words.
-
-    k · u · Σ|x| for any order or tree of the additions, without terms of second order (Jeannerod and Rump,
-    "Improved error bounds for inner products in floating-point arithmetic", SIAM Journal on Matrix Analysis
-    and Applications 34(2), 2013); k · v · Σ|x| for the float64 sum by the same theorem. The factor covers
-    the rounding of Σ|x|. Denormal sums are exact in float32; the smallest denormal per addition allows for
-    adders that flush them.
-
-    The bound holds for sums whose partial sums are all finite. A sum that overflows stays infinite or NaN.
-    """
+    """Largest distance of a float32 sum of k additions, in any order, from the float64 sum of the words."""
+    # k · u · Σ|x| for any order or tree of the additions, without terms of second order (Jeannerod and Rump,
+    # "Improved error bounds for inner products in floating-point arithmetic", SIAM Journal on Matrix Analysis
+    # and Applications 34(2), 2013); k · v · Σ|x| for the float64 sum by the same theorem. The factor covers
+    # the rounding of Σ|x|. Denormal sums are exact in float32; the smallest denormal per addition allows for
+    # adders that flush them. All partial sums are finite: a sum that overflows stays infinite or NaN.
     allowed: Doubles = magnitude * (additions * ((_U + _V) * (1 + 2.0**-40)))
     allowed += additions * TINY
     return allowed

@@ -151,13 +151,7 @@ def empty_exponent(workers: int) -> int:
 
 
 def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int8]:
-    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short.
-
-    Raises
-    ------
-    EncodeError
-        An element is NaN or infinite, or too large for the sum of this many workers.
-    """
+    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short."""
     exponents = announced_exponents(all_of(gradient, block_elements), workers)
     return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
 

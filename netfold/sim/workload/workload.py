@@ -242,7 +242,7 @@ def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Re
 
 
 def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Generator for one purpose and key (such as step and worker), each ≥ 0, independent of all others."""
+    # For one purpose and key (such as step and worker), each ≥ 0, independent of all others.
     return np.random.Generator(np.random.PCG64([seed, zlib.crc32(purpose.encode()), *key]))
 
 
