@@ -179,7 +179,6 @@ def _block_bound(
     block_elements: int,
     bound: Doubles,
 ) -> None:
-    """Write the bounds of `BlockBound`, block by block."""
     begin = 0
     while begin < total.size:
         block = (first + begin) // block_elements

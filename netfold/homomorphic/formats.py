@@ -590,7 +590,6 @@ class NumberFormat(Protocol[A]):
 
 
 def number_format(values: Values, block_elements: int) -> NumberFormat[Any]:
-    """The format of this name."""
     formats: dict[Values, Callable[[int], NumberFormat[Any]]] = {
         "block_exponent": BlockExponent,
         "float32": Float32,

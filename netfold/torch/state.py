@@ -46,8 +46,6 @@ _TENSORS_SHOWN = 3
 
 
 class ParameterPlace(NamedTuple):
-    """Where a parameter is."""
-
     bucket: int
     tensor: Tensor  # its start is the offset in the bucket
 
@@ -406,7 +404,6 @@ class State:
 
     @property
     def workers(self) -> int:
-        """Workers of the group."""
         return self._wire.workers
 
     def report(self) -> Report:

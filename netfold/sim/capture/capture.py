@@ -173,8 +173,6 @@ SKIP = 1
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """What is to be recorded."""
-
     folder: str  # an absolute path
     steps: int = STEPS
     skip: int = SKIP  # first steps that are not recorded: DDP makes new buckets after the first

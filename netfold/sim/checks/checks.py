@@ -153,7 +153,6 @@ class Journal:
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
-        """Add the findings on a round."""
         if findings.drift is not None:
             known = self.drifts.get(bucket)
             self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)

@@ -106,7 +106,6 @@ class MeasuredEncoder(Encoder):
         return sent
 
     def _recorded(self, exchange: Exchange) -> Exchange:
-        """The exchange, with its messages recorded."""
         answers: tuple[Merged, ...] | None = None
         while True:
             sent = advance(exchange, answers)
@@ -198,8 +197,6 @@ _GIGA = 1e9
 
 @dataclass(frozen=True)
 class Study:
-    """Results of a study."""
-
     source: Source
     rounds: int
     seed: int

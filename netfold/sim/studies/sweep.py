@@ -334,7 +334,6 @@ def _executor(settings: SweepSettings, wanted: int) -> Iterator[tuple[Any, Limit
 def _fill(
     scenario: Scenario, results: Sequence[PointResult], contents: dict[str, bytes], folder: Path
 ) -> None:
-    """Write the folder of a sweep."""
     assert scenario.sweep is not None
     points = [result.point for result in results]
     keys = sweep_output.keys_of([axis.path for axis in scenario.sweep.axes], points)

@@ -134,7 +134,6 @@ def sweep_figures(grid: Grid) -> dict[str, bytes]:
 
 
 def draw(grid: Grid, metric: str) -> Figure:
-    """The figure of a metric."""
     x, *others = grid.ordered or [("seed", "seed")]
     columns, rows = (others[place] if len(others) > place else None for place in (0, 1))
     facets = _facets(grid, columns, rows)

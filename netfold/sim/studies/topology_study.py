@@ -381,8 +381,6 @@ LARGE = 2000  # nodes: larger networks take seconds and more
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """What one network measures."""
-
     name: str
     kind: str
     measures: Measures
