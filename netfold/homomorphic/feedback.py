@@ -1,4 +1,4 @@
-"""Encoders that keep a vector of each bucket; error feedback: what is held back is added to the next gradient.
+"""Encoders that keep a vector of each bucket; error feedback: what is held back joins the next gradient.
 
 Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes
 SignSGD and other gradient compression schemes", ICML 2019, algorithm 2. The residual is kept in units of the
