@@ -115,7 +115,7 @@ class Store:
                 return
             raise UnwrittenError(
                 f"cannot write {self._folder}: {error.strerror or error}",
-                "free space, or give another folder with --out",
+                files.WRITABLE_HINT,
             ) from error
 
 
