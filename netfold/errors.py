@@ -134,13 +134,7 @@ class Mistakes:
             self.add(error)
 
     def raise_any(self) -> None:
-        """Raise the collected mistakes, if there are any.
-
-        Raises
-        ------
-        ScenarioError
-            The mistake, or a `MistakesError` for several.
-        """
+        """Raise the collected mistake, or a `MistakesError` of several; nothing if there are none."""
         if self.found:
             raise as_one_error(self.found)
 

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Sums, sums_of_parts, whole_bound
+from netfold.homomorphic.bounds import Drift, Sums, count_inexact, largest_bias, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     Codec,
     ContractError,
@@ -56,7 +56,6 @@ from netfold.homomorphic.codec import (
 )
 from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
-from netfold.homomorphic.promises import Drift, count_inexact, largest_bias
 from netfold.kernels.keyed import mix_plain
 
 __all__ = ["PATTERNS", "VALUES", "check_codec", "check_round", "support", "values"]

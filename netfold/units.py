@@ -106,13 +106,7 @@ class Quantity:
 
 
 def check_digits(text: str) -> None:
-    """Refuse a number with more digits than any value needs; Python cannot read very long ones.
-
-    Raises
-    ------
-    UnitError
-        It has more digits.
-    """
+    """Refuse a number of more digits than any value needs: Python cannot read very long ones."""
     if (count := sum(map(str.isdecimal, text))) > _DIGITS_MAX:
         raise UnitError(f"cannot read a number of {count:,} digits", f"use {_DIGITS_MAX:,} digits at most")
 

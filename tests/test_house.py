@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import itertools
 import logging
 import os
@@ -159,6 +161,27 @@ def test_a_small_family_shares_a_file(family: str, members: Sequence[type]) -> N
     assert len(members) > 2
     for member in members:
         assert member.__module__.rpartition(".")[2].startswith(family)
+
+
+@pytest.mark.parametrize("folder", ["homomorphic/codecs", "topologies/kinds"])
+def test_a_method_is_described_where_it_stands_or_in_the_contract(folder: str) -> None:
+    """Ruff cannot see what a contract says of a method, `inspect.getdoc` can."""
+    classes = {
+        value
+        for path in sorted((ROOT / "netfold" / folder).glob("*.py"))
+        for value in vars(importlib.import_module(module_of(path))).values()
+        if isinstance(value, type) and value.__module__ == module_of(path)
+    }
+    bare = {
+        f"{owner.__name__}.{name}"
+        for owner in classes
+        for name, method in vars(owner).items()
+        if not name.startswith("_") and (inspect.isfunction(method) or isinstance(method, property))
+        if not (inspect.getdoc(method) or inspect.getdoc(getattr(owner, name)))
+    }
+
+    assert len(classes) > 10
+    assert bare == set()
 
 
 def test_nothing_is_left_undone() -> None:

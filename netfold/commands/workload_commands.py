@@ -237,8 +237,7 @@ def capture(
     --input trace`. The exit status is that of the command; 1 if the command ends well but nothing could be
     recorded.
     """
-    from netfold.sim.capture.capture import checked
-    from netfold.sim.capture.launcher import launch, print_error, summary
+    from netfold.sim.capture.capture import checked, launch, print_error, summary
 
     found = launch(command, checked(out, steps, skip))
     if found.trace is None:

@@ -141,7 +141,26 @@ def advance(exchange: Exchange, answers: tuple[Merged, ...] | None) -> tuple[Mes
         return decoded
 
 
-class Encoder(ABC):
+class Stateful:
+    """What may remember things between rounds; by default nothing."""
+
+    def state(self) -> State:
+        """A copy of what it remembers between rounds, for `restore`."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a state of the same codec, worker and number of workers, as if without a stop.
+
+        Raises
+        ------
+        ValueError
+            The state is of something else.
+        """
+        if state:
+            raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
+
+
+class Encoder(Stateful, ABC):
     """One worker's side of a codec, with its state (error feedback, stale model, …)."""
 
     remembers: ClassVar[str] = ""  # what contributions depend on besides gradients and `residual`
@@ -166,21 +185,6 @@ class Encoder(ABC):
         """What it holds back for a bucket's next round; None if it holds nothing back."""
         return None
 
-    def state(self) -> State:
-        """A copy of what it remembers between rounds, for `restore`."""
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state of the same codec, worker and number of workers, as if without a stop.
-
-        Raises
-        ------
-        ValueError
-            The state is not of such an encoder.
-        """
-        if state:
-            raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
-
 
 class Request(NamedTuple):
     """What a server's part of a codec is asked to merge."""
@@ -195,7 +199,7 @@ class Request(NamedTuple):
     """Tensors of the bucket, as `Round.tensors`."""
 
 
-class Server(ABC):
+class Server(Stateful, ABC):
     """The part of a codec where the messages of all workers meet; it may keep state.
 
     A parameter server runs it once. A collective that delivers every message runs a replica at every worker.
@@ -211,15 +215,6 @@ class Server(ABC):
     def work(self, parts: Sequence[Words], answer: Words) -> Work:
         """The work of one call of `merge`, charged where it runs: by default one pass over the words."""
         return Work(sum(part.nbytes for part in parts), answer.nbytes)
-
-    def state(self) -> State:
-        """As `Encoder.state`."""
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """As `Encoder.restore`."""
-        if state:
-            raise ValueError(f"{type(self).__name__} remembers nothing, found a state of {', '.join(state)}")
 
 
 class Promise(Enum):
@@ -275,6 +270,10 @@ class Codec(ABC):
     remedy: ClassVar[str] = "a codec that promises exact sums, or scale the gradients"
     """What to use instead where sums are far off."""
     instead: ClassVar[str] = ""  # the kind of a codec like it, for switches that cannot merge its words
+    ideal_name: ClassVar[str] = "the sum of the contributions"
+    """What a total is meant to be, in a sentence's words."""
+    wrap_reason: ClassVar[str] = ""
+    """What may fail, and why, if adders do not wrap where sums leave int32; empty if nothing can."""
 
     @property
     @abstractmethod
@@ -316,11 +315,6 @@ class Codec(ABC):
         """Whether a round is one message that, summed over some workers, decodes to their gradients' sum."""
         return False
 
-    @property
-    def ideal_name(self) -> str:
-        """What a total is meant to be, in a sentence's words."""
-        return "the sum of the contributions"
-
     def ideal(self, sums: Sums) -> Doubles:
         """What the total is meant to be for contributions with these sums, `(elements,)`."""
         return sums.total
@@ -355,11 +349,6 @@ class Codec(ABC):
         if self.lane_bits != COUNTER_BITS:
             return ""
         return f"adders of {WORD_BITS} bits add its lanes of {self.lane_bits} bits, up to the sign bit"
-
-    @property
-    def wrap_reason(self) -> str:
-        """What may fail, and why, if adders do not wrap where sums leave int32; empty if nothing can."""
-        return ""
 
     def refusal(self, workers: int, overflow: str) -> CodecRefusal | None:
         """Why it cannot serve these workers, or None. `overflow` of sums: wrap, saturate or sticky."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes
+from netfold.homomorphic.bounds import BlockBound, FactorBound, largest_magnitudes, raise_to_largest
 from netfold.homomorphic.codec import DecodeError, EncodeError
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merged, Round
 from netfold.kernels.compiled import kernel
@@ -151,40 +151,21 @@ def empty_exponent(workers: int) -> int:
 
 
 def block_exponents(gradient: Gradient, block_elements: int, workers: int) -> NDArray[np.int8]:
-    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short.
-
-    Raises
-    ------
-    EncodeError
-        An element is NaN or infinite, or too large for the sum of this many workers.
-    """
+    """One worker's exponent of each block of a 1-D float32 gradient, `(blocks,)`; the last may be short."""
     exponents = announced_exponents(all_of(gradient, block_elements), workers)
     return np.maximum(exponents, smallest_exponent(workers)).astype(np.int8)
 
 
 def announced_exponents(nonzeros: Compact, workers: int) -> NDArray[np.int32]:
     # As `block_exponents`, but with `empty_exponent` for blocks of zeros; so `nonzeros` may omit zeros.
-    largest = np.empty(nonzeros.starts.size - 1, np.int32)
-    _largest_magnitudes(nonzeros.values.view(np.int32), nonzeros.starts, largest)
+    largest = np.zeros(nonzeros.starts.size - 1, np.int32)
+    raise_to_largest(nonzeros.values.view(np.int32), nonzeros.starts, largest)
     exponents: NDArray[np.int32] = (largest >> 23) - np.int32(_EXPONENT_BIAS)  # 129 for NaN and infinity
     if exponents.size and exponents.max() > largest_exponent(workers):
         raise EncodeError(_too_large(nonzeros.gradient, workers))
     exponents = np.maximum(exponents, np.int32(smallest_exponent(workers)))
     exponents[largest == 0] = empty_exponent(workers)
     return exponents
-
-
-@kernel
-def _largest_magnitudes(
-    bits: NDArray[np.int32], starts: NDArray[np.int64], largest: NDArray[np.int32]
-) -> None:
-    """Bits of the largest magnitude of each block; NaN is above infinity."""
-    for block in range(largest.size):
-        block_bits = bits[starts[block] : starts[block + 1]]
-        high = np.int32(0)
-        for i in range(block_bits.size):
-            high = max(high, block_bits[i] & np.int32(0x7FFFFFFF))
-        largest[block] = high
 
 
 def _too_large(gradient: Gradient, workers: int) -> str:

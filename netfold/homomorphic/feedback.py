@@ -1,4 +1,4 @@
-"""Error feedback: what a worker holds back is added to its next gradient.
+"""Encoders that keep a vector of each bucket; error feedback: what is held back joins the next gradient.
 
 Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Karimireddy et al., "Error feedback fixes
 SignSGD and other gradient compression schemes", ICML 2019, algorithm 2. The residual is kept in units of the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,58 +21,70 @@ STATE_BYTES = 4  # per element
 
 
 @dataclass
-class FeedbackEncoder(Encoder):
-    """An encoder whose worker keeps what it did not contribute.
+class KeepingEncoder(Encoder):
+    """An encoder that lets another encode, and keeps a vector of each bucket between its rounds."""
 
-    In float32, contribution + residual = gradient + residual before, if the codec contributes an element
-    either whole or not at all, or rounded to fewer bits.
-    """
+    keeps: ClassVar[str]  # what each vector is
+    option: ClassVar[str]  # what the codec's option is called
 
     encoder: Encoder
-    _residuals: dict[int, Gradient] = field(default_factory=dict)
-    """Residuals by bucket, each from the end of its first round on."""
+    kept: dict[int, Gradient] = field(default_factory=dict, kw_only=True)
+    """Vectors by bucket, each from the end of its first round on."""
 
     def begin(self, step: Step) -> None:
-        # The gradients of the step are without residuals.
+        # The gradients of the step are without what is kept.
         self.encoder.begin(step)
 
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Exchange gradient + residual; keep what was not contributed.
+    def vector_of(self, gradient: Gradient, round: Round) -> Gradient | None:
+        """What is kept for a bucket; None before the end of its first round.
 
         Raises
         ------
         ValueError
             The bucket had another length before.
         """
-        held = self._residuals.get(round.bucket)
-        if held is None:
-            owed = gradient
-        elif held.size == gradient.size:
-            owed = gradient + held
-        else:
+        held = self.kept.get(round.bucket)
+        if held is not None and held.size != gradient.size:
             raise ValueError(
-                f"bucket {round.bucket} has {gradient.size} elements, its residual has {held.size}: a bucket "
-                "with error feedback keeps its length"
+                f"bucket {round.bucket} has {gradient.size} elements, its {self.keeps} has {held.size}: "
+                f"a bucket with {self.option} keeps its length"
             )
+        return held
+
+    def state(self) -> State:
+        """What is kept, and the state of the encoder."""
+        vectors = {str(bucket): vector.copy() for bucket, vector in self.kept.items()}
+        return prefixed(self.keeps, vectors) | prefixed("encoder", self.encoder.state())
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        vectors = part_of(state, self.keeps)
+        self.kept = {int(bucket): np.array(vector, np.float32) for bucket, vector in vectors.items()}
+        self.encoder.restore(part_of(state, "encoder"))
+
+
+@dataclass
+class FeedbackEncoder(KeepingEncoder):
+    """An encoder whose worker keeps what it did not contribute.
+
+    In float32, contribution + residual = gradient + residual before, if the codec contributes an element
+    either whole or not at all, or rounded to fewer bits.
+    """
+
+    keeps: ClassVar[str] = "residual"
+    option: ClassVar[str] = "error feedback"
+
+    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
+        """Exchange gradient + residual; keep what was not contributed."""
+        held = self.vector_of(gradient, round)
+        owed = gradient if held is None else gradient + held
         # Two additions: of the residual, and of the contribution taken away.
         additions = Work(4 * gradient.nbytes, 2 * gradient.nbytes, 2 * gradient.size)
         decoded = yield from charged(self.encoder.exchange(owed, round), additions)
-        self._residuals[round.bucket] = owed - decoded.contribution
+        self.kept[round.bucket] = owed - decoded.contribution
         return decoded
 
     def residual(self, bucket: int) -> Gradient | None:
-        return self._residuals.get(bucket)
-
-    def state(self) -> State:
-        """The residuals, and the state of the encoder."""
-        residuals = {str(bucket): own.copy() for bucket, own in self._residuals.items()}
-        return prefixed("residual", residuals) | prefixed("encoder", self.encoder.state())
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
-        residuals = part_of(state, "residual")
-        self._residuals = {int(bucket): np.array(own, np.float32) for bucket, own in residuals.items()}
-        self.encoder.restore(part_of(state, "encoder"))
+        return self.kept.get(bucket)
 
 
 def with_feedback(encoder: Encoder, has_feedback: bool) -> Encoder:

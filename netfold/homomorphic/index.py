@@ -308,7 +308,6 @@ class Members:
 
 
 def members_of(index: WideIndex, block_elements: int) -> Members:
-    """The members of an index."""
     block_words = block_elements // WORD_ELEMENTS
     starts = np.empty(-(-index.size // block_words) + 1, np.int64)
     count_members_of_blocks(index, block_words, starts)
@@ -331,7 +330,6 @@ def nonzeros_of(own: Members, gradient: Gradient) -> Compact:
 
 
 def full_support(elements: int) -> WideIndex:
-    """The index with all elements."""
     index = np.full(-(-elements // WORD_ELEMENTS), _ALL, np.uint64)
     if elements % WORD_ELEMENTS:
         index[-1] >>= np.uint64(WORD_ELEMENTS - elements % WORD_ELEMENTS)

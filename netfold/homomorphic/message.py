@@ -135,19 +135,15 @@ class HostMerge(Protocol):
 
     def split(self, words: Words, count: int) -> list[Words]:
         """Divide one worker's words into `count` parts; part i of all workers has the same elements."""
-        ...
 
     def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
         """Merge two equal parts; neither is changed."""
-        ...
 
     def join(self, parts: Sequence[Words]) -> Words:
         """The words of a whole message from its merged parts."""
-        ...
 
     def work(self, accumulated: Words, arriving: Words) -> Work:
         """The work of one merge of such parts."""
-        ...
 
 
 @dataclass(frozen=True)

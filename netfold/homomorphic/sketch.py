@@ -278,7 +278,6 @@ class TileLayout(NamedTuple):
         return self.tile_blocks * self.block_elements
 
     def within(self, chosen: Flags, index: WideIndex) -> Members:
-        """The members in the chosen tiles."""
         if chosen.all():
             return members_of(index, self.block_elements)
         words = np.repeat(chosen, self.tile_elements // WORD_ELEMENTS)[: index.size]

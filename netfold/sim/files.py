@@ -13,18 +13,19 @@ import shutil
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
-from netfold.errors import DataError, NetfoldError, RunError, shown
+from netfold.errors import DataError, NetfoldError, RunError, UnwrittenError, shown
 
 # Writes that survive a power cut, and hidden folders of processes that may have died.
 
 
 PARTIAL_PREFIX = ".partial-"
+WRITABLE_HINT = "free space, or give another folder with --out"
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -41,6 +42,20 @@ def write_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
         raise
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, data in contents.items():
+        write_file(folder / name, data)
+
+
+@contextlib.contextmanager
+def writing(path: Path, hint: str) -> Iterator[None]:
+    """What cannot be written meanwhile is an UnwrittenError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise UnwrittenError(f"cannot write {path}: {error.strerror or error}", hint) from error
 
 
 def sync_folder(path: Path) -> None:

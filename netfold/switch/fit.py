@@ -426,10 +426,6 @@ class Fit:
         return self.packet_passes - 1 + self.read_passes
 
     @property
-    def register_bytes(self) -> int:
-        return self.program.values_bytes
-
-    @property
     def result_latency_ps(self) -> int:
         return (1 + self.extra_passes) * self.profile.pass_latency_ps
 

@@ -96,8 +96,7 @@ class Profile:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def is_programmable(self) -> bool:
-        # A fixed switch counts too: it runs one program.
+    def can_aggregate(self) -> bool:
         return self.kind != FORWARDING
 
     @property
@@ -305,7 +304,7 @@ def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Pr
         raise ProfileError("like", f"there is no switch profile {like!r}", names_hint(like, PROFILES))
     base = PROFILES[like]
     made = replace(base, **changes, name=name, sources={**base.sources, **dict.fromkeys(changes, source)})
-    if made.is_programmable and not made.overflows:
+    if made.can_aggregate and not made.overflows:
         hint = f"name at least one: {', '.join(OVERFLOWS)}"
         raise ProfileError(
             "overflows", "a switch that aggregates needs a policy for sums that leave int32", hint

@@ -344,11 +344,6 @@ def register(spec: ProgramSpec) -> ProgramSpec:
     return spec
 
 
-def unregister(name: str) -> None:
-    """Remove a program from the registry."""
-    del _registry[name]
-
-
 def programs() -> dict[str, ProgramSpec]:
     """All registered programs by name, in the order of the engine's state machines."""
     last = len(Machine)

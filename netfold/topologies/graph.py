@@ -97,11 +97,8 @@ def add_switch(graph: nx.Graph, name: str, tier: int, profile: str, **places: An
 
 
 def add_server(graph: nx.Graph, host: str, port: str, **places: Any) -> None:
-    """Add a server with several ports, or one that forwards: a host, and a switch that stands for its ports.
-
-    The switch is plain and in tier 1, and marked as `server`. The link between them has the highest rate and
-    no delay.
-    """
+    """Add a server of several ports, or one that forwards: a host, and a switch that stands for its ports."""
+    # The link between them has the highest rate and no delay.
     add_host(graph, host, **places)
     add_switch(graph, port, tier=1, profile="plain", server=len(graph) // 2, **places)
     add_link(graph, host, port, PORT_LINK)

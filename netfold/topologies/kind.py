@@ -74,15 +74,12 @@ class Topology(Protocol):
 
     def size(self) -> Size:
         """The size of the graph, before it is made."""
-        ...
 
     def facts(self) -> Facts:
         """The closed forms, before the graph is made; for sizes that fit the packet engine."""
-        ...
 
     def graph(self) -> nx.Graph:
         """The graph; it passes `topologies.graph.validate`."""
-        ...
 
 
 class ParameterError(TopologyError):
@@ -145,10 +142,9 @@ class Links:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated(Links):
+class Generated(Links, Topology):
     """A topology made of counts; its size follows from them."""
 
-    kind: ClassVar[str]
     growing: ClassVar[tuple[str, ...]]  # counts that make it larger: the one to make smaller comes first
 
     def counts(self) -> Counts:

@@ -462,12 +462,11 @@ class Bounds(NamedTuple):
         return self.low if self.low == self.high else None
 
 
-def bisection(graph: nx.Graph) -> Bounds:
-    return bisection_on(graph, fabric_of(graph))
-
-
-def bisection_on(graph: nx.Graph, fabric: SwitchFabric, hops: NDArray[np.int32] | None = None) -> Bounds:
-    """As `bisection`, with the arrays of the graph and the `distances` if they are known already."""
+def bisection(
+    graph: nx.Graph, fabric: SwitchFabric | None = None, hops: NDArray[np.int32] | None = None
+) -> Bounds:
+    # The arrays of the graph and the `distances` are given where they are known already.
+    fabric = fabric_of(graph) if fabric is None else fabric
     exact = by_divisions(graph)
     if exact is not None:
         return Bounds(exact, exact)
@@ -726,7 +725,7 @@ def measure(graph: nx.Graph) -> Measures:
         links_count=2 * graph.number_of_edges(),
         diameter_hops=diameter,
         mean_hops=mean,
-        bisection=bisection_on(graph, fabric, hops),
+        bisection=bisection(graph, fabric, hops),
         oversubscription=oversubscription(graph),
         diversity=diversity(fabric, hops),
         cost=cost(graph),

@@ -19,8 +19,7 @@ training is a `RunError`, raised by `backward` on all workers.
 from __future__ import annotations
 
 from netfold.torch.exchange import Report
-from netfold.torch.fully_sharded import ReduceScatter, set_reduce_scatter
-from netfold.torch.hook import hook
+from netfold.torch.hook import ReduceScatter, hook, set_reduce_scatter
 from netfold.torch.state import State
 from netfold.torch.wire import Support, support_of
 

@@ -313,7 +313,6 @@ class Log:
         self.totals: dict[int, BucketTotals] = {}
 
     def add(self, sent: RoundSent, name: str, notes: list[Note]) -> None:
-        """Add a round of a bucket with a name."""
         self.rounds.append(sent)
         total = self.totals.setdefault(sent.bucket, BucketTotals(name))
         total.rounds += 1

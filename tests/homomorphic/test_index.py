@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from netfold.homomorphic import index as bits
 from netfold.homomorphic import index as members
 from netfold.homomorphic.codec import DecodeError
-from netfold.homomorphic.exact_sums import AgreedRanges
 from netfold.homomorphic.exponents import all_of
-from netfold.homomorphic.formats import Agreed, AgreedExponents, number_format
+from netfold.homomorphic.formats import Agreed, AgreedExponents, AgreedRanges, number_format
 from netfold.homomorphic.index import (
     Filter,
     IndexKind,

@@ -112,7 +112,7 @@ class Leaking(FeedbackEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from super().exchange(gradient, round)
-        self._residuals[round.bucket] *= np.float32(0.9)
+        self.kept[round.bucket] *= np.float32(0.9)
         return decoded
 
     def residual(self, bucket: int) -> None:
@@ -124,7 +124,7 @@ class Twice(FeedbackEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from super().exchange(gradient, round)
-        self._residuals[round.bucket] *= np.float32(2)
+        self.kept[round.bucket] *= np.float32(2)
         return decoded
 
 

@@ -12,7 +12,6 @@ from hypothesis.extra.numpy import arrays
 
 from netfold.homomorphic.bounds import FloatAddBound
 from netfold.homomorphic.codec import DecodeError, EncodeError
-from netfold.homomorphic.exact_sums import EMPTY_LOW, EMPTY_TOP, AgreedRanges, Exact
 from netfold.homomorphic.exponents import (
     all_of,
     announced_exponents,
@@ -24,9 +23,13 @@ from netfold.homomorphic.exponents import (
 )
 from netfold.homomorphic.exponents import scale_of as scale_of_exponent
 from netfold.homomorphic.formats import (
+    EMPTY_LOW,
+    EMPTY_TOP,
     SPARE_BITS,
     Agreed,
     AgreedExponents,
+    AgreedRanges,
+    Exact,
     NumberFormat,
     number_format,
     word_starts,

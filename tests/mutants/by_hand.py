@@ -51,7 +51,11 @@ CHANGES = (
     ("every round has the same elements", "purposes.RANDOM_K, round.step,", "purposes.RANDOM_K, 0,"),
     ("unbiased sums are not scaled", "np.float32(gradient.size / count)", "np.float32(1)"),
     ("a residual is the gradient", "owed - decoded.contribution", "gradient - decoded.contribution"),
-    ("a residual is not sent", "owed = gradient + held", "owed = gradient"),
+    (
+        "a residual is not sent",
+        "gradient + held\n        # Two additions: of the residual",
+        "gradient\n        # Two additions: of the residual",
+    ),
     (
         "a replay takes in the wrong way round",
         "combine(merge, held[hop.into], held.pop(hop.taken), hop.key)",

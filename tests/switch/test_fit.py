@@ -131,7 +131,7 @@ def test_loopback_ports(profile: Profile, program: str, changes: dict[str, int],
 @pytest.mark.parametrize(("slots", "size_bytes"), [(128, 256 * 1024), (512, 1024 * 1024), (8192, 16 << 20)])
 def test_register_bytes_are_the_values_of_both_versions(slots: int, size_bytes: int) -> None:
     """At 128 and 512 slots the pool sizes of SwitchML's paper; and what the emulator really allocates."""
-    assert size_bytes == fitted(TOFINO1, "switchml", slots=slots, words=256).register_bytes
+    assert size_bytes == fitted(TOFINO1, "switchml", slots=slots, words=256).program.values_bytes
     assert size_bytes == new_registers(slots, 256).values.nbytes
 
 
@@ -465,10 +465,10 @@ def test_registers_hold_as_many_bits_as_their_lanes(program: str) -> None:
     slots = versions * 100
     sizes = {"words": words, "slots": 100}
     for bits in (4, 8, 16, 32):
-        assert fitted(IDEAL, program, **sizes, lane_bits=bits).register_bytes == slots * words * 4
+        assert fitted(IDEAL, program, **sizes, lane_bits=bits).program.values_bytes == slots * words * 4
     for bits in (8, 16, 32):
         found = fitted(IDEAL, program, **sizes, lane_bits=bits, is_lifted=True)
-        assert found.register_bytes == slots * words * 8 * bits // 8
+        assert found.program.values_bytes == slots * words * 8 * bits // 8
         assert found.program.values_per_pass == 8 * words
 
 

@@ -62,7 +62,7 @@ def test_a_kind_and_what_it_can_do(found: Profile) -> None:
     assert found.kind in KINDS
     assert set(found.overflows) <= set(OVERFLOWS)
     assert Merge.GATHER not in found.merges
-    assert found.is_programmable == (found.kind != FORWARDING) == bool(found.merges)
+    assert found.can_aggregate == (found.kind != FORWARDING) == bool(found.merges)
     assert bool(found.stages) == (found.kind == PIPELINE)
 
 
@@ -92,7 +92,7 @@ def test_a_profile_of_another_kind() -> None:
     sums = {"merges": frozenset({Merge.ADD}), "overflows": ("wrap",)}
     found = derived("nic", "plain", {"kind": MEMORY, **sums}, "here")
 
-    assert (found.kind, found.is_programmable) == (MEMORY, True)
+    assert (found.kind, found.can_aggregate) == (MEMORY, True)
     assert derived("tree", "trio", {"kind": FIXED}, "here").kind == FIXED
 
 

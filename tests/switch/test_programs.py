@@ -21,7 +21,7 @@ from netfold.homomorphic.message import Merge
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
-from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, register, unregister
+from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, _registry, register
 from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
@@ -599,7 +599,7 @@ def toy() -> Iterator[ProgramSpec]:
         may_be_tree=False,
     )
     yield register(spec)
-    unregister("toy")
+    del _registry["toy"]
     assert "toy" not in programs()
 
 

@@ -29,8 +29,8 @@ from netfold.sim.run.run import run_variant
 from netfold.sim.scenario.load import load
 from netfold.sim.workload import TrainingSpec, Workload, training_workload
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.torch.assembly import ParameterLayout, different, make_layout, named
 from netfold.torch.exchange import BucketRounds, Fifo
+from netfold.torch.state import ParameterLayout, different, make_layout, named
 from netfold.torch.wire import Wire, make_codec, support_of
 from tests import ROOT
 from tests.examples import nightly

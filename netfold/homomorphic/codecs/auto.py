@@ -470,6 +470,7 @@ class Auto(Codec):
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
     kind: ClassVar[str] = "auto"
+    wrap_reason: ClassVar[str] = WRAP_REASON
     origin: ClassVar[Origin] = Origin("ours", "")
 
     values: Values = "block_exponent"
@@ -487,17 +488,10 @@ class Auto(Codec):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the numbers."""
         return number_promise(self.values)
 
     @property
-    def wrap_reason(self) -> str:
-        """Why a sketch, one of the choices, wants adders that wrap."""
-        return WRAP_REASON
-
-    @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of all choices."""
         none: frozenset[Merge] = frozenset()
         return none.union(*(codec.merges for codec in self.choices.values()))
 
@@ -593,7 +587,6 @@ class AutoEncoder(Encoder):
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         encoders, buckets = part_of(state, "encoders"), part_of(state, "known")
         for number, encoder in enumerate(self.encoders.values()):
             encoder.restore(part_of(encoders, str(number)))

@@ -636,7 +636,6 @@ class GatheredRows(Codec):
         """
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, without state."""
         return RowsEncoder(self, rank)
 
     def server(self, workers: int, seed: int) -> Server | None:

@@ -98,7 +98,6 @@ class BirdShared(Codec):
         return None if found is None else CodecRefusal("lanes", found.reason, "lanes: 32")
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, without state."""
         return SharedEncoder(self, rank)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:

@@ -96,17 +96,14 @@ class BlockSparse(Codec):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the numbers."""
         return number_promise(self.values)
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the numbers and of the announcement."""
         announcement = Merge.OR if self.blocks == "bitmap" else Merge.MAX
         return number_merges(self.values) | {announcement}
 
     def worker(self, rank: int, workers: int, seed: int) -> BlockSparseEncoder:
-        """Encoder of one worker, without state."""
         return BlockSparseEncoder(self)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:

@@ -54,7 +54,6 @@ class CascadedSign(Codec):
     feedback: bool = False
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker."""
         return RoundedFeedback(CascadedSignEncoder()) if self.feedback else CascadedSignEncoder()
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
@@ -67,7 +66,6 @@ class CascadedSign(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual."""
         return STATE_BYTES if self.feedback else 0
 
 

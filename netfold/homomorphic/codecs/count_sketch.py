@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -33,9 +33,6 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    State,
-    part_of,
-    prefixed,
     register,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
@@ -47,7 +44,7 @@ from netfold.homomorphic.exponents import (
     quantize,
     scales_of,
 )
-from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
+from netfold.homomorphic.feedback import STATE_BYTES, KeepingEncoder, charged, with_feedback
 from netfold.homomorphic.hashing import scaled
 from netfold.homomorphic.message import (
     WORD_BITS,
@@ -59,7 +56,6 @@ from netfold.homomorphic.message import (
     NoteKind,
     Round,
     Scaling,
-    Step,
     Work,
 )
 from netfold.kernels import purposes
@@ -444,7 +440,7 @@ def _estimating(rows: SketchRows, gradient: Gradient) -> Work:
 
 
 @dataclass
-class MomentumEncoder(Encoder):
+class MomentumEncoder(KeepingEncoder):
     """An encoder of velocities.
 
     It names no residual: a worker owes more than its gradients, since a velocity counts again in every step.
@@ -452,31 +448,17 @@ class MomentumEncoder(Encoder):
     """
 
     remembers: ClassVar[str] = "velocities"
+    keeps: ClassVar[str] = "velocity"
+    option: ClassVar[str] = "momentum"
 
-    encoder: Encoder  # its exchange returns `Selected`
-    momentum: float
+    momentum: float  # the exchange of the encoder inside returns `Selected`
     is_masked: bool
-    _velocities: dict[int, Gradient] = field(default_factory=dict)
-    """Velocities by bucket."""
-
-    def begin(self, step: Step) -> None:
-        """Pass the step on."""
-        self.encoder.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """Exchange the velocity; keep it, without the elements that were chosen.
-
-        Raises
-        ------
-        ValueError
-            The bucket had another length before.
-        """
-        before = self._velocities.get(round.bucket, np.zeros(gradient.size, np.float32))
-        if before.size != gradient.size:
-            raise ValueError(
-                f"bucket {round.bucket} has {gradient.size} elements, its velocity has {before.size}: a "
-                "bucket with momentum keeps its length"
-            )
+        """Exchange the velocity; keep it, without the elements that were chosen."""
+        before = self.vector_of(gradient, round)
+        if before is None:
+            before = np.zeros(gradient.size, np.float32)
         velocity = np.float32(self.momentum) * before
         velocity += gradient
         more = Work(2 * gradient.nbytes, gradient.nbytes, 2 * gradient.size)
@@ -484,23 +466,12 @@ class MomentumEncoder(Encoder):
         assert isinstance(decoded, Selected), "the encoder names no elements"
         if self.is_masked:
             velocity[decoded.elements] = 0
-        self._velocities[round.bucket] = velocity
+        self.kept[round.bucket] = velocity
         return decoded
 
     def velocity(self, bucket: int) -> Gradient | None:
         """The velocity after a bucket's last round; None before the first."""
-        return self._velocities.get(bucket)
-
-    def state(self) -> State:
-        """The velocities, and the state of the encoder."""
-        velocities = {str(bucket): own.copy() for bucket, own in self._velocities.items()}
-        return prefixed("velocity", velocities) | prefixed("encoder", self.encoder.state())
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
-        velocities = part_of(state, "velocity")
-        self._velocities = {int(bucket): np.array(own, np.float32) for bucket, own in velocities.items()}
-        self.encoder.restore(part_of(state, "encoder"))
+        return self.kept.get(bucket)
 
 
 EXPONENT_ELEMENTS = 256  # without a network
@@ -595,7 +566,6 @@ class CountSketch(Codec):
         return SketchLayout(self.rows, columns, candidates, chosen)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with its momentum and its residual."""
         encoder = with_feedback(CountSketchEncoder(self.layout, self.exponent_elements), self.feedback)
         return MomentumEncoder(encoder, self.momentum, self.masking) if self.momentum else encoder
 
@@ -622,7 +592,6 @@ class CountSketch(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual and the momentum."""
         return STATE_BYTES * (self.feedback + (self.momentum > 0))
 
 

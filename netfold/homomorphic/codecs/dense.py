@@ -72,7 +72,6 @@ class FloatEncoder(DenseEncoder):
         return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Bound n − 1 float32 additions."""
         return FloatAddBound(len(gradients))
 
 
@@ -108,7 +107,6 @@ class BlockEncoder(DenseEncoder):
         return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Bound block floating point (`BlockBound`)."""
         return exponents.error_bound(gradients, self.block_elements)
 
 
@@ -136,7 +134,6 @@ class FactorEncoder(DenseEncoder):
         return Decoded(factor_sums(merged, self.factor), gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """Bound a constant factor (`FactorBound`)."""
         return factor_error_bound(gradients, self.factor)
 
 
@@ -151,7 +148,6 @@ class AgreedEncoder(DenseEncoder):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the number format."""
         return number_merges(self.values)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
@@ -171,7 +167,6 @@ class AgreedEncoder(DenseEncoder):
         return Decoded(bucket.decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """The bound of the number format."""
         numbers = number_format(self.values, self.block_elements)
         return numbers.error_bound(gradients, is_forecast=False)
 
@@ -204,7 +199,6 @@ class Family(Codec):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the encoder."""
         return self.setting.encoder.merges
 
     @property
@@ -218,11 +212,9 @@ class Family(Codec):
         return self.setting.encoder.is_linear
 
     def worker(self, rank: int, workers: int, seed: int) -> DenseEncoder:
-        """The encoder, which keeps no state."""
         return self.setting.encoder
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
-        """The bound of the encoder."""
         return self.setting.encoder.error_bound(gradients)
 
 

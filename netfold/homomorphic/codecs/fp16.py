@@ -48,7 +48,6 @@ class Fp16(Codec):
     feedback: bool = False
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker."""
         return with_feedback(Fp16Encoder(), self.feedback)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
@@ -61,7 +60,6 @@ class Fp16(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual."""
         return STATE_BYTES if self.feedback else 0
 
 

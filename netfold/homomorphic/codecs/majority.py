@@ -53,7 +53,6 @@ class Majority(Codec):
     ideal_name: ClassVar[str] = "the majority's sign times the number of workers"
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, without state."""
         return MajorityEncoder()
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:

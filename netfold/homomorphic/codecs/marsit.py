@@ -113,7 +113,6 @@ class Marsit(Codec):
         return self if is_update else self.dense
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with what it holds back."""
         return MarsitEncoder(self)
 
     def carried_by(self, carrier: Carrier) -> Marsit:
@@ -307,7 +306,6 @@ class MarsitEncoder(Encoder):
         return prefixed("residual", residuals) | prefixed("mean", means) | rate
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         residuals, means = part_of(state, "residual"), part_of(state, "mean")
         self._residuals = {int(bucket): np.array(held, np.float32) for bucket, held in residuals.items()}
         self._means = {int(bucket): float(mean) for bucket, mean in means.items()}

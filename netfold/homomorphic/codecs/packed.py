@@ -68,12 +68,10 @@ class Packed(Codec):
 
     @property
     def promise(self) -> Promise:
-        """The promise of the numbers."""
         return number_promise(self.values)
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the index and of the numbers."""
         return index_merges(self.index) | number_merges(self.values)
 
     def worker(self, rank: int, workers: int, seed: int) -> PackedEncoder:
@@ -115,5 +113,4 @@ class PackedEncoder(Encoder):
         return self.memory.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self.memory.restore(state)

@@ -86,7 +86,6 @@ class RandomK(Codec):
 
     @property
     def merges(self) -> frozenset[Merge]:
-        """The merges of the numbers."""
         return number_merges(self.values)
 
     @property
@@ -95,7 +94,6 @@ class RandomK(Codec):
         return Promise.UNBIASED if self.unbiased else number_promise(self.values)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with its residual."""
         return with_feedback(RandomKEncoder(self), self.has_feedback)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
@@ -120,7 +118,6 @@ class RandomK(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual."""
         return STATE_BYTES if self.has_feedback else 0
 
 

@@ -503,7 +503,6 @@ class LastUploads(_Summing):
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self._last = {
             int(bucket): {
                 int(rank): entries_from(state, f"{bucket}/{rank}")
@@ -538,7 +537,6 @@ class RunningSum(_Summing):
         return prefixed("sum", {str(bucket): own.copy() for bucket, own in self._sums.items()})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
         self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
 
 
@@ -608,7 +606,6 @@ class Sasg(SasgOptions):
         return StepGrid(bits, workers) if self.aggregation == "incremental" else None
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with what it holds back and what it sent last."""
         return SasgEncoder(self, workers)
 
     def server(self, workers: int, seed: int) -> Server:
@@ -623,22 +620,36 @@ class Sasg(SasgOptions):
         return BitsPerElement(32.0 if self.share == 1 else 64 * self.share, 32.0)
 
 
-class SasgEncoder(Encoder):
-    """One worker's side.
+class UploadEncoder(Encoder):
+    """One worker that uploads by a rule, and remembers what it sent last.
 
     `residual` says nothing: what is held back is in units of the update, and unchanged where it skips.
     """
 
     remembers: ClassVar[str] = "uploads, and what they held back"
 
-    def __init__(self, codec: Sasg, workers: int) -> None:
+    def __init__(self, codec: SasgOptions, workers: int, grid: StepGrid | None) -> None:
         self.rule = codec.rule(workers)
-        self._codec, self._grid = codec, codec.grid(workers)
-        self._uploads = Uploads(codec.share, self._grid)
+        self._uploads = Uploads(codec.share, grid)
 
     def begin(self, step: Step) -> None:
-        """Decide whether to upload."""
         self.rule.begin(step)
+
+    def state(self) -> State:
+        """The rule's state, what is held back and what was sent last."""
+        return prefixed("rule", self.rule.state()) | prefixed("uploads", self._uploads.state())
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self.rule.restore(part_of(state, "rule"))
+        self._uploads.restore(part_of(state, "uploads"))
+
+
+class SasgEncoder(UploadEncoder):
+    """One worker's side."""
+
+    def __init__(self, codec: Sasg, workers: int) -> None:
+        self._codec, self._grid = codec, codec.grid(workers)
+        super().__init__(codec, workers, self._grid)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Send an upload, or nothing; receive the sum of the last uploads of all workers.
@@ -690,12 +701,3 @@ class SasgEncoder(Encoder):
         total: NDArray[Any] = np.zeros(elements, dtype)
         total[slice(found.end) if found.elements is None else found.elements] = found.values
         return total if self._grid is None else self._grid.values(total)
-
-    def state(self) -> State:
-        """The rule's state, what is held back and what was sent last."""
-        return prefixed("rule", self.rule.state()) | prefixed("uploads", self._uploads.state())
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
-        self.rule.restore(part_of(state, "rule"))
-        self._uploads.restore(part_of(state, "uploads"))

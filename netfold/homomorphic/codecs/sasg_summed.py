@@ -34,12 +34,12 @@ from netfold.homomorphic.codecs.sasg import (
     FRACTION_BITS,
     SasgOptions,
     StepGrid,
-    Uploads,
+    UploadEncoder,
     check_fraction_bits,
     encode_work,
 )
 from netfold.homomorphic.index import check_contains
-from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Step, Work
+from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 
 Integers = NDArray[np.int32]
 _SUM_BYTES = 4  # per element
@@ -102,20 +102,13 @@ class SasgSummed(SasgOptions):
         return super().state_bytes + _SUM_BYTES
 
 
-class SummedEncoder(Encoder):
+class SummedEncoder(UploadEncoder):
     """One worker's side."""
 
-    remembers: ClassVar[str] = "uploads, and what they held back"
-
     def __init__(self, codec: SasgSummed, workers: int) -> None:
-        self.rule = codec.rule(workers)
         self._codec, self._grid = codec, StepGrid(codec.fraction_bits, workers)
-        self._uploads = Uploads(codec.share, self._grid)
+        super().__init__(codec, workers, self._grid)
         self._sums: dict[int, Integers] = {}  # sums of all workers' last uploads, by bucket
-
-    def begin(self, step: Step) -> None:
-        """Decide whether to upload."""
-        self.rule.begin(step)
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Send the difference of two uploads, or headers; add the merged differences to the sum.
@@ -177,15 +170,11 @@ class SummedEncoder(Encoder):
             total[members] += merged.words
 
     def state(self) -> State:
-        """The rule's state, what is held back, what was sent last, and the sums."""
         sums = {str(bucket): total.copy() for bucket, total in self._sums.items()}
-        uploads = prefixed("uploads", self._uploads.state())
-        return prefixed("rule", self.rule.state()) | uploads | prefixed("sum", sums)
+        return super().state() | prefixed("sum", sums)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from a state."""
-        self.rule.restore(part_of(state, "rule"))
-        self._uploads.restore(part_of(state, "uploads"))
+        super().restore(state)
         self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
 
 

@@ -76,7 +76,6 @@ class TopK(Codec):
         check_share(self.share)
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
-        """Encoder of one worker, with its residual."""
         return with_feedback(TopKEncoder(self), self.feedback)
 
     def error_bound(self, contributions: Sequence[Gradient]) -> ErrorBound:
@@ -90,7 +89,6 @@ class TopK(Codec):
 
     @property
     def state_bytes(self) -> int:
-        """The residual."""
         return STATE_BYTES if self.feedback else 0
 
 

@@ -6,7 +6,7 @@
 or, without changing the script, `netfold capture --out folder -- torchrun … train.py`. README.md in this
 folder describes what is written; `workload: {kind: trace, path: folder}` replays it.
 
-capture           what every rank does: hooks into a model, asks DDP for its buckets
+capture           what every rank does: hooks into a model, asks DDP for its buckets; the
+                  command, and `site`, which it puts into the processes of a training
 recording_files   trace.json: its fields, limits and checks; what every rank writes and the last one joins
-launcher          the command; `site` is what it puts into the processes of a training
 """

@@ -48,8 +48,6 @@ class _Part(BaseModel):
 
 
 class TensorRow(_Part):
-    """A tensor of the gradient."""
-
     name: Annotated[str, Field(min_length=1, max_length=1000)]
     shape: Annotated[list[Dimension], Field(min_length=1, max_length=16)]
     dtype: Literal["float32", "float16", "bfloat16"]
@@ -82,15 +80,11 @@ class RankStep(_Part):
 
 
 class RecordedStep(_Part):
-    """One step of all ranks."""
-
     step: Annotated[int, Field(ge=0)]
     ranks: list[RankStep]
 
 
 class TraceFile(_Part):
-    """All of trace.json."""
-
     format: str
     model: str
     world_size: Annotated[int, Field(ge=1, le=RANKS_MAX)]

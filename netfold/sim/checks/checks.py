@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS
+from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Note, NoteKind
-from netfold.homomorphic.promises import Drift, largest_bias
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks.finding import (
     Counters,
@@ -154,7 +153,6 @@ class Journal:
     has_work: bool = False  # its codec counts work for some message
 
     def add_findings(self, bucket: int, findings: Findings) -> None:
-        """Add the findings on a round."""
         if findings.drift is not None:
             known = self.drifts.get(bucket)
             self.drifts[bucket] = findings.drift if known is None else known.join(findings.drift)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import Sums, addition_error
+from netfold.homomorphic.bounds import Sums, addition_error, count_inexact
 from netfold.homomorphic.message import Gradient
-from netfold.homomorphic.promises import count_inexact
 from netfold.kernels.compiled import kernel
 
 Longs = NDArray[np.int64]

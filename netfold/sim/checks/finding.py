@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import InvariantError
-from netfold.homomorphic.bounds import PART_ELEMENTS
+from netfold.homomorphic.bounds import PART_ELEMENTS, Drift
 from netfold.homomorphic.message import Holders, Merged, Message, Note, NoteKind
-from netfold.homomorphic.promises import Drift
 from netfold.kernels.bits import identity
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics
-from netfold.sim.engine.interface import Fate, Rule
+from netfold.sim.engine.interface import Rule
 from netfold.sim.engine.tree_paths import into_switches
+from netfold.sim.network.stall import DID_TO_PACKETS
 from netfold.sim.plan.plan import JobPlan, PlannedFault, Reboot, VariantPlan
 from netfold.sim.results.records import CheckRecord, FaultRecord
 from netfold.switch.program import ProgramSpec
@@ -150,8 +150,6 @@ LEAKS_SHOWN = 3
 
 # A packet that arrives after its slot or entry was released opens it again, and no worker sends the rest. A
 # slot with a timer closes by itself. Without retransmissions no packet can overtake a copy of itself.
-_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed"}
-"""What the faults that `ProgramSpec.reopened_by` names did to a packet."""
 
 
 def nothing_leaked(ending: Ending) -> Finding:
@@ -211,7 +209,7 @@ def _cause(
     match planned.effect:
         case Rule(fate=fate, links=hit) if fate.name.lower() in program.reopened_by and links & set(hit):
             packets = f"{record.count} packet{'s' if record.count > 1 else ''}"
-            did = f"{planned.kind} {_DID[fate]} {packets} on {planned.where}"
+            did = f"{planned.kind} {DID_TO_PACKETS[fate]} {packets} on {planned.where}"
             return LeakCause(did, record.count)
         case Reboot(clears_registers=True, switch=switch) if switch in switches:
             if "reboot" in program.reopened_by:

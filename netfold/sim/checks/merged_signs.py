@@ -190,8 +190,6 @@ Locate = Callable[[int, tuple[int, int, int], int, int], str]
 
 
 class MessageOfRound(NamedTuple):
-    """A message of a round."""
-
     step: int
     bucket: int
     operation: int

@@ -181,7 +181,6 @@ def _add_to_tally(
     is_marked: NDArray[np.bool_],
     lanes: tuple[Lanes, Lanes],
 ) -> None:
-    """Add the marked lanes of a slice to a tally."""
     count = int(np.count_nonzero(is_marked))
     if count:
         first = int(np.argmax(is_marked))

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.homomorphic.bounds import PART_ELEMENTS, Sums, sums_of_parts
+from netfold.homomorphic.bounds import PART_ELEMENTS, Drift, Sums, count_inexact, sums_of_parts
 from netfold.homomorphic.codec import Codec, Decoded, Promise
 from netfold.homomorphic.fold import check_lock_step
 from netfold.homomorphic.message import Gradient, Holders
-from netfold.homomorphic.promises import Drift, count_inexact
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.error_metrics import Beyond, ErrorMetrics

@@ -273,57 +273,45 @@ class Collective(Protocol):
     @property
     def servers(self) -> Sequence[Server]:
         """The codec's server parts, for their `state` and `restore`; empty if it has none."""
-        ...
 
     @property
     def is_serial(self) -> bool:
         """Whether it carries one operation of a worker at a time, in the same order at all workers."""
-        ...
 
     @property
     def takes_floats(self) -> bool:
         """Whether it adds a message's floats if the sums of its words overflow."""
-        ...
 
     @property
     def overflow(self) -> Overflow:
         """Its policy for integer sums that leave int32."""
-        ...
 
     def pipelines(self, message: Message) -> bool:
         """Whether it agrees on a scaled message's exponents while it sends the words."""
-        ...
 
     def exchange(self, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
         """Send one worker's messages now, and return the merged messages to the waiting SimPy process."""
-        ...
 
     def merge_orders(self, step: int, bucket: int) -> MergeOrders:
         """The hops at which HOST messages of a finished round merged, by operation and message.
 
         It is asked once per round, and forgets them then.
         """
-        ...
 
     def switch_counters(self) -> list[dict[str, int]]:
         """Counters of its switch program, one mapping per switch, root first; empty without a program."""
-        ...
 
     def leaks(self) -> list[str]:
         """Slots and entries of switches that still hold words at the end of a run."""
-        ...
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """Where a word of message `part` of an operation of the latest step was merged: slot or segment."""
-        ...
 
     def share(self) -> float:
         """Progress of the operations in flight, from 0 to 1."""
-        ...
 
     def retransmitted_packets(self) -> int:
         """Packets retransmitted so far, by all workers."""
-        ...
 
 
 class CollectiveSection(Section):

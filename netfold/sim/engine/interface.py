@@ -427,7 +427,7 @@ class Schedule:
         return int(self.source.size)
 
     def ends(self, words: int) -> NDArray[np.int64]:
-        """(chunks + 1,) where the chunks of a message begin, and where the last one ends."""
+        # (chunks + 1,) where the chunks of a message begin, and where the last one ends.
         return words * np.arange(self.chunks + 1, dtype=np.int64) // self.chunks
 
 

@@ -352,11 +352,7 @@ class Fabric:
         return self._expect("flow", -1, number)
 
     def open_schedule(self, operation: Operation, name: str, answer: Callable[[int], None]) -> int:
-        """Prepare to carry out a schedule; returns the engine's number of it.
-
-        `name` is for a diagnosis; `answer` is called with the number of each transfer whose merge the engine
-        asks for.
-        """
+        # Returns the engine's number of it; `answer` is called with that of each transfer to be merged.
         self.engine.advance(int(self._environment.now))
         number = self.engine.open_schedule(operation)
         self._schedules[number] = _Schedule(operation.schedule, name, answer)
@@ -553,7 +549,7 @@ class HostTimes:
         return self._conditions[worker].crash_ps
 
     def work(self, worker: int, work_ps: int) -> simpy.Event:
-        """Event at the end of work that begins now and takes `work_ps` without faults; none after a crash."""
+        # Takes `work_ps` without faults; it never ends after a crash.
         return self.until(worker, self.end_ps(worker, int(self._environment.now), work_ps))
 
     def until(self, worker: int, time_ps: int) -> simpy.Event:

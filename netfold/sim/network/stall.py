@@ -229,7 +229,7 @@ class StuckError(RunError):
 
 
 _NAMES = {Fate.DUPLICATE: "duplicate", Fate.REORDER: "reorder", Fate.FLIP: "corruption"}
-_DID = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed", Fate.FLIP: "flipped bits of"}
+DID_TO_PACKETS = {Fate.DUPLICATE: "copied", Fate.REORDER: "delayed", Fate.FLIP: "flipped bits of"}
 
 
 class LinkOutcomes(NamedTuple):
@@ -420,7 +420,7 @@ def _disturbance_facts(
         names = [network.link_names[link] for link in one.links if link in set(links)]
         count = f"{one.packets_count} packet{'s' if one.packets_count > 1 else ''}"
         if names:
-            facts.append(f"`{_NAMES[one.fate]}` {_DID[one.fate]} {count} on {listed(names)}")
+            facts.append(f"`{_NAMES[one.fate]}` {DID_TO_PACKETS[one.fate]} {count} on {listed(names)}")
     return facts
 
 

@@ -81,13 +81,7 @@ _registry: dict[str, HostProfile] = {NONE.name: NONE}
 
 
 def register(profile: HostProfile) -> HostProfile:
-    """Make a profile known under its name, and return it.
-
-    Raises
-    ------
-    ValueError
-        There is one of this name, or a time or number of cores without a source.
-    """
+    """Make a profile known under its name, and return it; its times and cores must have sources."""
     if profile.name in _registry:
         raise ValueError(f"there already is a profile of hosts {profile.name!r}")
     given = {name for name, value in vars(profile).items() if name.endswith("_ps") and value} | {"cores"}

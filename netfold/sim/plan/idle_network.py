@@ -220,10 +220,8 @@ def words_per_s(frame: Frame, stream_bps: float) -> float:
 
 
 def wire_bound(network: Network, job: Job, *others: Job) -> Reference:
-    """Dense elements per second that the busiest wire of a job can carry: its rate over what shares it.
-
-    `others` are further trees of the job; its words are divided equally.
-    """
+    # Dense elements per second that the busiest wire of a job can carry: its rate over what shares it.
+    # `others` are further trees of the job; its words are divided equally.
     load = job_traffic(network, job, *others).load
     return _bound("wire bound, dense", network, _without(load, network, inside=True), (job, *others))
 

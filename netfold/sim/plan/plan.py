@@ -382,11 +382,9 @@ def frame_of(chosen: str | CustomFrame) -> Frame:
 
 
 def with_members(frame: Frame, workers: int = 1, *, per_packet: bool = True) -> Frame:
-    """The format with a field that says who contributed: for jobs whose workers may be absent.
-
-    Switches need it in every packet: a bitmap of up to 32 workers, or a count of more. Between hosts, the
-    first packet of a message has a bitmap of all workers, in words of 32 bits.
-    """
+    """The format with a field that says who contributed: for jobs whose workers may be absent."""
+    # Switches need it in every packet: a bitmap of up to 32 workers, or a count of more. Between hosts, the
+    # first packet of a message has a bitmap of all workers, in words of 32 bits.
     if per_packet:
         return replace(frame, overhead_bytes=frame.overhead_bytes + MEMBERS_BYTES)
     return replace(frame, first_bytes=frame.first_bytes + MEMBERS_BYTES * -(-workers // 32))

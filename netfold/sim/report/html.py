@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from netfold.errors import DataError, UnwrittenError
+from netfold.errors import DataError
 from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
@@ -41,14 +41,11 @@ def write_pages(folder: Path, drawn: Mapping[str, bytes], report: str) -> Path:
     for path in (page, *(figures / name for name in drawn)):
         if path.is_dir() and not path.is_symlink():
             raise _other(path, "a folder", "a file")
-    try:
+    with files.writing(folder, "free space"):
         figures.mkdir(exist_ok=True)
-        for name, svg in drawn.items():
-            files.write_file(figures / name, svg)
+        files.write_files(figures, drawn)
         files.sync_folder(figures)
         files.write_file(page, report.encode())
-    except OSError as error:
-        raise UnwrittenError(f"cannot write {folder}: {error.strerror or error}", "free space") from error
     return page
 
 

@@ -209,7 +209,7 @@ class _Nodes:
                 "va": "center" if abs(up) < _STEEP else "bottom" if up > 0 else "top",
                 "rotation": 90 if is_turned else 0,
                 "textcoords": "offset points",
-                "in_layout": False,  # axes have margins for names; measuring each takes half of the layout's time
+                "in_layout": False,  # axes have margins for names; measuring each doubles the layout's time
                 "bbox": _PAPER,
             }
             offset = (away_points * across, away_points * up)

@@ -24,7 +24,7 @@ from typing import Any
 
 import polars as pl
 
-from netfold.errors import DataError, UnwrittenError
+from netfold.errors import DataError
 from netfold.sim import files
 from netfold.sim.files import (
     PARTIAL_PREFIX,
@@ -311,24 +311,13 @@ def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
     _require_folder_name(run.scenario_name)
     for name in run.extra_files:
         _require_free_name(name)
-    try:
-        return _write_run(out_dir, run, suffix)
-    except OSError as error:
-        raise UnwrittenError(
-            f"cannot write {out_dir}: {error.strerror or error}",
-            "free space, or give another folder with --out",
-        ) from error
-
-
-def _write_run(out_dir: Path, run: RunData, suffix: str) -> Path:
-    name = folder_name(run.started_at, run.seed) + suffix
-    finished = files.write_folder(
-        out_dir / run.scenario_name / name, lambda partial: _write_files(partial, run)
-    )
-    if not suffix:
-        files.remove_stale_partials(out_dir)
-        _point_latest(out_dir, finished)
-    return finished
+    wanted = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
+    with files.writing(out_dir, files.WRITABLE_HINT):
+        finished = files.write_folder(wanted, lambda partial: _write_files(partial, run))
+        if not suffix:
+            files.remove_stale_partials(out_dir)
+            _point_latest(out_dir, finished)
+        return finished
 
 
 def folder_name(started_at: datetime, seed: int) -> str:
@@ -377,14 +366,12 @@ def _write_files(folder: Path, run: RunData) -> None:
         "approximations": list(run.approximations),
         "tables": {name: hashlib.sha256(content).hexdigest() for name, content in tables.items()},
     }
-    for name, record in {
+    records = {
         "run.json": _circumstances(run),
         "summary.json": summary,
         "checks.json": [asdict(check) for check in run.records.checks],
-    }.items():
-        files.write_file(folder / name, to_json(record))
-    for name, content in tables.items():
-        files.write_file(folder / name, content)
+    }
+    files.write_files(folder, {name: to_json(record) for name, record in records.items()} | tables)
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:

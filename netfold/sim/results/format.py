@@ -168,8 +168,6 @@ class _Part(Form):
 
 
 class _Metrics(JobTimes):
-    """The metrics of a variant."""
-
     steps: Count
     workers: Annotated[int, Field(ge=1, lt=2**63)]
     elements: Number | None
@@ -303,8 +301,6 @@ class _Bound(Form):
 
 
 class _Variant(Form):
-    """A variant, or one job of it."""
-
     name: str
     verdict: Verdict
     checks: list[_NamedCheck]
@@ -324,8 +320,6 @@ class _Variant(Form):
 
 
 class _Summary(Form):
-    """summary.json."""
-
     scenario: str
     baseline: str | None = None  # the variant that the scenario names
     description: str = ""

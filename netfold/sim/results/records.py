@@ -166,8 +166,6 @@ class LinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """One check of one variant."""
-
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
     verdict: str  # pass | stuck | fail

@@ -102,8 +102,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The results of one job."""
-
     label: str
     journal: Journal
     checks: list[CheckRecord]
@@ -112,8 +110,6 @@ class JobResult:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """The results of one variant."""
-
     jobs: tuple[JobResult, ...]
     links: list[LinkRecord]
     faults: list[FaultRecord]
@@ -144,7 +140,6 @@ class VariantResult:
 
     @property
     def records(self) -> Records:
-        """All records of the variant."""
         notes = [record for job in self.jobs for record in job.journal.notes]
         return Records(
             self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks, self.nodes
@@ -198,7 +193,6 @@ def node_records(variant: VariantPlan) -> list[NodeRecord]:
 
 
 def records_of(results: list[VariantResult]) -> Records:
-    """The records of all variants."""
     each = [result.records for result in results]
     return Records(
         **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}

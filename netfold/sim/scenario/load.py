@@ -520,7 +520,7 @@ def scenario_of(given: Given) -> Path | ScenarioText:
 
 
 def sets_of(changes: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Values by path as `--set` writes them: "PATH=VALUE"."""
+    # As `--set` writes them: "PATH=VALUE".
     return tuple(f"{path}={_value(path, value)}" for path, value in (changes or {}).items())
 
 

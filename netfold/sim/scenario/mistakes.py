@@ -59,7 +59,6 @@ def explain(error: ValidationError, tree: Node, section: type[Section]) -> Scena
 
 
 def unknown_key(child: Node, key: str, allowed: Sequence[str]) -> ScenarioError:
-    """The error for an unknown key."""
     error = UnknownKeyError(
         child.file, child.line, child.path, f"unknown key {shown(key)}", _nearest(key, allowed)
     )

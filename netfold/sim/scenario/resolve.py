@@ -557,7 +557,7 @@ class _VariantResolver:
         able = frozenset(
             self.graph.nodes[name]["profile"]
             for name, kind in self._profiles_found.items()
-            if kind.is_programmable
+            if kind.can_aggregate
         )
         return VariantPlan(
             self.variant.name, network, faults, jobs, self.graph, able, self.sections, admission

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from netfold.errors import NetfoldError, UnwrittenError
-from netfold.sim.files import write_file
+from netfold.errors import NetfoldError
+from netfold.sim import files
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
 from netfold.sim.studies.codec_measures import run_study
 from netfold.sim.studies.codec_study_gradients import read_codecs, synthetic_source
@@ -379,12 +379,8 @@ def device_path(path: Path) -> Path:
 
 
 def write_device(path: Path, calibration: Calibration) -> None:
-    try:
-        write_file(path, calibration.text.encode())
-    except OSError as error:
-        raise UnwrittenError(
-            f"cannot write {path}: {error.strerror or error}", "name a file that can be written"
-        ) from error
+    with files.writing(path, "name a file that can be written"):
+        files.write_file(path, calibration.text.encode())
 
 
 def _rounded(points: list[Point]) -> list[list[float]]:

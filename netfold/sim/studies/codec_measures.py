@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import RunError
-from netfold.homomorphic.bounds import sums_of_parts, whole_bound
+from netfold.homomorphic.bounds import ExactSums, exact_sums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     ContractError,
     Decoded,
@@ -28,7 +28,6 @@ from netfold.homomorphic.codec import (
 from netfold.homomorphic.fold import Folded, LockStepError, fold
 from netfold.homomorphic.formats import stage
 from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round, Work
-from netfold.homomorphic.promises import ExactSums, exact_sums
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import REDO_LABEL
 from netfold.sim.checks.error_metrics import Likeness
@@ -107,7 +106,6 @@ class MeasuredEncoder(Encoder):
         return sent
 
     def _recorded(self, exchange: Exchange) -> Exchange:
-        """The exchange, with its messages recorded."""
         answers: tuple[Merged, ...] | None = None
         while True:
             sent = advance(exchange, answers)
@@ -199,8 +197,6 @@ _GIGA = 1e9
 
 @dataclass(frozen=True)
 class Study:
-    """Results of a study."""
-
     source: Source
     rounds: int
     seed: int

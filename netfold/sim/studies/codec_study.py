@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from rich.table import Table
 from rich.text import Text
 
-from netfold.errors import DataError, NetfoldError
+from netfold.errors import NetfoldError
 from netfold.homomorphic.codec import refusal_of
 from netfold.sim import files
 from netfold.sim.files import require_writable
@@ -197,20 +197,9 @@ def write_study(out_dir: Path, study: Study, started_at: datetime, wall_s: float
         "run.json": to_json({**circumstances(started_at, wall_s), "speeds": speeds_dict(study)}),
         **study_figures(study),
     }
-    try:
-        return files.write_folder(
-            out_dir / FOLDER / folder_name(started_at, study.seed), lambda partial: _write(partial, contents)
-        )
-    except OSError as error:
-        raise DataError(
-            f"cannot write {out_dir}: {error.strerror or error}",
-            "free space, or give another folder with --out",
-        ) from error
-
-
-def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    for file, content in contents.items():
-        files.write_file(folder / file, content)
+    with files.writing(out_dir, files.WRITABLE_HINT):
+        folder = out_dir / FOLDER / folder_name(started_at, study.seed)
+        return files.write_folder(folder, lambda partial: files.write_files(partial, contents))
 
 
 # A study from beginning to end: refused or run, and written down if there is a folder for it.

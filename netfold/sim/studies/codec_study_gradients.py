@@ -137,8 +137,6 @@ class SampledGradients(Protocol):
 
 
 class Gradients(Protocol):
-    """The gradients of a study."""
-
     @property
     def cells(self) -> Sequence[SampledGradients]: ...
 

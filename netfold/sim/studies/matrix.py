@@ -270,12 +270,7 @@ class Matrix:
 def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
     """Run every cell without loss and with it.
 
-    Raises
-    ------
-    ScenarioError, NetfoldError
-        A codec, collective, switch or loss that cannot be used.
-    DataError
-        The training data is not available.
+    A codec, collective, switch or loss that cannot be used is an error, and training data that is not there.
     """
     rows, columns = rows_of(wanted.codecs), columns_of(wanted.collectives)
     bench = Bench(wanted.workers, _switches(wanted.switch), _loss(wanted.loss), wanted.seed)

@@ -115,7 +115,7 @@ class Store:
                 return
             raise UnwrittenError(
                 f"cannot write {self._folder}: {error.strerror or error}",
-                "free space, or give another folder with --out",
+                files.WRITABLE_HINT,
             ) from error
 
 
@@ -334,7 +334,6 @@ def _executor(settings: SweepSettings, wanted: int) -> Iterator[tuple[Any, Limit
 def _fill(
     scenario: Scenario, results: Sequence[PointResult], contents: dict[str, bytes], folder: Path
 ) -> None:
-    """Write the folder of a sweep."""
     assert scenario.sweep is not None
     points = [result.point for result in results]
     keys = sweep_output.keys_of([axis.path for axis in scenario.sweep.axes], points)

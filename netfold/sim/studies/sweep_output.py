@@ -134,7 +134,6 @@ def sweep_figures(grid: Grid) -> dict[str, bytes]:
 
 
 def draw(grid: Grid, metric: str) -> Figure:
-    """The figure of a metric."""
     x, *others = grid.ordered or [("seed", "seed")]
     columns, rows = (others[place] if len(others) > place else None for place in (0, 1))
     facets = _facets(grid, columns, rows)
@@ -352,8 +351,7 @@ def load_sweep(path: Path) -> FinishedSweep:
 
 def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
     """Fill a sweep's folder: the files, and `sweep.json` with the digest of its table."""
-    for name, one in contents.items():
-        files.write_file(folder / name, one)
+    files.write_files(folder, contents)
     tables = {TABLE: hashlib.sha256(contents[TABLE]).hexdigest()}
     files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
 

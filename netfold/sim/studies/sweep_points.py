@@ -125,8 +125,6 @@ _SKIP_HINT = "to leave such points out: `impossible: skip` in the sweep"
 
 @dataclass(frozen=True)
 class Point:
-    """A point of the grid."""
-
     number: int
     """The number of the point, from 1 in the order of the grid."""
     values: tuple[object, ...]

@@ -100,8 +100,6 @@ def is_source(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class PointTask:
-    """A point to run."""
-
     text: str  # a scenario with everything merged, as JSON
     files: Mapping[str, bytes] = field(repr=False)
     """The files that the scenario names, by their path in it."""
@@ -599,8 +597,6 @@ DEATHS_MAX = 2
 
 @dataclass(frozen=True)
 class WorkerCall:
-    """A call of one argument."""
-
     argument: Any
     bytes: int = 0  # memory that it takes
     weight: float = 0.0  # the heaviest begin first, so that none is left alone at the end

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError, names_hint
+from netfold.sim import files
 from netfold.sim.collectives.collective import CollectiveSection, Estimate
 from netfold.sim.collectives.registry import estimates
-from netfold.sim.files import write_file
 from netfold.sim.keys import Location, keys
 from netfold.sim.memory_footprint import available_bytes
 from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
@@ -75,7 +75,7 @@ class NamedNetwork:
         """Profiles of its switches that run programs which aggregate."""
         found = {profile for _, profile in self.graph.nodes(data="profile") if profile}
         return frozenset(
-            name for name in found if name in self.profiles and self.profiles[name].is_programmable
+            name for name in found if name in self.profiles and self.profiles[name].can_aggregate
         )
 
     @property
@@ -231,10 +231,8 @@ def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
 
 
 def write(path: Path, content: bytes) -> Path:
-    try:
-        write_file(path, content)
-    except OSError as error:
-        raise UnwrittenError(f"cannot write {path}: {error.strerror}", "give another path") from None
+    with files.writing(path, "give another path"):
+        files.write_file(path, content)
     return path
 
 
@@ -381,8 +379,6 @@ LARGE = 2000  # nodes: larger networks take seconds and more
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """What one network measures."""
-
     name: str
     kind: str
     measures: Measures

@@ -58,15 +58,15 @@ class Fusion(ABC):
 
     @property
     def outline(self) -> Fusion:
-        """A rule with as many buckets as this one may make, and a full one as large, for estimates."""
+        # A rule with as many buckets as this one may make, and a full one as large, for estimates.
         return self
 
     def piece_elements(self, elements: int) -> int:
-        """Elements of the equal pieces of a gradient that is one vector, of whose layers nothing is known."""
+        # The gradient is one vector, of whose layers nothing is known.
         return elements
 
     def full_elements(self, layers: Sequence[Layer]) -> int:
-        """Elements of a full bucket: of the largest, unless the rule has a size of its own."""
+        # The largest bucket, unless the rule has a size of its own.
         return max(sum(layers[index].elements for index in members) for members in self.partition(layers))
 
 

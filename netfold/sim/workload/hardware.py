@@ -131,15 +131,14 @@ class Device(ABC):
         """Times of the forward and the backward pass."""
 
     def update_ps(self, cost: StepCost) -> int:
-        """Time of the optimizer's update of the weights."""
         return 0
 
     def copy_ps(self, size_bytes: int) -> int:
-        """Time to copy a gradient to where the codec runs, or its sum back; 0: they are at the same place."""
+        # Of a gradient to where the codec runs, or of its sum back; 0: they are at the same place.
         return 0
 
     def on(self, workload: Any) -> Device:
-        """The device for a workload that has been built."""
+        # The device for a workload that has been built.
         return self
 
     @property

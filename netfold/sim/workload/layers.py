@@ -61,14 +61,8 @@ def layers_of(
     approximates the backward pass by a constant rate of gradient bytes (embedding tables really take less
     time per byte, convolutions more). A tensor without a layer is one of its own.
 
-    Parameters
-    ----------
-    tensors
-        In gradient-ready order.
-    flops
-        Operations of the backward pass until each of them is ready; empty: not counted.
-    ready_shares
-        Share of the backward pass after which each of them is ready, as measured; empty: not known.
+    Tensors are in gradient-ready order. `flops` are the operations of the backward pass until each of them is
+    ready, `ready_shares` its share after which they are, as measured; empty: not known.
     """
     members: dict[str, list[int]] = {}
     for index, tensor in enumerate(tensors):

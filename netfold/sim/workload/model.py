@@ -66,19 +66,15 @@ class Task(Protocol):
 
     def build(self) -> nn.Module:
         """Return the model with new weights from PyTorch's global generator."""
-        ...
 
     def samples(self, step: int, worker: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """Inputs of the model and targets of the loss: one batch."""
-        ...
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Mean over the batch, a scalar."""
-        ...
 
     def score(self, model: nn.Module) -> Score | None:
         """How well a model in evaluation mode does on the held-out data; None if nothing is held out."""
-        ...
 
 
 class Model(Section, ABC):
@@ -102,13 +98,7 @@ class Model(Section, ABC):
 
     @classmethod
     def default(cls) -> Model:
-        """The model with its default options.
-
-        Raises
-        ------
-        ValidationError
-            It has an option without a default.
-        """
+        # With its default options; one without a default is a ValidationError.
         return cls.model_validate({"kind": cls.name()})
 
     @property
@@ -143,7 +133,6 @@ class Model(Section, ABC):
 
     @property
     def elements(self) -> int:
-        """Number of parameters."""
         return elements_of(self.tensors)
 
     @property
@@ -193,13 +182,7 @@ class Model(Section, ABC):
         return self.data_named(data).stands_in_for
 
     def data_named(self, name: str | None) -> Data:
-        """One of its data sets; None: the default.
-
-        Raises
-        ------
-        KeyError
-            It is not trained on such data.
-        """
+        """One of its data sets, a KeyError if it is not trained on such data; None: the default."""
         if name is None:
             return self.data[0] if self.data else Data("")  # "": its own
         return {one.name: one for one in self.data}[name]
@@ -209,12 +192,11 @@ class Model(Section, ABC):
 
 
 def linear(name: str, inputs: int, outputs: int) -> tuple[Tensor, ...]:
-    """Bias and weight of a linear layer: the bias is ready first."""
+    # The bias is ready first.
     return tensor_of(f"{name}.bias", (outputs,)), tensor_of(f"{name}.weight", (outputs, inputs))
 
 
 def embedding(name: str, rows: int, columns: int) -> tuple[Tensor, ...]:
-    """The table of an embedding."""
     return (tensor_of(f"{name}.weight", (rows, columns)),)
 
 
@@ -268,7 +250,6 @@ class ResidualStage(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Channels of its result."""
         return self.width * _EXPANSION if self.is_bottleneck else self.width
 
 
@@ -289,12 +270,6 @@ else:
 
 
 def check_heads(heads: int, width: int) -> None:
-    """Require heads that divide the width.
-
-    Raises
-    ------
-    ValueError
-        They do not; a hint is on the second line.
-    """
+    """Require heads that divide the width; the error's hint is on a second line."""
     if width % heads:
         raise ValueError(f"{heads} heads do not divide the width {width}\nuse a multiple of {heads}")

@@ -247,14 +247,8 @@ class SampledLstm(nn.Module):
         sample that is the successor itself does not count (S. Jean et al., On Using Very Large Target
         Vocabulary for Neural Machine Translation, ACL 2015, §3; as TensorFlow's sampled_softmax_loss).
 
-        Parameters
-        ----------
-        words
-            `(batch, time)`, int64.
-        classes
-            `(batch · time + samples,)`, int64: the successors, then the samples.
-        log_counts
-            Of the classes, float32.
+        `words` are `(batch, time)`, int64, `classes` `(batch · time + samples,)`, int64: the successors, then
+        the samples; `log_counts` are those of the classes, float32.
         """
         hidden = self.projected(words)
         count = len(hidden)

@@ -196,7 +196,6 @@ class TraceWorkload(Untrained):
         return self._gradients
 
     def _flat(self, step: int, rank: int) -> Gradient:
-        """A rank's flat gradient."""
         one = self._trace.steps[step].ranks[rank]
         path = self._folder / one.file
         if one.file not in self._checked:

@@ -39,44 +39,36 @@ class Workload(Protocol):
     @property
     def buckets(self) -> tuple[Bucket, ...]:
         """Parts of the gradient, each of whole layers, in gradient-ready order."""
-        ...
 
     @property
     def cost(self) -> StepCost: ...
 
     def recorded(self, step: int, worker: int) -> Passes | None:
         """Times of a worker's passes that were recorded, in place of a device's; or None."""
-        ...
 
     @property
     def loss(self) -> float | None:
         """Mean over workers of the last `gradients()`; None if nothing is trained."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the results should know of the steps so far."""
-        ...
 
     @property
     def facts(self) -> frozenset[StepFact]:
         """What it knows of a step; a codec that needs more is refused."""
-        ...
 
     @property
     def learning_rate(self) -> float | None:
         """Step size of this step: weights −= learning_rate · sum / workers; None if nothing is trained."""
-        ...
 
     @property
     def update_norm(self) -> float | None:
         """L2 norm, in float64, of what the last `apply` subtracted from the weights; None before it."""
-        ...
 
     @property
     def next_step(self) -> int:
         """The step after the last `apply`; 0 before the first."""
-        ...
 
     def gradients(self, step: int) -> Sequence[Sequence[Gradient]]:
         """Gradients as `[worker][bucket]`, 1-D and contiguous; a bucket may be made when it is asked for.
@@ -84,7 +76,6 @@ class Workload(Protocol):
         The arrays belong to the workload: the caller must not write to them, and the call for another step
         overwrites them.
         """
-        ...
 
     def keep_weights(self, worker: int) -> None:
         """Keep the weights as they are now for a worker, in place of those that it kept before.
@@ -94,7 +85,6 @@ class Workload(Protocol):
         RuntimeError
             Nothing is trained: there are no weights (see `facts`).
         """
-        ...
 
     def kept_gradients(self, step: int, worker: int) -> Sequence[Gradient]:
         """Gradients of the worker's batch of a step at the weights it kept, `[bucket]`, float32, 1-D.
@@ -106,11 +96,9 @@ class Workload(Protocol):
         RuntimeError
             The worker has kept no weights, or nothing is trained.
         """
-        ...
 
     def restart(self) -> None:
         """Return to the state before the first step, for another run of the same steps."""
-        ...
 
     def apply(self, step: int, totals: Sequence[Gradient], are_updates: Sequence[bool] = ()) -> None:
         """Update the weights; `totals` has one array per bucket, `(bucket.elements,)` float32.
@@ -119,19 +107,15 @@ class Workload(Protocol):
         learning_rate / workers · total. Where `are_updates` of its bucket is true it is an update, weights −=
         total, and passes the optimizer by. Without `are_updates` all are sums.
         """
-        ...
 
     def score(self, step: int, is_last: bool) -> Score | None:
         """Test the weights after a step's `apply`, the last one of the run or not; None if no test is due."""
-        ...
 
     def state(self) -> dict[str, Any]:
         """A copy of what later steps depend on, besides their numbers."""
-        ...
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of a workload with the same settings, as if without a stop."""
-        ...
 
 
 class Untrained:
@@ -250,7 +234,7 @@ def refusal_of_needs(codec: Codec, known: frozenset[StepFact], where: str) -> Re
 
 
 def keyed(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Generator for one purpose and key (such as step and worker), each ≥ 0, independent of all others."""
+    # For one purpose and key (such as step and worker), each ≥ 0, independent of all others.
     return np.random.Generator(np.random.PCG64([seed, zlib.crc32(purpose.encode()), *key]))
 
 

@@ -52,12 +52,10 @@ class BCube(Generated):
             )
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         servers, ports = self.n ** (self.k + 1), self.k + 1
         return Counts(servers, servers + ports * self.n**self.k, 2 * servers * (ports + 1))
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         counts, ports = self.counts(), self.k + 1
         is_known = self.n == 2 or self.k == 0
         bisection = counts.hosts // 2 * self.rate_bps if is_known else None

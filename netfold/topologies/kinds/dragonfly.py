@@ -74,14 +74,12 @@ class Dragonfly(Generated):
         return ports - ports % 2 * (self.groups % 2)
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         routers = self.routers_per_group * self.groups
         hosts = routers * self.hosts_per_router
         local, between = routers * (self.routers_per_group - 1) // 2, self.groups * self._ports() // 2
         return Counts(hosts, routers, 2 * (hosts + local + between))
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         routers, links = self.routers_per_group, self.global_links
         reached = routers + 2 * links * (routers - 1) + links**2
         diameter = 5 if routers * self.groups > reached else None

@@ -34,7 +34,6 @@ class Dumbbell(Generated):
         return Counts(2 * self.hosts_per_side, 2, 4 * self.hosts_per_side + 2)
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         bisection = min(self.hosts_per_side * self.rate_bps, self.bottleneck_rate_bps)
         return Facts(*self.counts(), 3, bisection, 1)
 

@@ -91,7 +91,6 @@ class FatTree(Generated):
         return Counts(edges * hosts, edges + self.k * aggregations + aggregations * cores, 2 * links)
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         hosts, aggregations, cores = self._parts()
         edges = self.k // 2
         pod_bps = min(

@@ -47,11 +47,9 @@ class Hypercube(Direct):
             )
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         return self.counts_of(2**self.dimension, self.dimension * 2**self.dimension // 2)
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         return self.torus_facts((2,) * self.dimension)
 
     def graph(self) -> nx.Graph:

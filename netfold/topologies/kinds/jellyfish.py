@@ -64,7 +64,6 @@ class Jellyfish(Direct):
             )
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         return self.counts_of(self.switches, self.switches * self.degree // 2)
 
     def facts(self) -> Facts:

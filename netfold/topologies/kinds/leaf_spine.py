@@ -42,7 +42,6 @@ class LeafSpine(Generated):
         return Counts(leaves * hosts, leaves + spines, 2 * leaves * (hosts + spines))
 
     def facts(self) -> Facts:
-        """The closed forms of `leaf_spine`."""
         leaves, hosts, rate = self.leaves, self.hosts_per_leaf, self.rate_bps
         split_leaf_bps = leaves % 2 * (hosts // 2) * rate
         uplinks_bps = leaves // 2 * self.spines * self.uplink_rate_bps

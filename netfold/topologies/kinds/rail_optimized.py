@@ -69,13 +69,11 @@ class RailOptimized(Generated):
             )
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         islands, rails = self.pods * self.islands_per_pod, self.pods * self.gpus_per_island
         gpus = islands * self.gpus_per_island
         return Counts(gpus, gpus + islands + rails + self.spines, 2 * (3 * gpus + rails * self.spines))
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         within = self.spines + 2 if self.islands_per_pod > 1 else 1
         paths = within if self.islands_per_pod > 1 or self.pods == 1 else self.spines
         diameter = 4 if self.pods * self.islands_per_pod == 1 else 6

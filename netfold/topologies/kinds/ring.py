@@ -32,7 +32,6 @@ class Ring(Direct):
         return self.counts_of(self.switches, self.switches)
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         counts, is_odd = self.counts(), self.switches % 2
         split_bps = is_odd * (self.hosts_per_switch // 2) * self.rate_bps
         bisection = min(counts.hosts // 2 * self.rate_bps, 2 * self.fabric_rate_bps + split_bps)

@@ -33,7 +33,6 @@ class Star(Generated):
         return Counts(self.hosts, 1, 2 * self.hosts)
 
     def facts(self) -> Facts:
-        """The closed forms of `star`."""
         diameter = 2 if self.hosts > 1 else 0
         return Facts(*self.counts(), diameter, self.hosts // 2 * self.rate_bps, 1)
 

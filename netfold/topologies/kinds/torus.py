@@ -36,11 +36,9 @@ class Torus(Direct):
     dimensions: tuple[int, ...] = count("Switches in each dimension, such as [4, 4] or [4, 4, 2].", least=2)
 
     def counts(self) -> Counts:
-        """The counts of the class's closed forms."""
         return self.torus_counts(self.dimensions)
 
     def facts(self) -> Facts:
-        """The closed forms of the class."""
         return self.torus_facts(self.dimensions)
 
     def graph(self) -> nx.Graph:

@@ -23,7 +23,7 @@ def _install() -> None:
     if home and home not in sys.path:
         sys.path.append(home)  # last: it must not hide packages of the training
     try:
-        from netfold.sim.capture.launcher import install
+        from netfold.sim.capture.capture import install
     except ImportError as error:
         print(f"netfold capture: this Python cannot import netfold: {error}", file=sys.stderr)
         return

@@ -599,13 +599,13 @@ class Candidates:
             or {
                 name for name, kind in kinds.items() if can_run(kind, section.program)
             }  # rejected later, with a reason
-            or {name for name, kind in kinds.items() if kind.is_programmable}  # likewise
+            or {name for name, kind in kinds.items() if kind.can_aggregate}  # likewise
         )
         try:
             roots = place_aggregators(self.graph, self.hosts, able.__contains__)
         except TopologyError as error:
             known = {**PROFILES, **self.location.scenario.profiles}
-            programmable = ", ".join(name for name, kind in known.items() if kind.is_programmable)
+            programmable = ", ".join(name for name, kind in known.items() if kind.can_aggregate)
             message, hint = split_message_and_hint(self.graph, error)
             raise self.location.error(self.switches.profile_key, message, f"{hint}: {programmable}") from None
         self._check_tier(roots)

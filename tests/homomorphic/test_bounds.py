@@ -17,10 +17,14 @@ from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import (
     PART_ELEMENTS,
     Doubles,
+    Drift,
     ErrorBound,
     FloatAddBound,
     RoundingBound,
     Sums,
+    count_inexact,
+    exact_sums,
+    largest_bias,
     sums_of_parts,
     whole_bound,
 )
@@ -29,13 +33,11 @@ from netfold.homomorphic.codecs.auto import Auto
 from netfold.homomorphic.codecs.block_sparse import BlockSparse
 from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.lossless import Lossless
+from netfold.homomorphic.codecs.lossless import Lossless, float_error_bound
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round
-from netfold.homomorphic.promises import Drift, count_inexact, exact_sums, largest_bias
-from netfold.homomorphic.released import float_error_bound
 from netfold.kernels.keyed import mix_plain
 from netfold.testing import check_round
 from tests.examples import examples, nightly
