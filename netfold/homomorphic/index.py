@@ -281,7 +281,7 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
                 word &= word - np.uint64(1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class WorkerBucket:
     """One worker's bucket in a round."""
 
@@ -290,7 +290,7 @@ class WorkerBucket:
 
     @cached_property
     def decoded(self) -> Gradient:
-        # Allocated late, because it is as large as the gradient.
+        # Zeros, until something is decoded; workers may share it.
         return np.zeros(self.gradient.size, np.float32)
 
 
@@ -431,7 +431,15 @@ def exchange_members(
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
     """Sum the members' values in one operation and `decode` them; return the number of infinite sums."""
     (merged,) = yield (members_message(bucket.gradient, place, numbers, label),)
-    return decode(place, merged.words, bucket.decoded, clear)
+
+    def written() -> tuple[Gradient, int]:
+        decoded = np.empty_like(bucket.gradient) if clear else bucket.decoded.copy()
+        return decoded, decode(place, merged.words, decoded, clear)
+
+    received = [merged.words] if clear else [merged.words, bucket.decoded]
+    known: list[NDArray[Any]] = [place.members.index, place.offsets, numbers.record(place.agreed)]
+    bucket.decoded, infinite = bucket.round.once(label, received, known, written)
+    return infinite
 
 
 def members_message(gradient: Gradient, place: WordLayout, numbers: NumberFormat[Any], label: str) -> Message:

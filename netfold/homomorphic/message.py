@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from netfold.kernels.bits import identity
+
 Words = NDArray[Any]  # 1-D; int32 (ADD, MAX), uint32 (OR, SIGN, TABLE_ADD, HOST) or float32 (FLOAT_ADD)
 Gradient = NDArray[np.float32]
+Result = TypeVar("Result", bound=tuple[Any, ...])
 WORD_MAX = 2**31 - 1  # the largest int32
 WORD_BITS = 32
 EXPONENT_MIN = -128  # the smallest int8
@@ -321,6 +324,37 @@ class Tensor(NamedTuple):
         return slice(self.start, self.start + self.elements)
 
 
+class Decodings:
+    """What the workers of a round decoded. Workers that received the same memory share one array."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[str, Sequence[Words], Sequence[NDArray[Any]], object]] = []
+
+    def once(
+        self,
+        what: str,
+        received: Sequence[Words],
+        known: Sequence[NDArray[Any]],
+        decode: Callable[[], Result],
+    ) -> Result:
+        """What `decode` makes of received words and of what its worker knows; the first is a sum, read-only.
+
+        It is called unless another worker has decoded the same memory, knowing equal arrays.
+        """
+        for label, memory, arrays, made in self._made:
+            is_same = label == what and list(map(identity, memory)) == list(map(identity, received))
+            if is_same and all(map(np.array_equal, arrays, known)):
+                return cast(Result, made)
+        result = decode()
+        result[0].flags.writeable = False  # workers share it
+        self._made.append((what, received, known, result))  # its words stay, so no others get their memory
+        return result
+
+    def clear(self) -> None:
+        """Let go of what was decoded, once the round has ended."""
+        self._made.clear()
+
+
 @dataclass(frozen=True)
 class Round:
     """One aggregation of one bucket; the same for all workers."""
@@ -333,6 +367,18 @@ class Round:
     report: Callable[[Note], None] = field(default=_ignore_note, compare=False)
     tensors: tuple[Tensor, ...] = ()
     """Tensors of the bucket, in order, without gaps; empty: unknown."""
+    decodings: Decodings | None = field(default=None, compare=False, repr=False)
+    """Of all workers, where one process has several."""
+
+    def once(
+        self,
+        what: str,
+        received: Sequence[Words],
+        known: Sequence[NDArray[Any]],
+        decode: Callable[[], Result],
+    ) -> Result:
+        """What `decode` returns, a sum first; see `Decodings.once`."""
+        return decode() if self.decodings is None else self.decodings.once(what, received, known, decode)
 
     def tensors_of(self, gradient: Gradient) -> tuple[Tensor, ...]:
         """The tensors of the bucket; the whole gradient as one vector if they are unknown."""

@@ -392,13 +392,27 @@ class _TileMessages:
         )
 
     def decode(
-        self, merged: tuple[Merged, ...], union: WideIndex, is_skipped: Flags, decoded: Gradient
+        self, merged: tuple[Merged, ...], union: WideIndex, is_skipped: Flags, bucket: WorkerBucket
     ) -> tuple[Flags, int]:
-        """Write the sums of merged messages, in their order, into `decoded`.
+        """Let the sums of merged messages, in their order, be what the bucket has decoded.
 
         Returns the tiles that failed, and the number of infinite sums. Failed and skipped tiles are zero, or
         wrong if they are whole.
         """
+
+        def decode() -> tuple[Gradient, Flags, int]:
+            decoded = np.zeros_like(bucket.gradient)
+            return decoded, *self._write(merged, union, is_skipped, decoded)
+
+        layout, received = self._layout, [answer.words for answer in merged]
+        known = [union, is_skipped, layout.rows, layout.is_whole, self._numbers.record(self._agreed)]
+        known.append(np.array([answer.workers for answer in merged]))
+        bucket.decoded, failed, infinite = bucket.round.once("sketch", received, known, decode)
+        return failed, infinite
+
+    def _write(
+        self, merged: tuple[Merged, ...], union: WideIndex, is_skipped: Flags, decoded: Gradient
+    ) -> tuple[Flags, int]:
         layout, answers = self._layout, iter(merged)
         failed, infinite = np.zeros(layout.rows.size, np.bool_), 0
         if self._sketch.words_count:
@@ -437,7 +451,7 @@ class Tiled:
             messages = sent.messages(own, nonzeros)
             if messages:  # zeros have no digits
                 merged = yield messages
-                failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket.decoded)
+                failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket)
                 _report_failed(failed, layout, round)
                 infinite += yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
                 report_infinite(infinite, bucket.decoded, round)
@@ -455,7 +469,7 @@ class Tiled:
         messages = sent.messages(own, nonzeros)
         union, seen, merged = yield from self._agree(bucket, own, announced, messages)
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
-        failed, infinite = sent.decode(merged, union, missed, bucket.decoded)
+        failed, infinite = sent.decode(merged, union, missed, bucket)
         _report_missed(missed, layout.per_tile(seen.members), round)
         _report_failed(failed, layout, round)
         infinite += yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)

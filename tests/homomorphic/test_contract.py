@@ -20,7 +20,7 @@ from netfold.homomorphic.codec import (
     checked,
     refusal_of,
 )
-from netfold.homomorphic.message import Gradient, Merge, Message, Scaling
+from netfold.homomorphic.message import Decodings, Gradient, Merge, Message, Round, Scaling
 
 GRADIENT = np.zeros(6, np.float32)
 TABLE = np.zeros(16, np.int32)
@@ -191,3 +191,38 @@ def test_a_codec_with_lanes_that_no_adder_has_is_refused() -> None:
 def test_what_is_no_tuple_of_messages_and_no_result(sent: Any, returned: Any, found: str) -> None:
     with pytest.raises(ContractError, match=f"^{re.escape(found)}$"):
         run(sent, returned)
+
+
+def test_workers_that_received_the_same_memory_decode_it_once() -> None:
+    """Others decode for themselves: equal words of their own, beside other arrays, for other messages."""
+    words, known = np.arange(4), np.arange(3)
+    round = Round(0, 0, 2, 1, decodings=Decodings())
+    calls: list[int] = []
+
+    def decoded(what: str, received: np.ndarray, beside: np.ndarray) -> Gradient:
+        def decode() -> tuple[Gradient]:
+            calls.append(1)
+            return (np.full(2, len(calls), np.float32),)
+
+        return round.once(what, [received], [beside], decode)[0]
+
+    first = decoded("values", words, known)
+    assert decoded("values", words[:], known.copy()) is first
+    assert not first.flags.writeable
+    others = [
+        decoded("values", words.copy(), known),
+        decoded("values", words[::2], known),
+        decoded("values", words, known + 1),
+        decoded("redo", words, known),
+    ]
+    assert [int(one[0]) for one in [first, *others]] == [1, 2, 3, 4, 5]
+    assert round.decodings is not None
+    round.decodings.clear()
+    assert decoded("values", words, known)[0] == 6
+
+
+def test_without_others_a_sum_is_a_workers_own() -> None:
+    round = Round(0, 0, 2, 1)
+    sums = [round.once("values", [], [], lambda: (np.zeros(2, np.float32),))[0] for _ in range(2)]
+    assert sums[0] is not sums[1]
+    assert all(one.flags.writeable for one in sums)

@@ -99,11 +99,15 @@ class BlockEncoder(DenseEncoder):
             ),
         )
         assert merged.exponents is not None, "the driver must return the agreed exponents of a scaled message"
-        decoded = np.empty(gradient.size, np.float32)
-        starts = block_starts(gradient.size, self.block_elements)
-        exponents.dequantize(
-            merged.words, starts, exponents.scales_of(merged.exponents, round.workers), decoded
-        )
+        agreed, sums = merged.exponents, merged.words
+
+        def decode() -> tuple[Gradient]:
+            decoded = np.empty(gradient.size, np.float32)
+            starts = block_starts(gradient.size, self.block_elements)
+            exponents.dequantize(sums, starts, exponents.scales_of(agreed, round.workers), decoded)
+            return (decoded,)
+
+        (decoded,) = round.once("values", [sums], [agreed], decode)
         return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
@@ -131,7 +135,11 @@ class FactorEncoder(DenseEncoder):
                 floats=gradient if round.takes_floats else None,
             ),
         )
-        return Decoded(factor_sums(merged, self.factor), gradient)
+        is_float = np.empty(0, np.bool_) if merged.is_float is None else merged.is_float
+        (decoded,) = round.once(
+            "values", [merged.words], [is_float], lambda: (factor_sums(merged, self.factor),)
+        )
+        return Decoded(decoded, gradient)
 
     def error_bound(self, gradients: Sequence[Gradient]) -> ErrorBound:
         return factor_error_bound(gradients, self.factor)

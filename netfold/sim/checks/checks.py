@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import FLOAT_MAX, PART_ELEMENTS, Drift, largest_bias
 from netfold.homomorphic.codec import Codec, Decoded, Promise
-from netfold.homomorphic.message import ORDER_FREE, Gradient, Merge, Note, NoteKind
+from netfold.homomorphic.message import ORDER_FREE, Decodings, Gradient, Merge, Note, NoteKind
 from netfold.kernels.bits import same_bits
 from netfold.sim.checks.finding import (
     Counters,
@@ -59,6 +59,8 @@ class RoundLog:
     decoded: dict[int, Decoded] = field(default_factory=dict)
     notes: dict[int, list[Note]] = field(default_factory=dict)
     """Notes of each worker that has begun."""
+    decodings: Decodings = field(default_factory=Decodings)
+    _totals: list[Gradient] = field(default_factory=list)  # the different ones that workers decoded
     start_ps: int | None = None
     end_ps: int = 0
     wire_bytes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, np.int64))  # up and down
@@ -71,9 +73,18 @@ class RoundLog:
 
     def store(self, worker: int, decoded: Decoded) -> None:
         """Store what a worker decoded; equal totals share one array."""
-        distinct = {id(one.total): one.total for one in self.decoded.values()}.values()
-        total = next((one for one in distinct if same_bits(one, decoded.total)), decoded.total)
-        self.decoded[worker] = replace(decoded, total=total)
+        total = next((one for one in self._totals if same_bits(one, decoded.total)), None)
+        if total is None:
+            total = decoded.total
+            self._totals.append(total)
+        self.decoded[worker] = decoded if total is decoded.total else replace(decoded, total=total)
+
+    def keep_first(self) -> None:
+        """Keep worker 0's total alone."""
+        first = self.decoded[0]
+        self.decoded = {0: replace(first, contribution=first.total)}
+        self._totals = [first.total]
+        self.decodings.clear()
 
     def record(
         self, label: str, step: int, bucket: Bucket, findings: Findings, counts: NoteCounts

@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -507,7 +508,7 @@ def frame(record_type: type, records: Sequence[Any]) -> pl.DataFrame:
     """The table of some records, possibly none."""
     return pl.DataFrame(
         {
-            name: pl.Series(name, [getattr(record, name) for record in records], dtype)
+            name: pl.Series(name, list(map(attrgetter(name), records)), dtype)
             for name, dtype in schema(record_type).items()
         }
     )

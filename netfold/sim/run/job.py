@@ -259,7 +259,7 @@ class TrainingJob:
         log.notes.clear()
         log.gradients.clear()
         # Only worker 0's total is applied: free the memory of all else.
-        log.decoded = {0: replace(decoded[0], contribution=decoded[0].total)}
+        log.keep_first()
 
     @property
     def layer_shares(self) -> tuple[tuple[str, float], ...]:

@@ -223,7 +223,7 @@ class WireBytes:
 
     def __init__(self, sent_bytes: Callable[[int], int], host_links: Sequence[tuple[int, int]]) -> None:
         self._sent_bytes, self._host_links = sent_bytes, host_links
-        self._counted = np.array([self._now(one) for one in range(len(host_links))], np.int64)  # up, down
+        self._counted = [self._now(worker) for worker in range(len(host_links))]  # up, down
         self._unclaimed = np.zeros((len(host_links), 2), np.int64)
         self._open: list[list[tuple[RoundLog, int]]] = [[] for _ in host_links]
         self._is_gone = np.zeros(len(host_links), np.bool_)  # whether another job has the worker's host
@@ -257,17 +257,19 @@ class WireBytes:
         self._count(worker)
         self._is_gone[worker] = True
 
-    def _now(self, worker: int) -> list[int]:
-        # Up and down.
-        return [self._sent_bytes(link) for link in self._host_links[worker]]
+    def _now(self, worker: int) -> tuple[int, int]:
+        up, down = self._host_links[worker]
+        return self._sent_bytes(up), self._sent_bytes(down)
 
     def _count(self, worker: int) -> None:
         """Assign the bytes since the last count."""
         if self._is_gone[worker]:
             return
-        now = np.array(self._now(worker), np.int64)
-        left: NDArray[np.int64] = now - self._counted[worker]
+        now, before = self._now(worker), self._counted[worker]
+        if now == before:
+            return
         self._counted[worker] = now
+        left = np.array([now[0] - before[0], now[1] - before[1]], np.int64)
         weight_left = sum(weight for _, weight in self._open[worker])
         for log, weight in self._open[worker]:
             share = left * weight // weight_left
@@ -355,6 +357,7 @@ class Rounds:
             parts.collective.takes_floats,
             notes.append,
             parts.workload.buckets[bucket].tensors,
+            log.decodings,
         )
         exchange = stage(
             self.encoders[worker].exchange(log.gradients[worker], key), parts.collective.pipelines

@@ -47,7 +47,7 @@ _ROUND_BYTES = 1000
 """Bytes of records, for each step, worker and bucket."""
 _NEAR = 0.9  # share of what is available from which on a codec is measured
 _DRAWING_BYTES = 20  # per element while a sparse gradient is drawn: masks and places of one worker
-_TRAINING_BYTES = 12  # per weight: the model, totals up to the update, and one tensor's gradient or a copy
+_TRAINING_BYTES = 16  # per weight: the model, its start, totals up to the update, and one tensor's gradient
 _LOCAL_BYTES = 8  # per weight, with local steps: a worker's own weights and their gradient
 _TRAINING_BASE_BYTES = 170 << 20
 """Bytes of PyTorch itself."""

@@ -292,7 +292,7 @@ class NeuMF(nn.Module):
 
     He et al., Neural Collaborative Filtering, WWW 2017, §3.4; `factors` and `mlp` are the widths of
     both. Gradients of the embeddings are dense tables in which only the rows of the batch are
-    non-zero, or with `sparse` these rows alone.
+    non-zero, or with `sparse` these rows alone. A pass looks up each of the `tables` once.
     """
 
     def __init__(
@@ -303,6 +303,7 @@ class NeuMF(nn.Module):
         self.factors_item = _table(items, factors, sparse)
         self.mlp_user = _table(users, mlp[0] // 2, sparse)
         self.mlp_item = _table(items, mlp[0] // 2, sparse)
+        self.tables = self.factors_user, self.factors_item, self.mlp_user, self.mlp_item
         self.mlp = nn.Sequential(
             *(nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()) for inputs, outputs in pairwise(mlp))
         )

@@ -54,7 +54,8 @@ class Buffers:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.has_any = next(model.buffers(), None) is not None
-        self._before: Copied = self._copied()  # buffers at the beginning of the step
+        self._start: Copied = self._copied()  # buffers of the model as it was built
+        self._before: Copied = self._start  # buffers at the beginning of the step
         self._after: Copied = {}  # those of worker 0
 
     @contextmanager
@@ -86,8 +87,8 @@ class Buffers:
         finally:
             self._write(now)
 
-    def restart(self, fresh: nn.Module) -> None:
-        self._write(dict(fresh.named_buffers()))
+    def restart(self) -> None:
+        self._write(self._start)
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {name: one.numpy() for name, one in self._copied().items()}
@@ -196,6 +197,8 @@ class TrainingWorkload:
 
     The same task and seed give the same bits on any number of cores. PyTorch's global generator is unchanged.
     With `test_every` the model is tested on the task's held-out data after every so many steps and the last.
+    A model that is not ours may differ each time it is built, which is looked for and refused; ours name the
+    `tables` that a pass looks up once.
     """
 
     def __init__(
@@ -207,8 +210,9 @@ class TrainingWorkload:
         seed: int,
         test_every: int | None = None,
         recipe: Recipe = _PLAIN,
+        is_ours: bool = False,
     ) -> None:
-        self._test_every = test_every
+        self._test_every, self._is_ours = test_every, is_ours
         self._task, self._seed = task, seed
         # A task that runs a user's code tells what that raises, in backward passes too.
         self._blaming: Callable[[], AbstractContextManager[None]] = getattr(task, "blaming", nullcontext)
@@ -237,7 +241,9 @@ class TrainingWorkload:
         self._usage = Usage(probed.order)
         optimizer = Sgd() if recipe.is_local else recipe.optimizer  # moves by the mean of local steps
         self._weights = Weights(self._model, probed.order, OptimizerMemory(optimizer))
-        self._passes = ModelPasses(self._model, probed.order, self._loss_of, seed if draws else None)
+        # Differences of weights have no rows.
+        tables = getattr(self._model, "tables", ()) if is_ours and not recipe.is_local else ()
+        self._passes = ModelPasses(self._model, probed.order, self._loss_of, seed if draws else None, tables)
         self._local: LocalSteps | None = None
         if recipe.is_local:
             self._local = LocalSteps(self._weights, self._passes, recipe, learning_rate, workers)
@@ -328,12 +334,10 @@ class TrainingWorkload:
 
     def restart(self) -> None:
         """Reset the weights to their start; gradients of the first step stay valid."""
-        if self._weights.has_moved or self._buffers.has_any:
-            fresh = _build(self._task, self._seed)
-            self._buffers.restart(fresh)
-            if self._weights.has_moved:
-                self._weights.restart(fresh)
-        self._weights.forget()
+        if self._weights.has_moved and not self._is_ours:
+            self._weights.require_start(_build(self._task, self._seed))
+        self._buffers.restart()
+        self._weights.restart()
         if self._local is not None:
             self._local.restart()
         self._next_step = 0

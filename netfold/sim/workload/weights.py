@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import mmap
 import weakref
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from netfold.errors import DataError
 from netfold.homomorphic.message import Gradient
+from netfold.kernels.bits import same_bits
 from netfold.sim.workload.fusion import Bucket
 from netfold.sim.workload.optimizers import Optimizer
 from netfold.sim.workload.workload import keyed
@@ -90,10 +90,20 @@ class ModelPasses:
         The loss of a model on a batch.
     seed
         Of what the model itself draws, such as dropout: keyed by step and worker. None: it draws nothing.
+    tables
+        Embeddings that the model looks up once in a pass, and uses for nothing else. Their gradients are
+        handed over as rows, with the bits of whole tables.
     """
 
-    def __init__(self, model: nn.Module, names: Iterable[str], loss: Loss, seed: int | None = None) -> None:
-        self._model, self._loss, self._seed = model, loss, seed
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Iterable[str],
+        loss: Loss,
+        seed: int | None = None,
+        tables: Sequence[nn.Embedding] = (),
+    ) -> None:
+        self._model, self._loss, self._seed, self._tables = model, loss, seed, tables
         self._sink: Sink | None = None
         for name in names:
             model.get_parameter(name).register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -108,7 +118,7 @@ class ModelPasses:
         """
         self._sink = sink
         try:
-            with one_thread(), self._drawing(step, worker):
+            with one_thread(), self._drawing(step, worker), _as_rows(self._tables):
                 loss = self._loss(self._model, step, worker)
                 loss.backward()  # type: ignore[no-untyped-call]
         finally:
@@ -123,6 +133,19 @@ class ModelPasses:
 
     def _drawing(self, step: int, worker: int) -> AbstractContextManager[None]:
         return nullcontext() if self._seed is None else drawing(self._seed, "forward", step, worker)
+
+
+@contextmanager
+def _as_rows(tables: Sequence[nn.Embedding]) -> Iterator[None]:
+    """Let PyTorch make rows of the gradients of tables: a pass then touches no memory for the others."""
+    were = [table.sparse for table in tables]
+    for table in tables:
+        table.sparse = True
+    try:
+        yield
+    finally:
+        for table, was in zip(tables, were, strict=True):
+            table.sparse = was
 
 
 @contextmanager
@@ -199,7 +222,8 @@ class Weights:
         self.shapes = {name: tuple(model.get_parameter(name).shape) for name in names}
         # Views that share memory with the model: what `move` subtracts from.
         self.flat = {name: model.get_parameter(name).detach().numpy().reshape(-1) for name in names}
-        self._start: int | None = None  # checksum of the weights before the first update, once it is made
+        self._start: Copy | None = None  # the weights before the first update, once it is made
+        self.has_moved = False  # the weights may differ from the start
         self._now: Copy | None = None  # a copy of the weights, once a worker keeps them
         self._kept: dict[int, Copy] = {}  # workers who keep the same share a copy
         self.update_norm: float | None = None  # L2 norm of the last `move`, in float64
@@ -270,27 +294,27 @@ class Weights:
             raise RuntimeError(f"worker {worker} has kept no weights: call keep_weights before")
         return self._kept[worker]
 
-    @property
-    def has_moved(self) -> bool:
-        # The weights may differ from those that the model was built with.
-        return self._start is not None
-
-    def restart(self, fresh: nn.Module) -> None:
-        """Back to the weights before the first update, which `fresh` has; workers keep none.
+    def require_start(self, fresh: nn.Module) -> None:
+        """Require that a model that is built again has the weights that this one had before its first update.
 
         Raises
         ------
         DataError
-            A model that is built again has other weights.
+            It has others.
         """
-        for name, weights in self.flat.items():
-            np.copyto(weights, fresh.get_parameter(name).detach().numpy().reshape(-1))
-        if self._checksum() != self._start:
+        built = {name: fresh.get_parameter(name).detach().numpy().reshape(-1) for name in self.shapes}
+        if not all(same_bits(weights, built[name]) for name, weights in (self._start or self.flat).items()):
             raise DataError(
                 "the model has other weights each time it is built, so no two variants begin alike",
                 "draw them from PyTorch's global generator, which is seeded, or from one with a fixed seed",
             )
-        self._start = None
+
+    def restart(self) -> None:
+        """Back to the weights before the first update; workers keep none."""
+        if self.has_moved and self._start is not None:
+            for name, weights in self.flat.items():
+                np.copyto(weights, self._start[name])
+        self.has_moved = False
         self.forget()
 
     def forget(self) -> None:
@@ -316,13 +340,8 @@ class Weights:
 
     def _remember_start(self) -> None:
         if self._start is None:
-            self._start = self._checksum()
-
-    def _checksum(self) -> int:
-        found = 0
-        for weights in self.flat.values():
-            found = zlib.crc32(weights.data, found)
-        return found
+            self._start = self._copied()
+        self.has_moved = True
 
     def _copied(self) -> Copy:
         return {name: weights.copy() for name, weights in self.flat.items()}
@@ -435,6 +454,9 @@ class Arena:
             for own in self._values
         ]
         self._rows: list[dict[str, TableRows]] = [{} for _ in range(workers)]
+        nowhere = np.empty(0, np.int64)
+        # Of each worker's tensors, the rows that may not be zero, where that is known.
+        self._touched = [dict.fromkeys(places, nowhere) for _ in range(workers)]
         self._written: set[str] = set()
         self._dense = [[None if span is None else own[span] for span in spans] for own in values]
 
@@ -463,7 +485,13 @@ class Arena:
             rows = rows_of(gradient)
             self._rows[worker][name] = rows if is_first else self._rows[worker][name].plus(rows)
             return
-        own = self._tensors[worker][name]
+        own, touched = self._tensors[worker][name], self._touched[worker].pop(name, None)
+        if gradient.is_sparse and is_first:
+            rows, table = rows_of(gradient), self._values[worker][name]
+            table.reshape(-1, rows.values.shape[1])[... if touched is None else touched] = 0
+            rows.write(table)
+            self._touched[worker][name] = rows.places
+            return
         dense = gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()
         if is_first:
             own.copy_(dense)
@@ -473,8 +501,9 @@ class Arena:
     def end(self, worker: int) -> frozenset[str]:
         """The gradient is complete; returns what was written: the loss does not depend on other tensors."""
         for name, own in self._values[worker].items():
-            if name not in self._written:
+            if name not in self._written and self._touched[worker].get(name, own).size:
                 own[:] = 0
+                self._touched[worker][name] = np.empty(0, np.int64)
         for name in self._sparse - self._written:
             self._rows[worker][name] = no_rows(self._row_elements[name])
         return frozenset(self._written)

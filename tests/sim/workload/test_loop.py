@@ -23,16 +23,19 @@ from netfold.errors import DataError
 from netfold.homomorphic.message import StepFact
 from netfold.sim.run.variant import run_variant
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.fusion import ONE_BUCKET
+from netfold.sim.workload.fusion import ONE_BUCKET, NoFusion
 from netfold.sim.workload.learning_rate import StepDecay
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Metric, Recipe, metric_named, register
+from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.weights import Arena, mapped, no_rows, one_thread, rows_of
 from tests.examples import examples, nightly
 from tests.sim.scenes import plan
 from tests.sim.workload.given import (
     OUTPUTS,
+    SEED,
     Given,
+    by_name,
     bytes_of,
     dropping,
     linear,
@@ -84,6 +87,54 @@ def test_rows_are_the_gradient_that_a_dense_table_gets(is_one: bool) -> None:
         sums = totals(dense, step)
         sparse.apply(step, sums)
         dense.apply(step, sums)
+
+
+class Tables(Table):
+    """One that names its table, as ours do."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.tables = (self.words,)
+
+
+@pytest.mark.parametrize("words", [3, WORDS])  # with few, a batch has the same ones several times
+def test_tables_that_are_looked_up_once_have_the_gradients_of_pytorch(words: int) -> None:
+    """Bit for bit, at every step: what the last step wrote is gone."""
+    task = Given(Tables, ids=words)
+    workload = TrainingWorkload(task, 2, 0.1, NoFusion(), SEED, is_ours=True)
+    for step in range(4):
+        for worker, own in enumerate(workload.gradients(step)):
+            one_pass(workload.model, task, step, worker)
+            for name, found in by_name(workload, own).items():
+                gradient = workload.model.get_parameter(name).grad
+                assert gradient is not None
+                assert not gradient.is_sparse
+                assert found.tobytes() == gradient.numpy().tobytes()
+        workload.model.zero_grad()
+        workload.apply(step, totals(workload, step))
+
+
+def test_a_table_of_rows_after_other_gradients() -> None:
+    """Rows, a whole table, rows, nothing: only the last of them is there."""
+    workload = made(DENSE, 1)
+    arena, bucket = Arena(workload.buckets, 1), next(one for one in workload.buckets if "words" in one.name)
+
+    def put(*places: int) -> list[int]:
+        arena.begin(0)
+        values = torch.ones(len(places), WIDTH)
+        rows = torch.sparse_coo_tensor([places], values, (WORDS, WIDTH), check_invariants=True)  # type: ignore[arg-type]
+        arena.put(0, "words.weight", rows if len(places) < WORDS else rows.to_dense())
+        arena.end(0)
+        return np.flatnonzero(arena.gradients[0][bucket.index].reshape(WORDS, WIDTH).all(1)).tolist()
+
+    assert put(3, 1, 3) == [1, 3]
+    assert put(2) == [2]
+    assert put(*range(WORDS)) == list(range(WORDS))
+    assert put(4) == [4]
+    arena.begin(0)
+    arena.end(0)
+    assert not arena.gradients[0][bucket.index].any()
+    assert put(5) == [5]
 
 
 def test_a_bucket_with_rows_is_made_while_somebody_holds_it() -> None:
@@ -299,6 +350,20 @@ def test_a_model_that_is_built_otherwise_each_time_is_refused_at_the_restart() -
     train(workload, range(1))
     with pytest.raises(DataError, match="the model has other weights each time it is built"):
         workload.restart()
+
+
+def test_a_model_of_ours_is_built_once() -> None:
+    built = []
+    task = Given(lambda: built.append(1) or normed())  # type: ignore[func-returns-value]
+    workload = TrainingWorkload(task, 2, 0.1, NoFusion(), SEED, is_ours=True)
+    start = bytes_of(workload), buffers_of(workload.model)
+    train(workload, range(3))
+    assert bytes_of(workload) != start[0]
+    for _ in range(2):
+        workload.restart()
+        assert (bytes_of(workload), buffers_of(workload.model)) == start
+        train(workload, range(2))
+    assert len(built) == 1
 
 
 def test_dropout_is_keyed_by_step_and_worker() -> None:
