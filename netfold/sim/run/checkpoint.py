@@ -267,7 +267,7 @@ def _is_same_array(old: Any, new: Any) -> bool:
 _REBUILT_TABLES = frozenset(
     {"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"}
 )
-_OF_THIS_PROCESS = ("at", "rare", "atp", "schedules")  # addresses in the clock
+_OF_THIS_PROCESS = ("at", "handlers")  # addresses in the clock
 
 
 def require_quiet_tables(engine: Engine) -> None:
