@@ -43,7 +43,7 @@ from netfold.sim.engine.tables import (
     BEGIN,
     COMPLETED,
     DATA,
-    DELAYED,
+    DELAYED_ARRIVES,
     DELIVERED,
     FLOW_DATA,
     FLOW_EXPIRES,
@@ -56,6 +56,7 @@ from netfold.sim.engine.tables import (
     GO_ON,
     GROW,
     HELD,
+    HELD_ARRIVES,
     KIND_SHIFT,
     KINDS_AT_ATP_SWITCH,
     LAST_HOT_KIND,
@@ -296,6 +297,15 @@ def _for_timed_slots(at: int, what: int, row: int, first: int, second: int) -> N
     world_at(at).clock[0].unfinished -= 1
 
 
+def _late_arrival(at: int, what: int, row: int, _first: int, _second: int) -> None:
+    world = world_at(at)
+    world.clock[0].unfinished += 1
+    if what == DELAYED_ARRIVES:  # what the packet does now may be to a unit that was sent since
+        world.clock[0].lost_ps = world.clock[0].now_ps
+    on_arrival(world, row & ROW, row & ~ROW)
+    world.clock[0].unfinished -= 1
+
+
 def _stream_expires(at: int, _what: int, row: int, first: int, _second: int) -> None:
     world_at(at).clock[0].unfinished += 1
     on_stream_timer_event(at, row & ROW, first)
@@ -356,6 +366,7 @@ def _for_schedules(at: int, what: int, row: int, first: int, second: int) -> Non
 
 HANDLERS = Handlers(
     {
+        _late_arrival: [HELD_ARRIVES, DELAYED_ARRIVES],
         _stream_expires: [STREAM_EXPIRES],
         _flow_expires: [FLOW_EXPIRES],
         _for_faults: FOR_FAULTS,
@@ -400,18 +411,13 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
         clock.now_ps = top.time_ps
         what, order = top.what, top.order
         if what < STREAM_TIMER:
-            row, kind = take_first(world, what), ARRIVAL
+            row = take_first(world, what)
+            if row >= 0:
+                on_arrival(world, row, ARRIVAL)
         else:
             drop_top(world.heap, clock.heap_count)
             clock.heap_count -= 1
-            row, kind = what & ROW, what & ~ROW
-            if kind == DELAYED:  # what it does now may be to a unit that was sent since
-                clock.lost_ps = clock.now_ps
-            elif kind != HELD:
-                call_cold(clock.handlers, clock.at, min(what >> KIND_SHIFT, MERGE_ENDS), what, order, 0)
-                row = -1
-        if row >= 0:
-            on_arrival(world, row, kind)
+            call_cold(clock.handlers, clock.at, min(what >> KIND_SHIFT, MERGE_ENDS), what, order, 0)
         clock.events += 1
     clock.now_ps = max(clock.now_ps, stop_ps)
     return REACHED

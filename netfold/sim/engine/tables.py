@@ -615,9 +615,9 @@ ROW = (1 << 32) - 1
 SCHEDULE_BITS = 40  # below the schedule's row
 LATE = 1 << 62  # added to the order of events that come after all others of their instant
 
-# Requests to the handlers that are compiled apart. Those of timers are the kinds of their heap entries.
-STREAM_EXPIRES, FLOW_EXPIRES, SLOT_EXPIRES, MERGE_ENDS = (
-    kind >> KIND_SHIFT for kind in (STREAM_TIMER, FLOW_TIMER, SLOT_TIMER, MERGED)
+# Requests to the handlers that are compiled apart. The first ones are the kinds of heap entries.
+STREAM_EXPIRES, FLOW_EXPIRES, HELD_ARRIVES, SLOT_EXPIRES, DELAYED_ARRIVES, MERGE_ENDS = (
+    kind >> KIND_SHIFT for kind in (STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER, DELAYED, MERGED)
 )
 APPLY_FAULTS, LEAVE_LINE = FOR_FAULTS = 7, 8
 LIFT, ADD_LANES = FOR_LANES = 9, 10

@@ -27,7 +27,6 @@ from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop import HANDLERS, run_until
 from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.plan import frame_of
-from netfold.sim.run.context import make_encoder
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import compile_network
@@ -39,6 +38,7 @@ _REHEARSED = 5000  # elements: several blocks of every codec
 _OFTEN_NEEDED = (  # one request to each of the engine's handlers but ATP's
     tables.STREAM_EXPIRES,
     tables.FLOW_EXPIRES,
+    tables.HELD_ARRIVES,
     tables.SLOT_EXPIRES,
     tables.APPLY_FAULTS,
     tables.LIFT,
@@ -122,9 +122,7 @@ def _rehearse(codecs: Sequence[Codec]) -> None:
     for codec in codecs:
         if type(codec).__module__.startswith("netfold."):
             with suppress(Exception):  # what is wrong with a codec, the run says
-                fold(
-                    [make_encoder(codec, rank, 2, 0) for rank in range(2)], [gradient] * 2, Round(0, 0, 2, 0)
-                )
+                fold([codec.worker(rank, 2, 0) for rank in range(2)], [gradient] * 2, Round(0, 0, 2, 0))
 
 
 if __name__ == "__main__":
