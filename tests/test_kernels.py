@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import decimal
 import functools
 import math
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -33,6 +35,7 @@ from netfold.kernels.compiled import VARIABLE, imported_by, in_parallel, inlined
 from netfold.kernels.functions import LN2, expm1s, exps, log1ps, logs
 from netfold.kernels.keyed import mix, mix_plain, splitmix64, splitmix64_plain
 from netfold.sim.engine.interface import Fate
+from netfold.sim.engine.memory_access import longs_at
 from tests import ROOT
 from tests.examples import examples, nightly, scaled
 
@@ -161,15 +164,45 @@ def quarter(number: int) -> int:
     return number >> 2
 
 
-def test_a_kernel_waits_until_no_other_process_compiles_its_module() -> None:
+def test_a_kernel_waits_until_no_other_process_compiles_it() -> None:
     waits: list[str] = []
     with (
-        progress.elsewhere("tests.other", lambda: waits.append("other")),
-        progress.elsewhere(__name__, lambda: waits.append("own")),
+        progress.elsewhere([f"{__name__}.half"], lambda: waits.append("other")),
+        progress.elsewhere(
+            [f"{__name__}.{name}" for name in ("quarter", "counts")], lambda: waits.append("own")
+        ),
     ):
         assert quarter(8) == quarter(11) == 2
 
     assert waits == ["own"]
+
+
+def add_product(address: int, number: int, factor: int) -> None:
+    longs_at(address, 1)[0] += number * factor
+
+
+def test_a_handler_is_compiled_when_it_is_first_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "folder_of", lambda module: None)
+    handlers = cache.Handlers({add_product: [1, 3]}, parameters=3)
+    table = (ctypes.c_int64 * 4).from_address(handlers.address)
+    before, total = list(table), np.zeros(1, np.int64)
+
+    def call(number: int, *arguments: int) -> None:
+        ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(table[number])(total.ctypes.data, *arguments)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(cache, "address_of", lambda *_: signal.raise_signal(signal.SIGINT))
+        call(3, 5, 7)
+    assert (total[0], list(table)) == (0, before)
+    with pytest.raises(KeyboardInterrupt):
+        handlers.raise_failure()
+    handlers.raise_failure()  # it was told
+
+    call(3, 5, 7)
+    assert total[0] == 35
+    assert table[1] == table[3] not in before
+    call(1, -2, 6)
+    assert total[0] == 23
 
 
 @nightly

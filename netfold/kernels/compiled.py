@@ -11,13 +11,14 @@ milliseconds. Both wait for the first use of a kernel, so a command that only re
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache, partial
 from pathlib import Path
@@ -236,10 +237,54 @@ literal_unroll: Any = _defer(_unchanged, lambda plain: _numba().literal_unroll)
 def address_of(function: Callable[..., None], signature: Any) -> int:
     """Compile a function for calls by address; it is cached with the kernels, so it is never stale."""
     _make_all()
-    wait_for_others(function.__module__)
+    wait_for_others(function)
     compiled = _numba().cfunc(signature, cache=_has_cache(function), _nrt=False)(function)
     _compiled_for_calls.append(compiled)
     return int(compiled.address)
+
+
+class Handlers:
+    """Functions of integers that compiled code calls by number; each is compiled when it is first called.
+
+    Compiled code finds a function's address at its numbers in a table at `address`. Until a function is
+    compiled, that is the address of a stand-in in Python, which has it compiled and calls it.
+    """
+
+    def __init__(self, numbers: Mapping[Callable[..., None], Sequence[int]], parameters: int) -> None:
+        self._functions = {number: function for function in numbers for number in numbers[function]}
+        self._numbers, self._parameters = numbers, parameters
+        self._kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * parameters)
+        self._stand_ins = {number: self._kind(partial(self._call, number)) for number in self._functions}
+        self._table = (ctypes.c_int64 * (max(self._functions) + 1))()
+        for number, stand_in in self._stand_ins.items():
+            self._table[number] = ctypes.cast(stand_in, ctypes.c_void_p).value or 0
+        self._failure: BaseException | None = None
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._table)
+
+    def compile(self, number: int) -> None:
+        """Compile a function now."""
+        types: Any = _numba().types
+        function = self._functions[number]
+        address = address_of(function, types.void(*[types.int64] * self._parameters))
+        for each in self._numbers[function]:
+            self._table[each] = address
+
+    def _call(self, number: int, *arguments: int) -> None:
+        try:
+            self.compile(number)
+        except BaseException as failure:  # nothing can be raised through compiled code
+            self._failure = failure
+        else:
+            self._kind(self._table[number])(*arguments)
+
+    def raise_failure(self) -> None:
+        """Raise what has kept a function that was called from being compiled, an interrupt for example."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
 
 def _numba() -> Any:

@@ -43,7 +43,7 @@ class Kernel(CORE.registry.CPUDispatcher):
         return _Part(self.py_func, {}, self.targetoptions, _PartPipeline)
 
     def compile(self, sig: Any) -> Any:
-        wait_for_others(self.py_func.__module__)
+        wait_for_others(self.py_func)
         return super().compile(sig)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 COMPILING = "compiling kernels, once"
@@ -36,16 +36,23 @@ def counts() -> tuple[int, int]:
 
 
 @contextmanager
-def elsewhere(prefix: str, wait: Callable[[], None]) -> Iterator[None]:
-    """Another process compiles what modules with this prefix hold; `wait()` returns when it has ended."""
-    _elsewhere[prefix] = wait
+def elsewhere(names: Sequence[str], wait: Callable[[], None]) -> Iterator[None]:
+    """Another process compiles functions: `module.name` each; `wait()` returns when it has ended."""
+    _elsewhere.update(dict.fromkeys(names, wait))
     try:
         yield
     finally:
-        _elsewhere.pop(prefix, None)
+        _forget(wait)
 
 
-def wait_for_others(module: str) -> None:
-    """Wait until no other process compiles kernels of a module."""
-    for prefix in [prefix for prefix in _elsewhere if module.startswith(prefix)]:
-        _elsewhere.pop(prefix)()
+def _forget(wait: Callable[[], None]) -> None:
+    for name in [name for name, waits in _elsewhere.items() if waits is wait]:
+        del _elsewhere[name]
+
+
+def wait_for_others(function: Callable[..., object]) -> None:
+    """Wait until no other process compiles a function."""
+    wait = _elsewhere.get(f"{function.__module__}.{function.__name__}")
+    if wait is not None:
+        _forget(wait)
+        wait()

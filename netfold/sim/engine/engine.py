@@ -25,7 +25,7 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_segments
 from netfold.sim.engine.links import PACKET_BYTES_MAX
-from netfold.sim.engine.loop import go_on_now, run_until, tell_schedule
+from netfold.sim.engine.loop import HANDLERS, go_on_now, run_until, tell_schedule
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.observe import EngineViews
 from netfold.sim.engine.setup import KeepAlive
@@ -318,6 +318,7 @@ class Engine(EngineSchedules):
         stopped = tables.GROW
         while stopped in (tables.GROW, tables.PAUSED):
             stopped = run_until(self.world, until_ps, EVENTS_MAX, self._reserve, self._payload_reserve)
+            HANDLERS.raise_failure()
             if stopped == tables.GROW:
                 self._grow()
             elif stopped == tables.PAUSED:

@@ -199,7 +199,7 @@ def report_delivery(world: World, row: int) -> None:
     clock = world.clock[0]
     clock.attention = 1
     if world.flows[row].schedule >= 0:
-        call_cold(clock.schedules, clock.at, DELIVERED, row, 0, 0)
+        call_cold(clock.handlers, clock.at, DELIVERED, row, 0, 0)
         return
     done = world.done[clock.done_count]
     done.what = DONE_FLOW

@@ -115,7 +115,7 @@ def move(heap: Table, source: int, target: int) -> None:
 # gets that address and reads them from there. It is valid until the kernel returns.
 #
 # Numba compiles all callees of a function into it once more. Rare handlers are therefore compiled apart, and
-# called through an address too (`call_cold`; `loop.py`).
+# called through an address in a table, too (`call_cold`; `loop.py`).
 
 
 _WORLD_TYPE = numba.typeof(empty_world())
@@ -146,14 +146,15 @@ def _world_at(_typing: Any, _address: Any) -> Any:
 
 @intrinsic
 def _call_cold(
-    _typing: Any, _handler: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any
+    _typing: Any, _handlers: Any, _at: Any, _what: Any, _row: Any, _first: Any, _second: Any
 ) -> Any:
-    """Call a handler by its address: call_cold(handler, at, what, row, first, second)."""
+    """Call the handler of a request: call_cold(handlers, at, what, row, first, second)."""
     integer = ir.IntType(64)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         function = ir.FunctionType(ir.VoidType(), [integer] * 5)
-        builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+        handlers = builder.inttoptr(arguments[0], function.as_pointer().as_pointer())
+        builder.call(builder.load(builder.gep(handlers, [arguments[2]])), arguments[1:])
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), generate

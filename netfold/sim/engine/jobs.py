@@ -14,7 +14,7 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine import tables as rows
 from netfold.sim.engine.interface import SEGMENTS_MAX, AtpServer, Job, Operation, Overflow, Segment, all_bits
-from netfold.sim.engine.loop import atp_handler, schedules_handler
+from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
@@ -223,7 +223,6 @@ def _place_registers(jobs: Table, points: Table, room: Mapping[int, int]) -> int
 def _add_server(world: World, job: Job, server: AtpServer) -> World:
     """World with the job's parameter server, its switch's entries, and its workers' windows."""
     number = world.jobs.size - 1
-    world.clock[0].atp = atp_handler()
     servers = enlarged(world.servers, world.servers.size + 1)
     row = servers[-1]
     row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
@@ -383,7 +382,7 @@ class OpenSchedule:
 
 def open_schedule(world: World, number: int, operation: Operation) -> tuple[World, OpenSchedule]:
     """World with one more open schedule, of which no worker has begun."""
-    world.clock[0].schedules = schedules_handler()
+    HANDLERS.compile(rows.GO_ON)  # the loop could not go on without it
     schedule, tables = operation.schedule, derived(operation.schedule)
     opened = OpenSchedule(
         0,

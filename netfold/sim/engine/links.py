@@ -407,7 +407,7 @@ def put(world: World, index: int, row: int) -> None:
         return
     world.packets[row].hop += 1
     if world.links[index].rules != 0:
-        call_cold(world.clock[0].rare, world.clock[0].at, APPLY_FAULTS, index, row, 0)
+        call_cold(world.clock[0].handlers, world.clock[0].at, APPLY_FAULTS, index, row, 0)
     else:
         append_in_flight(world, row)
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from numba import types
-
-from netfold.kernels.compiled import address_of, inlined, kernel
+from netfold.kernels.compiled import Handlers, inlined, kernel
 from netfold.sim.engine.atp_transport import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
 from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer, push_timer
 from netfold.sim.engine.heap import call_cold, drop_top, push, replace_top, store_tables, world_at
@@ -23,7 +19,7 @@ from netfold.sim.engine.links import (
 from netfold.sim.engine.memory_access import natural, prefetch, prefetch_row
 from netfold.sim.engine.observe import log_packet, log_slot_timer, log_timer
 from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
-from netfold.sim.engine.stream import on_result, on_timer
+from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
     on_data,
@@ -36,7 +32,6 @@ from netfold.sim.engine.switches import (
     update_slot_timer,
 )
 from netfold.sim.engine.tables import (
-    ADD_LANES,
     ANSWER,
     APPLY_FAULTS,
     ARRIVAL,
@@ -48,30 +43,39 @@ from netfold.sim.engine.tables import (
     BEGIN,
     COMPLETED,
     DATA,
-    DELAYED,
+    DELAYED_ARRIVES,
     DELIVERED,
     FLOW_DATA,
+    FLOW_EXPIRES,
     FLOW_TIMER,
+    FOR_ATP,
+    FOR_FAULTS,
+    FOR_LANES,
+    FOR_SCHEDULES,
+    FOR_TIMED_SLOTS,
     GO_ON,
     GROW,
     HELD,
+    HELD_ARRIVES,
+    KIND_SHIFT,
     KINDS_AT_ATP_SWITCH,
     LAST_HOT_KIND,
     LEAVE_LINE,
     LIFT,
     LOOP,
     MERGE_ENDS,
-    MERGED,
     NEVER,
     PACKET,
     PARENT_RESULT,
     PAUSED,
     REACHED,
+    RESEND_UNIT,
     RESULT,
     ROW,
     SEND_EMPTY_RESULT,
-    SINGLE,
+    SLOT_EXPIRES,
     SPLIT,
+    STREAM_EXPIRES,
     STREAM_TIMER,
     TO_POINT,
     UPDATE_SLOT_TIMER,
@@ -127,7 +131,7 @@ def on_arrival(world: World, row: int, kind: int) -> None:
         count_arrival(world, row)
     clock = world.clock[0]
     if clock.is_logging:
-        call_cold(clock.rare, clock.at, WRITE_LOG, row, kind, 0)
+        call_cold(clock.handlers, clock.at, WRITE_LOG, row, kind, 0)
     packet = world.packets[row]
     node = natural(world.links[natural(packet.link)].target)
     if packet.target != node:
@@ -161,11 +165,11 @@ def on_rare_arrival(at: int, row: int) -> None:
     elif packet.kind == SPLIT:
         split(at, row)
     elif packet.kind == RESULT:
-        call_cold(clock.rare, at, PARENT_RESULT, row, 0, 0)
+        call_cold(clock.handlers, at, PARENT_RESULT, row, 0, 0)
     elif packet.kind in KINDS_AT_ATP_SWITCH:
-        call_cold(clock.atp, at, AT_SWITCH, row, 0, 0)
+        call_cold(clock.handlers, at, AT_SWITCH, row, 0, 0)
     elif not hold_or_drop_if_host_down(world, row):
-        call_cold(clock.atp, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
+        call_cold(clock.handlers, at, AT_SERVER if packet.kind == ATP_FORWARD else AT_WORKER, row, 0, 0)
         free_packet(world, row)
 
 
@@ -203,26 +207,6 @@ ATP = int(Machine.ATP)
 
 
 @kernel
-def on_single_event(at: int, what: int, order: int) -> None:
-    """Process the event of a removed heap entry that belongs to no link."""
-    world = world_at(at)
-    kind, row = what & ~ROW, what & ROW
-    if kind in (DELAYED, HELD):
-        if kind == DELAYED:  # what it does now may be to a unit that was sent since
-            world.clock[0].lost_ps = world.clock[0].now_ps
-        on_arrival(world, row, kind)
-    elif kind == STREAM_TIMER:
-        on_stream_timer_event(at, row, order)
-    elif kind == FLOW_TIMER:
-        on_flow_timer_event(at, row, order)
-    elif what >= MERGED:
-        call_cold(world.clock[0].schedules, at, MERGE_ENDS, what, order, 0)
-    elif order == world.registers.slots[row].timer_order:
-        log_slot_timer(at, row, order)
-        on_slot_timer(at, row)
-
-
-@kernel
 def on_stream_timer_event(at: int, row: int, order: int) -> None:
     """A stream's timer fires, unless it was rearmed or voided in the meantime; in a pause it waits."""
     world = world_at(at)
@@ -237,7 +221,7 @@ def on_stream_timer_event(at: int, row: int, order: int) -> None:
     if clock.is_logging:
         log_timer(world.clock[0].at, order, STREAM_TIMER, stream.job * 65536 + stream.worker)
     if world.jobs[stream.job].program == ATP:
-        call_cold(clock.atp, clock.at, ATP_TIMER, row, 0, 0)
+        call_cold(clock.handlers, clock.at, ATP_TIMER, row, 0, 0)
     else:
         on_timer(world, row)
 
@@ -279,36 +263,80 @@ def postpone(world: World, what: int, time_ps: int) -> int:
     return order
 
 
-# Handlers that are compiled apart from the event loop, because they are rare (see `heap.py`).
+# Handlers that are compiled apart from the event loop: they are rare, and most runs need few of them. An
+# error in one is printed, not raised: `Engine.run` checks what is `unfinished`.
 
 
-_SIGNATURE = types.void(*[types.int64] * 5)
-
-
-def _rare(at: int, what: int, row: int, first: int, second: int) -> None:
-    world_at(at).clock[0].unfinished += 1  # an error in here is printed, not raised: `Engine.run` checks
+def _for_faults(at: int, what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
     if what == APPLY_FAULTS:
         apply_faults(at, row, first)
-    elif what == LIFT:
-        take_lifted(at, row, first, second)
-    elif what == ADD_LANES:
-        add_narrow_lanes(at, row, first)
-    elif what == UPDATE_SLOT_TIMER:
-        update_slot_timer(at, row, first, second)
-    elif what == SEND_EMPTY_RESULT:
-        send_empty_result(at, row)
-    elif what == PARENT_RESULT:
-        on_parent_result(at, row)
-    elif what == SINGLE:
-        on_single_event(at, row, first)
-    elif what == LEAVE_LINE:
-        leave_line(at, row)
     else:
-        log_packet(at, row, first)
+        leave_line(at, row)
     world_at(at).clock[0].unfinished -= 1
 
 
-def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
+def _for_lanes(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == LIFT:
+        take_lifted(at, row, first, second)
+    else:
+        add_narrow_lanes(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _for_timed_slots(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == UPDATE_SLOT_TIMER:
+        update_slot_timer(at, row, first, second)
+    elif what == SEND_EMPTY_RESULT:
+        send_empty_result(at, row)
+    elif first == world_at(at).registers.slots[row & ROW].timer_order:
+        log_slot_timer(at, row & ROW, first)
+        on_slot_timer(at, row & ROW)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _late_arrival(at: int, what: int, row: int, _first: int, _second: int) -> None:
+    world = world_at(at)
+    world.clock[0].unfinished += 1
+    if what == DELAYED_ARRIVES:  # what the packet does now may be to a unit that was sent since
+        world.clock[0].lost_ps = world.clock[0].now_ps
+    on_arrival(world, row & ROW, row & ~ROW)
+    world.clock[0].unfinished -= 1
+
+
+def _stream_expires(at: int, _what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    on_stream_timer_event(at, row & ROW, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _flow_expires(at: int, _what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    on_flow_timer_event(at, row & ROW, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _resend_unit(at: int, _what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    send_unit(world_at(at), row, first, second)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _parent_result(at: int, _what: int, row: int, _first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    on_parent_result(at, row)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _write_log(at: int, _what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    log_packet(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _for_atp(at: int, what: int, row: int, _first: int, _second: int) -> None:
     world_at(at).clock[0].unfinished += 1
     if what == AT_SWITCH:
         on_atp_switch(at, row)
@@ -321,7 +349,7 @@ def _atp(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished -= 1
 
 
-def _schedules(at: int, what: int, row: int, first: int, second: int) -> None:
+def _for_schedules(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished += 1
     if what == GO_ON:
         go_on(at)
@@ -336,19 +364,22 @@ def _schedules(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished -= 1
 
 
-@cache
-def rare_handler() -> int:
-    return address_of(_rare, _SIGNATURE)
-
-
-@cache
-def atp_handler() -> int:
-    return address_of(_atp, _SIGNATURE)
-
-
-@cache
-def schedules_handler() -> int:
-    return address_of(_schedules, _SIGNATURE)
+HANDLERS = Handlers(
+    {
+        _late_arrival: [HELD_ARRIVES, DELAYED_ARRIVES],
+        _stream_expires: [STREAM_EXPIRES],
+        _flow_expires: [FLOW_EXPIRES],
+        _for_faults: FOR_FAULTS,
+        _for_lanes: FOR_LANES,
+        _for_timed_slots: [SLOT_EXPIRES, *FOR_TIMED_SLOTS],
+        _resend_unit: [RESEND_UNIT],
+        _parent_result: [PARENT_RESULT],
+        _write_log: [WRITE_LOG],
+        _for_atp: FOR_ATP,
+        _for_schedules: [MERGE_ENDS, *FOR_SCHEDULES],
+    },
+    parameters=5,
+)
 
 
 PACKET_ROW_WORDS = PACKET.itemsize // 4
@@ -386,7 +417,7 @@ def run_until(world: World, stop_ps: int, events_max: int, packets: int, payload
         else:
             drop_top(world.heap, clock.heap_count)
             clock.heap_count -= 1
-            call_cold(clock.rare, clock.at, SINGLE, what, order, 0)
+            call_cold(clock.handlers, clock.at, min(what >> KIND_SHIFT, MERGE_ENDS), what, order, 0)
         clock.events += 1
     clock.now_ps = max(clock.now_ps, stop_ps)
     return REACHED
@@ -403,7 +434,7 @@ def go_on_now(world: World, packets: int, payloads: int) -> int:
 def tell_schedule(world: World, what: int, row: int, first: int, second: int) -> None:
     """Call the handler of schedules now."""
     world.clock[0].at = store_tables(world)
-    call_cold(world.clock[0].schedules, world.clock[0].at, what, row, first, second)
+    call_cold(world.clock[0].handlers, world.clock[0].at, what, row, first, second)
 
 
 @kernel
@@ -414,7 +445,7 @@ def attend(at: int, packets: int, payloads: int) -> int:
     while clock.queue_head >= 0:
         if not has_room(world, packets, payloads) or clock.done_count + 8 > world.done.size:
             return GROW
-        call_cold(clock.schedules, at, GO_ON, 0, 0, 0)
+        call_cold(clock.handlers, at, GO_ON, 0, 0, 0)
         if clock.short_of != 0:
             return GROW
     if clock.done_count > 0:
@@ -463,6 +494,6 @@ def take_first(world: World, what: int) -> int:
         drop_top(world.heap, clock.heap_count)
         clock.heap_count -= 1
     if world.packets[row].struck != 0:
-        call_cold(clock.rare, clock.at, LEAVE_LINE, row, 0, 0)
+        call_cold(clock.handlers, clock.at, LEAVE_LINE, row, 0, 0)
         return -1
     return row

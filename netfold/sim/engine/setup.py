@@ -31,7 +31,7 @@ from netfold.sim.engine.links import (
     stop,
     waiting_ps,
 )
-from netfold.sim.engine.loop import rare_handler
+from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.tables import (
     DELAYED,
     DETOURED,
@@ -69,7 +69,7 @@ def new_world(network: Network, rules: Sequence[Rule], seed: int) -> World:
     clock.is_keyed = int(bool(rules))
     clock.packet_free = -1
     clock.links_count = len(network.link_names)
-    clock.rare = rare_handler()
+    clock.handlers = HANDLERS.address
     clock.queue_head = clock.queue_tail = clock.flow_free = clock.lost_ps = -1
     return world
 

@@ -20,7 +20,7 @@ from netfold.homomorphic.exponents import quantize_block
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.heap import push, store_tables, world_at
+from netfold.sim.engine.heap import call_cold, push, store_tables, world_at
 from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import detach_words, free_packet, put, take_packet, take_payload
 from netfold.sim.engine.memory_access import (
@@ -32,7 +32,7 @@ from netfold.sim.engine.memory_access import (
     prefetch,
     words_at,
 )
-from netfold.sim.engine.tables import DATA, DONE_STREAM, NEVER, STREAM_TIMER, World
+from netfold.sim.engine.tables import DATA, DONE_STREAM, NEVER, RESEND_UNIT, STREAM_TIMER, World
 from netfold.switch.program import Machine
 from netfold.switch.registers import MAX
 
@@ -477,7 +477,8 @@ def on_timer(world: World, row: int) -> None:
             stream.timeouts += 1
             window.attempt += 1
             timeout_ps = backed_off_ps(job, stream.timeout_ps, window.attempt)
-            send_unit(world, row, slot, timeout_ps + jitter_ps(world, row, slot))
+            timeout_ps += jitter_ps(world, row, slot)
+            call_cold(world.clock[0].handlers, world.clock[0].at, RESEND_UNIT, row, slot, timeout_ps)
             if not job.waits_for_loss and stream.timeouts >= stream.timeouts_threshold:
                 stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD

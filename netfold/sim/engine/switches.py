@@ -286,13 +286,13 @@ def on_data(world: World, index: int) -> None:
     if action != READ:
         take_words(world, index, row, action)
     if job.program == TIMED:
-        call_cold(world.clock[0].rare, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
+        call_cold(world.clock[0].handlers, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
     if verdict in (COMPLETE, ANSWER, LATE):
         emit(world.clock[0].at, index, row, choose_receiver(world, index, row, verdict))
     elif verdict == DROPPED:
         point.duplicates_dropped += 1
     elif verdict == EXPIRED:
-        call_cold(world.clock[0].rare, world.clock[0].at, SEND_EMPTY_RESULT, index, 0, 0)
+        call_cold(world.clock[0].handlers, world.clock[0].at, SEND_EMPTY_RESULT, index, 0, 0)
     free_packet(world, index)
 
 
@@ -375,7 +375,7 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         return
     if packet.table != 0:
         action = OVERWRITE if slot.workers == 0 else MERGE
-        call_cold(world.clock[0].rare, world.clock[0].at, LIFT, index, row, action)
+        call_cold(world.clock[0].handlers, world.clock[0].at, LIFT, index, row, action)
     else:
         if packet.payload >= 0:
             words = world.payloads[packet.payload, : packet.words_count]
@@ -389,7 +389,7 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         elif packet.merge == registers.ADD or packet.merge == registers.TABLE_ADD:
             point.overflowed_words += registers.add(values, words, job.overflow)
         elif registers.has_narrow_lanes(packet.merge):
-            call_cold(world.clock[0].rare, world.clock[0].at, ADD_LANES, index, row, 0)
+            call_cold(world.clock[0].handlers, world.clock[0].at, ADD_LANES, index, row, 0)
         else:
             threshold, key = np.int64(0), np.uint64(0)
             if packet.merge == registers.SIGN:

@@ -33,8 +33,7 @@ CLOCK = np.dtype(
         ("is_keyed", "i8"),  # whether packets need keys: there are faults
         ("links_count", "i8"),  # rows of the links table: links, then their priority lanes
         ("at", "i8"),  # address of the tables' descriptors (`heap.py`)
-        ("rare", "i8"),  # addresses of handlers that are compiled apart (`loop.py`)
-        ("atp", "i8"),
+        ("handlers", "i8"),  # address of the addresses of handlers that are compiled apart (`loop.py`)
         ("unfinished", "i8"),  # calls of these that have begun and not ended
         ("overflowed_link", "i8"),  # + 1: a link whose backlog overflows the clock; 0: none
         ("policy", "i8"),  # `PLAIN` and so on
@@ -43,7 +42,6 @@ CLOCK = np.dtype(
         ("attention", "i8"),  # whether something is done, or there are transfers in the queue
         ("queue_head", "i8"),  # transfers that may go on: the row of their schedule, and their number
         ("queue_tail", "i8"),
-        ("schedules", "i8"),  # address of a handler
         # What a transfer lacks to go on: 0 nothing, −1 rows of flows, buffers of a row + 1.
         ("short_of", "i8"),
         ("busy_until_ps", "i8"),  # end of the last merge that has begun
@@ -606,6 +604,7 @@ PLAIN, SPRAYED, DETOURED = 0, 1, 2
 
 # What a heap entry stands for: `what` is its kind and, in the low 32 bits, a row.
 ARRIVAL = 0  # a link or its priority lane
+KIND_SHIFT = 32
 STREAM_TIMER = 1 << 32
 FLOW_TIMER = 2 << 32
 HELD = 3 << 32  # a packet that waits for its host
@@ -616,12 +615,16 @@ ROW = (1 << 32) - 1
 SCHEDULE_BITS = 40  # below the schedule's row
 LATE = 1 << 62  # added to the order of events that come after all others of their instant
 
-# Requests to the handlers that are compiled apart.
-APPLY_FAULTS, LIFT, UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = 0, 1, 2, 3
-PARENT_RESULT, SINGLE, WRITE_LOG, LEAVE_LINE = 4, 5, 6, 7
-ADD_LANES = 8
-AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = 0, 1, 2, 3
-GO_ON, DELIVERED, MERGE_ENDS, BEGIN, ANSWER = 0, 1, 2, 3, 4
+# Requests to the handlers that are compiled apart. The first ones are the kinds of heap entries.
+STREAM_EXPIRES, FLOW_EXPIRES, HELD_ARRIVES, SLOT_EXPIRES, DELAYED_ARRIVES, MERGE_ENDS = (
+    kind >> KIND_SHIFT for kind in (STREAM_TIMER, FLOW_TIMER, HELD, SLOT_TIMER, DELAYED, MERGED)
+)
+APPLY_FAULTS, LEAVE_LINE = FOR_FAULTS = 7, 8
+LIFT, ADD_LANES = FOR_LANES = 9, 10
+UPDATE_SLOT_TIMER, SEND_EMPTY_RESULT = FOR_TIMED_SLOTS = 11, 12
+RESEND_UNIT, PARENT_RESULT, WRITE_LOG = 13, 14, 15
+AT_SWITCH, AT_SERVER, AT_WORKER, ATP_TIMER = FOR_ATP = 16, 17, 18, 19
+GO_ON, DELIVERED, BEGIN, ANSWER = FOR_SCHEDULES = 20, 21, 22, 23
 
 DOWN = -1  # a buffer that nothing fits in
 LOST = -1  # struck: it keeps its place in line and is never delivered

@@ -110,7 +110,7 @@ def _put_back(part: Any, state: Any) -> None:
 _REBUILT_TABLES = frozenset(
     {"nodes", "choice", "sets", "ports", "groups", "first_entry", "entries_of_groups"}
 )
-_OF_THIS_PROCESS = ("at", "rare", "atp", "schedules")  # addresses in the clock
+_OF_THIS_PROCESS = ("at", "handlers")  # addresses in the clock
 
 
 def _require_quiet(fabric: Fabric, environment: simpy.Environment) -> None:

@@ -1,26 +1,30 @@
 """Kernels are compiled at their first use; here the engine's are, beside the run, in a process of its own.
 
 Numba compiles under a lock, so a second thread would wait. The process leaves compiled code where the run
-looks for it. Meanwhile the run makes its gradients and compiles what encodes them, until it needs the engine.
+looks for it. Meanwhile the run makes its gradients and compiles what encodes them. When it needs the engine
+and that is not ready, it rehearses: it encodes and decodes a few numbers with the codecs of the plan.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.message import Merge
+from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.fold import fold
+from netfold.homomorphic.message import Merge, Round
 from netfold.kernels.compiled import threads_count
 from netfold.kernels.progress import COMPILING, counts, elsewhere, observed
+from netfold.sim.engine import tables
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
-from netfold.sim.engine.loop import run_until, schedules_handler
+from netfold.sim.engine.loop import HANDLERS, run_until
 from netfold.sim.network.fabric import Sampler
 from netfold.sim.plan.plan import frame_of
 from netfold.topologies.graph import LinkSpec
@@ -29,7 +33,20 @@ from netfold.topologies.network import compile_network
 from netfold.units import PS_PER_S
 
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
-_ENGINE = "netfold.sim.engine."
+_ELSEWHERE = ("netfold.sim.engine.loop.run_until", "netfold.sim.engine.stream.open_stream")
+_REHEARSED = 5000  # elements: several blocks of every codec
+_OFTEN_NEEDED = (  # one request to each of the engine's handlers but ATP's
+    tables.STREAM_EXPIRES,
+    tables.FLOW_EXPIRES,
+    tables.HELD_ARRIVES,
+    tables.SLOT_EXPIRES,
+    tables.APPLY_FAULTS,
+    tables.LIFT,
+    tables.RESEND_UNIT,
+    tables.PARENT_RESULT,
+    tables.WRITE_LOG,
+    tables.GO_ON,
+)
 
 
 def is_cold() -> bool:
@@ -56,7 +73,8 @@ def compile_engine(is_whole: bool = False) -> None:
         sampler = Sampler(engine, 1)
         sampler.add_job(0)
         sampler.open()
-        schedules_handler()
+        for request in _OFTEN_NEEDED:
+            HANDLERS.compile(request)
     done = 0
     while done < 2 + is_whole:
         done += len(engine.run(PS_PER_S))
@@ -65,8 +83,11 @@ def compile_engine(is_whole: bool = False) -> None:
 
 
 @contextmanager
-def compiling(progress: Callable[[str, float, float], None]) -> Iterator[None]:
-    """Tell how many kernels are compiled, of those known to be needed; the engine's are compiled beside."""
+def compiling(progress: Callable[[str, float, float], None], codecs: Sequence[Codec] = ()) -> Iterator[None]:
+    """Tell how many kernels are compiled, of those known to be needed; the engine's are compiled beside.
+
+    Meanwhile all is compiled that `codecs` need, those of netfold at least: nobody else's code is called.
+    """
     others = [0, 0]
 
     def tell(done: int, known: int) -> None:
@@ -74,6 +95,8 @@ def compiling(progress: Callable[[str, float, float], None]) -> Iterator[None]:
 
     def wait() -> None:
         assert process.stdout is not None
+        _rehearse(codecs)
+        HANDLERS.compile(tables.STREAM_EXPIRES)
         for line in process.stdout:
             others[:] = map(int, line.split())
             tell(*counts())
@@ -86,11 +109,20 @@ def compiling(progress: Callable[[str, float, float], None]) -> Iterator[None]:
         command = [sys.executable, "-P", "-m", __name__]  # -P: nothing is imported from the working folder
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
-            with elsewhere(_ENGINE, wait):
+            with elsewhere(_ELSEWHERE, wait):
                 yield
         finally:
             process.kill()
             process.communicate()
+
+
+def _rehearse(codecs: Sequence[Codec]) -> None:
+    numbers = np.arange(_REHEARSED, dtype=np.float32)
+    gradient = np.where(numbers % 16 == 0, numbers, np.float32(0))
+    for codec in codecs:
+        if type(codec).__module__.startswith("netfold."):
+            with suppress(Exception):  # what is wrong with a codec, the run says
+                fold([codec.worker(rank, 2, 0) for rank in range(2)], [gradient] * 2, Round(0, 0, 2, 0))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,8 @@ class _Run:
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
-        with compiling(progress):
+        codecs = [job.codec for variant in self.plan.variants for job in variant.jobs]
+        with compiling(progress, codecs):
             for result in _simulated(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)

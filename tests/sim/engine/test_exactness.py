@@ -26,9 +26,9 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.heap import drop_top, push, replace_top
 from netfold.sim.engine.interface import Fate, Frame, Job, Overflow, Rule, Scaled
 from netfold.sim.engine.jobs import first_entries
-from netfold.sim.engine.loop import rare_handler
+from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import natural
-from netfold.sim.engine.tables import HEAP, records
+from netfold.sim.engine.tables import HEAP, WRITE_LOG, records
 from netfold.sim.plan.plan import frame_of
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.tree import TREE
@@ -566,8 +566,8 @@ def test_an_error_in_a_handler_stops_the_engine() -> None:
 
 def test_handlers_are_cached_with_the_kernels() -> None:
     """Beside its source Numba would notice changes of that file alone, not of the kernels that it calls."""
-    assert rare_handler() != 0
+    HANDLERS.compile(WRITE_LOG)
 
     folder = folder_of("netfold.sim.engine.loop")
     assert folder is not None
-    assert list(folder.rglob("loop._rare-*.nbi"))
+    assert list(folder.rglob("loop._write_log-*.nbi"))

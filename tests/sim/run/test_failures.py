@@ -31,13 +31,14 @@ from netfold.commands.terminal import progress_bar
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
+from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
 from netfold.kernels.progress import COMPILING
 from netfold.sim.checks.finding import Finding
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
-from netfold.sim.run.compiling import compile_engine, is_cold
+from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
 from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_encoder
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
@@ -503,7 +504,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 @pytest.fixture
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
-    monkeypatch.setattr(netfold.sim.run.run, "compiling", lambda progress: nullcontext())
+    monkeypatch.setattr(netfold.sim.run.run, "compiling", lambda progress, codecs: nullcontext())
     monkeypatch.setattr(netfold.commands.terminal, "LOG_EVERY_S", math.inf)
 
 
@@ -524,7 +525,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
     @contextmanager
-    def as_if_cold(progress: Callable[[str, float, float], None]) -> Iterator[None]:
+    def as_if_cold(progress: Callable[[str, float, float], None], codecs: object) -> Iterator[None]:
         progress(COMPILING, 1, 24)
         yield
 
@@ -554,6 +555,24 @@ def test_compiled_code_is_looked_for_where_it_lies(tmp_path: Path) -> None:
 
     shutil.copytree(ROOT / "netfold", tmp_path / "checkout" / "netfold")
     assert is_cold_in(tmp_path / "checkout")
+
+
+def test_codecs_of_netfold_alone_are_rehearsed_and_their_errors_left_to_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[type] = []
+
+    def fail(codec: FixedPoint, *_: object) -> None:
+        called.append(type(codec))
+        raise ZeroDivisionError
+
+    class Users(FixedPoint):
+        """A codec from elsewhere."""
+
+    monkeypatch.setattr(FixedPoint, "worker", fail)
+    _rehearse([Users(), FixedPoint(), Users(), FixedPoint()])
+
+    assert called == [FixedPoint, FixedPoint]
 
 
 def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
