@@ -28,7 +28,8 @@ class Compiling(event.Listener):  # type: ignore[misc]
         self.total_s = 0.0
         self._depth = 0
         self._begin_s = 0.0
-        event.register("numba:compile", self)
+        for kind in ("numba:compile", "numba:run_pass"):  # the second alone for functions called by address
+            event.register(kind, self)
 
     def on_start(self, event: Any) -> None:
         self._depth += 1
@@ -54,6 +55,10 @@ class Budget:
 
     def pytest_sessionstart(self) -> None:
         self._measure_processor()
+
+    def pytest_collection_finish(self) -> None:
+        """Compile the engine here, as on one core: a process of its own would not be heard."""
+        pytest.MonkeyPatch().setattr("netfold.sim.run.compiling.threads_count", lambda: 1)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:

@@ -178,7 +178,7 @@ def test_at_most_5_percent_slower_where_workers_cancel_each_other(
         assert auto.times_us[step] <= 1.05 * min(one.times_us[step] for one in others)
 
 
-def test_a_run_notes_each_choice_and_its_reason(tmp_path: Path) -> None:
+def test_a_run_notes_each_choice_and_its_reason(tmp_path: Path, plain: None) -> None:
     outcome = run(tmp_path, "codec={kind: auto}", "workload.density=5%", "workload.steps=3", text=SCENE)
 
     kept = load(outcome.run_dir)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
-from tests.sim.scenes import TINY, plan, write
+from tests.sim.scenes import TINY, entry_of, plan, simulated, write
 from tests.sim.toys import SignCodec, registered, scenario
 
 PER_UNIT = 1024
@@ -324,21 +324,23 @@ def given(fault: str, network: str = "switchml", **sections: Any) -> dict[str, A
     }
 
 
-def detail_of(run: netfold.Run, steps: int = 1) -> str:
+def played(fault: str, network: str = "switchml") -> dict[str, Any]:
+    """What the summary says of a run."""
+    return entry_of(simulated(given(fault, network)))
+
+
+def detail_of(entry: Mapping[str, Any], steps: int = 1) -> str:
     """The detail of `finishes` of a run that its codec ended after some steps."""
-    found = {name: (verdict, detail) for _, name, verdict, detail in run.checks.rows()}
-    assert run.verdict == "fail"
-    assert run.summary["variants"][0]["metrics"]["steps"] == steps
-    verdict, detail = found["finishes"]
-    assert verdict == "fail"
-    return str(detail)
+    finishes = next(check for check in entry["checks"] if check["name"] == "finishes")
+    assert (entry["verdict"], finishes["verdict"], entry["metrics"]["steps"]) == ("fail", "fail", steps)
+    return str(finishes["detail"])
 
 
 @pytest.mark.parametrize(
     ("network", "fault"), [("ring", "none"), ("switchml", "sound work"), ("timed", "none")]
 )
-def test_the_codec_is_sound_but_for_its_faults(tmp_path: Path, network: str, fault: str) -> None:
-    assert netfold.run(given(fault, network), out=tmp_path).verdict == "pass"
+def test_the_codec_is_sound_but_for_its_faults(network: str, fault: str) -> None:
+    assert played(fault, network)["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -350,13 +352,13 @@ def test_the_codec_is_sound_but_for_its_faults(tmp_path: Path, network: str, fau
         ("timed", "longer"),
     ],
 )
-def test_broken_lock_step_names_both_workers_and_messages(tmp_path: Path, network: str, fault: str) -> None:
-    run = netfold.run(given(fault, network), out=tmp_path)
+def test_broken_lock_step_names_both_workers_and_messages(network: str, fault: str) -> None:
+    entry = played(fault, network)
 
     operation, own, others = LOCK_STEP[fault]
     found = re.fullmatch(
         r"worker (\d) sends (.*) where worker (\d) sends (.*) \(step 1, bucket 0, operation (\d)\): (.*)",
-        detail_of(run),
+        detail_of(entry),
     )
     assert found is not None
     sent = {int(found[1]): found[2], int(found[3]): found[4]}
@@ -364,14 +366,14 @@ def test_broken_lock_step_names_both_workers_and_messages(tmp_path: Path, networ
     (other,) = sent.keys() - {3}
     assert sent[other] == others
     assert (int(found[5]), found[6]) == (operation, SAME)
-    assert "trace" not in run.summary["variants"][0]
-    decodes = run.checks.filter(name="decodes")["verdict"].to_list()
-    assert decodes == ["pass"]  # what was merged was decoded
+    assert "trace" not in entry
+    (decodes,) = (check["verdict"] for check in entry["checks"] if check["name"] == "decodes")
+    assert decodes == "pass"  # what was merged was decoded
 
 
 @pytest.mark.parametrize("fault", CONTRACT)
-def test_broken_contracts_say_what_was_found_and_what_is_allowed(tmp_path: Path, fault: str) -> None:
-    assert detail_of(netfold.run(given(fault), out=tmp_path)) == PLACE + CONTRACT[fault]
+def test_broken_contracts_say_what_was_found_and_what_is_allowed(fault: str) -> None:
+    assert detail_of(played(fault)) == PLACE + CONTRACT[fault]
 
 
 PLACED = r" \(test_failures.py, line \d+, in _exchange\)"
@@ -393,8 +395,9 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
 ) -> None:
     run = netfold.run(given(fault, network), out=tmp_path)
 
-    assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(run), re.DOTALL)
-    trace = run.summary["variants"][0]["trace"]
+    (entry,) = run.summary["variants"]
+    assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(entry), re.DOTALL)
+    trace = entry["trace"]
     assert trace.startswith('Traceback (most recent call last):\n  File "test_failures.py", line ')
     assert re.search(r"raise RAISED|words\[words.size\]|json.loads", trace)
     assert "codec_errors" not in trace
@@ -417,8 +420,8 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
         ),
     ],
 )
-def test_other_parts_of_a_codec_that_fail(tmp_path: Path, fault: str, detail: str) -> None:
-    assert re.fullmatch(detail, detail_of(netfold.run(given(fault), out=tmp_path), steps=0))
+def test_other_parts_of_a_codec_that_fail(fault: str, detail: str) -> None:
+    assert re.fullmatch(detail, detail_of(played(fault), steps=0))
 
 
 def test_states_that_fail() -> None:

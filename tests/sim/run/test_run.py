@@ -204,7 +204,7 @@ variants:
 SLOTS = 34  # 3,439.04 ns up, through the loopback port and down are 32.4 packets of 332 B at 25 Gbps
 
 
-def test_a_run_folder_says_what_was_run(tmp_path: Path) -> None:
+def test_a_run_folder_says_what_was_run(tmp_path: Path, plain: None) -> None:
     text = DESCRIBED.replace("variants:", "  timeout: released\nvariants:", 1)
     outcome = run(tmp_path, "topology.rate=25Gbps", text=text)
     summary = json.loads((outcome.run_dir / "summary.json").read_bytes())
