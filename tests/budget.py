@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from numba.core import event
 
-TEST_CPU_S_MAX = 3.0  # of a test without the mark `slow`
-SUITE_CPU_S_MAX = 640.0
+TEST_CPU_S_MAX = 2.0  # of a test without the mark `slow`
+SUITE_CPU_S_MAX = 480.0
 DEAREST = 10  # tests that are printed
 LOOP_S = 0.050  # what `loop_s` returns where the budget was set
 

@@ -18,10 +18,10 @@ def as_fast_as_it_was_set_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tests_and_suite_are_held_to_their_limits() -> None:
-    assert complaints({"fast": (3.0, False), "marked": (30.0, True)}, 640.0) == []
-    assert complaints({"dear": (3.01, False)}, 640.6) == [
-        "dear: 3.01 CPU-s, at most 3.00 without the mark `slow`",
-        "the suite: 641 CPU-s, at most 640",
+    assert complaints({"fast": (2.0, False), "marked": (30.0, True)}, 480.0) == []
+    assert complaints({"dear": (2.01, False)}, 480.6) == [
+        "dear: 2.01 CPU-s, at most 2.00 without the mark `slow`",
+        "the suite: 481 CPU-s, at most 480",
     ]
     assert complaints({"dear": (4.9, False)}, 1199.0, slower=2.5) == []
 

@@ -391,11 +391,20 @@ def test_an_interrupt_is_answered_while_modules_are_imported(module: str) -> Non
 
 
 OWN_MODEL = "17-bring-your-own-model"
-LARGE = ("13-how-many-workers", "14-thousand-hosts")  # by night: two thirds of the time of all
+OF_ALL_DAYS = (  # steps and jobs, networks, codecs, trainings; by night all scenarios
+    "02-loss",
+    "03-two-jobs-one-switch",
+    "07-lossless",
+    "11-compare-topologies",
+    "15-time-to-accuracy",
+    "16-overlap-and-fusion",
+    OWN_MODEL,
+    "18-jobs-that-come-and-go",
+)
 SCENARIOS = sorted(
     str(path)
     for path in (ROOT / "scenarios").rglob("*.yaml")
-    if PROFILE == "nightly" or path.stem not in LARGE
+    if PROFILE == "nightly" or path.stem in OF_ALL_DAYS
 )
 # A tenth of a second or more each.
 HEAVY = ("numba", "torch", "polars", "matplotlib", "pandas", "simpy", "rich")

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import netfold
 from netfold.errors import RunError
+from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import encoding_costs as measure
@@ -241,10 +242,19 @@ RINGS = {name: RULES[name] for name in ("none", "layer-fusion")}
 GIVEN = "{kind: layer_fusion, costs: {network: {start: 520us, per_megabyte: 860us}, encode: {start: 7us}}}"
 
 
-def costs_of(file: Path, *sets: str) -> dict[str, object]:
+def settled_jobs(file: Path, *sets: str) -> dict[str, JobPlan]:
+    """The only job of each variant, once its costs are known."""
     plan = resolve(load(file, sets))
     warm_ups = WarmUps(plan)
-    return {one.name: warm_ups.settled(one, ProgressReporter()).jobs[0].costs for one in plan.variants}
+    return {one.name: warm_ups.settled(one, ProgressReporter()).jobs[0] for one in plan.variants}
+
+
+def costs_of(file: Path, *sets: str) -> dict[str, object]:
+    return {name: job.costs for name, job in settled_jobs(file, *sets).items()}
+
+
+def warnings_of(file: Path) -> list[tuple[str, ...]]:
+    return [job.warnings for job in settled_jobs(file).values()]
 
 
 def test_what_is_measured_is_what_the_device_and_an_idle_ring_take(tmp_path: Path) -> None:
@@ -327,17 +337,16 @@ def test_another_overlap_is_warned_of(tmp_path: Path) -> None:
     rules = {"layer-fusion": RULES["layer-fusion"]}
 
     def warned(overlap: str) -> bool:
-        (shown,) = run_all(scenario(tmp_path, rules=rules, overlap=overlap)).values()
-        return any("this job overlaps otherwise" in text for text in shown.result.jobs[0].facts.warnings)
+        (words,) = warnings_of(scenario(tmp_path, rules=rules, overlap=overlap))
+        return any("this job overlaps otherwise" in text for text in words)
 
     assert not warned("{buckets_in_flight: 4, encode: on_device, decode: last, network: in_turn}")
     assert warned("{buckets_in_flight: 4, encode: on_device, decode: last}")
     assert warned("{buckets_in_flight: 4, encode: on_device, network: in_turn}")
     assert warned("{buckets_in_flight: 4, decode: last, network: in_turn}")
     every = RULES["none"]
-    three = run_all(scenario(tmp_path, rules={"none": every, **rules}, overlap="{buckets_in_flight: 3}"))
     # In the same words, however many buckets there are: what variants share is said once.
-    words = [one.result.jobs[0].facts.warnings for one in three.values()]
+    words = warnings_of(scenario(tmp_path, rules={"none": every, **rules}, overlap="{buckets_in_flight: 3}"))
     assert words[0] == words[1]
     assert any("this job overlaps otherwise" in text for text in words[0])
 
@@ -349,8 +358,8 @@ def test_a_codec_that_looks_at_all_gradients_first_is_warned_of(tmp_path: Path) 
 
     def warned(alpha: int) -> bool:
         sends = f"codec: {{kind: sasg_summed, alpha: {alpha}}}\ncollective: {{kind: ring}}"
-        (shown,) = run_all(scenario(tmp_path, sends, workload=training, rules=rules)).values()
-        return any("all of a step's gradients" in text for text in shown.result.jobs[0].facts.warnings)
+        (words,) = warnings_of(scenario(tmp_path, sends, workload=training, rules=rules))
+        return any("all of a step's gradients" in text for text in words)
 
     assert warned(10)
     assert not warned(0)
@@ -422,13 +431,13 @@ def test_fused_or_not_the_weights_are_the_same(tmp_path: Path) -> None:
         tmp_path, sends, workload="kind: training, model: mlp, batch: 8, steps: 4, learning_rate: 0.5"
     )
 
-    run = netfold.run(file, out=tmp_path / "runs")
+    shown = run_all(file)
 
-    losses = {name: own["loss"].to_list() for (name,), own in run.steps.group_by("variant")}
+    losses = {name: [step.loss for step in one.result.steps] for name, one in shown.items()}
     assert len(losses) == len(RULES)
     assert len(set(losses["none"])) == 4
     assert all(own == losses["none"] for own in losses.values())
-    assert len(set(run.variants["buckets"].to_list())) > 1
+    assert len({one.entry["metrics"]["buckets"] for one in shown.values()}) > 1
 
 
 def test_several_jobs_are_measured_each_alone(tmp_path: Path) -> None:
