@@ -142,27 +142,6 @@ def test_a_report_that_fails_leaves_a_whole_run(
     assert CliRunner().invoke(app, ["report", str(folder)]).output == f"{folder}/report.html\n"
 
 
-def test_a_link_in_the_place_of_figures_is_not_followed(
-    command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever may write into the folder of runs makes netfold write nowhere else."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    write_folder = durable.write_folder
-
-    def with_link(wanted: Path, fill: Callable[[Path], None]) -> Path:
-        folder = write_folder(wanted, fill)
-        (folder / "figures").symlink_to(outside)
-        return folder
-
-    monkeypatch.setattr(durable, "write_folder", with_link)
-    result = command("run")
-
-    assert result.exit_code == 2
-    assert "figures: is a link, a folder is to be written there" in result.stderr
-    assert list(outside.iterdir()) == []
-
-
 def test_python_writes_none_until_asked(
     command: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,7 +302,7 @@ def test_one_index_for_a_row(tmp_path: Path) -> None:
     assert found["compression_ratio"] >= 4 * 9610 / (4 * words)
 
 
-SASG_STEPS, SASG_WORKERS, SASG_SEED, SASG_ELEMENTS = 16, 4, 7, 9610
+SASG_STEPS, SASG_WORKERS, SASG_SEED, SASG_ELEMENTS = 12, 4, 7, 9610
 SASG_TEXT = f"""\
 name: sasg
 seed: {SASG_SEED}

@@ -40,9 +40,7 @@ from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sw
 from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import (
     RANKING,
-    Cluster,
     TaskOutcome,
-    connected,
     is_source,
     own_versions,
     work,
@@ -392,15 +390,6 @@ def group_is_alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_dask_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(NetfoldError, match=r"pip install 'netfold\[dask\]'"),
-        connected(Cluster("tcp://127.0.0.1:1"), own_versions()),
-    ):
-        pass
 
 
 SYNTHETIC = "kind: synthetic, elements: 2000, density: 10%"
