@@ -100,7 +100,7 @@ _ONE_AT_A_TIME: dict[tuple[str, ...], Outcome] = {}
     order=st.sampled_from(["ready", "first_layer"]),
     encode=st.sampled_from(["beside", "on_device"]),
 )
-@examples(8)
+@examples(4, at_night=2)
 def test_any_number_in_flight_computes_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     codec: str,
