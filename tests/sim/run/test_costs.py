@@ -165,25 +165,27 @@ SCENES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "sends"),
+    ("name", "sends", "rules"),
     [
-        pytest.param("resnet50", RING, marks=nightly),
-        pytest.param("bert-qa", RING, marks=nightly),
-        ("vgg19", TOPK),
+        pytest.param("resnet50", RING, RULES, marks=nightly),
+        pytest.param("bert-qa", RING, RULES, marks=nightly),
+        ("vgg19", TOPK, {name: RULES[name] for name in ("none", "one", "mg-wfbp", "layer-fusion")}),
     ],
     ids=["resnet50, none around a ring", "bert-qa, none around a ring", "vgg19, topk by all_gather"],
 )
 def test_steps_are_as_predicted_and_none_is_shorter_than_layer_fusion(
-    tmp_path: Path, name: str, sends: str
+    tmp_path: Path, name: str, sends: str, rules: dict[str, str]
 ) -> None:
     """Within 1 % of the model (5 would do), for every rule; LayerFusion is above none by more than 1 %."""
     shrink, topology, memory_gbps, backward = SCENES[name]
     device = (
         f"{{kind: fixed, forward: 20ms, backward: {backward}, memory_rate: {memory_gbps}Gbps, launch: 50us}}"
     )
-    file = scenario(tmp_path, sends, workload=profile(name, shrink), device=device, topology=topology)
+    workload = profile(name, shrink)
 
-    found = run_all(file)
+    found = run_all(
+        scenario(tmp_path, sends, workload=workload, rules=rules, device=device, topology=topology)
+    )
 
     assert {shown.entry["verdict"] for shown in found.values()} == {"pass"}
     for shown in found.values():
@@ -427,7 +429,7 @@ def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pyte
 def test_fused_or_not_the_weights_are_the_same(tmp_path: Path) -> None:
     """Bit for bit: the losses of training depend on every weight."""
     sends = "codec: {kind: exact}\ncollective: {kind: ring}"
-    rules = {name: RULES[name] for name in ("none", "size", "layer-fusion")}
+    rules = {name: RULES[name] for name in ("none", "one", "size")}
     training = "kind: training, model: mlp, batch: 8, steps: 4, learning_rate: 0.5"
 
     shown = run_all(scenario(tmp_path, sends, workload=training, rules=rules))
