@@ -222,9 +222,11 @@ def test_steps_of_signs_are_as_predicted_though_the_first_is_in_full_precision(t
 MLP = "kind: training, model: mlp_784, batch: 8, steps: 2"
 
 
-@pytest.mark.parametrize("device", ["a100", "{kind: roofline, name: t4, launch: 40us}"])
+@pytest.mark.parametrize(
+    "device", ["a100", pytest.param("{kind: roofline, name: t4, launch: 40us}", marks=nightly)]
+)
 def test_steps_are_predicted_with_the_times_of_layers_and_the_update(tmp_path: Path, device: str) -> None:
-    rules = {name: RULES[name] for name in ("none", "one", "mg-wfbp")}
+    rules = {name: RULES[name] for name in ("none", "mg-wfbp")}
     file = scenario(tmp_path, RING, workload=MLP, rules=rules, overlap=AS_MODELLED, device=device)
 
     for one in run_all(file).values():
