@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from numba import njit
 
@@ -18,10 +20,10 @@ def as_fast_as_it_was_set_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tests_and_suite_are_held_to_their_limits() -> None:
-    assert complaints({"fast": (3.0, False), "marked": (30.0, True)}, 640.0) == []
-    assert complaints({"dear": (3.01, False)}, 640.6) == [
-        "dear: 3.01 CPU-s, at most 3.00 without the mark `slow`",
-        "the suite: 641 CPU-s, at most 640",
+    assert complaints({"fast": (2.0, False), "marked": (30.0, True)}, 480.0) == []
+    assert complaints({"dear": (2.01, False)}, 480.6) == [
+        "dear: 2.01 CPU-s, at most 2.00 without the mark `slow`",
+        "the suite: 481 CPU-s, at most 480",
     ]
     assert complaints({"dear": (4.9, False)}, 1199.0, slower=2.5) == []
 
@@ -62,12 +64,23 @@ def test_a_dear_test_fails_the_run(
     assert ("without the mark" in result.stdout.str()) == failed
 
 
-def test_a_test_that_compiles_is_not_dear(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from numba import njit\ndef test_one(): assert njit(lambda: 1)()",
+        "import sys\ndef test_one(): sys.modules['torch'] = sys",
+    ],
+    ids=["compiles", "imports PyTorch"],
+)
+def test_a_test_that_is_the_first_to_need_something_is_not_dear(
+    text: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(budget, "TEST_CPU_S_MAX", 0.0)
     pytester.makeconftest(
         "from tests.budget import Budget\n"
         "def pytest_configure(config): config.pluginmanager.register(Budget(config))"
     )
-    pytester.makepyfile("from numba import njit\ndef test_one(): assert njit(lambda: 1)()")
+    pytester.makepyfile(text)
 
     assert pytester.runpytest_inprocess("-p", "no:xdist").ret == pytest.ExitCode.OK

@@ -39,6 +39,8 @@ variants:
   - {name: lognormal, workload: {distribution: lognormal, density: 100%}}
   - {name: bird, codec: {kind: bird_plus}, collective: {kind: all_gather}}
   - {name: cnn, workload: {kind: training, model: cnn, data: digits, steps: 2, batch: 4, bucket: 1MiB}}
+"""
+MORE_BY_NIGHT = """\
   - {name: mlp, workload: {kind: training, model: mlp, steps: 3, batch: 16, bucket: 1MiB}}
 """
 OTHER = {
@@ -89,7 +91,7 @@ def environment(**changes: str) -> dict[str, str]:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs for each process."""
     folder = tmp_path_factory.mktemp("same")
-    (folder / "same.yaml").write_text(SCENARIO)
+    (folder / "same.yaml").write_text(SCENARIO + (MORE_BY_NIGHT if PROFILE == "nightly" else ""))
     if PROFILE != "nightly":
         with contextlib.chdir(folder):
             here = CliRunner().invoke(app, ["run", "same.yaml", "--out", "first"])

@@ -251,7 +251,11 @@ print(len(names), netfold.__file__)
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no repository of git")
 @pytest.mark.parametrize(
     ("made", "is_imported"),
-    [(without_links, True), (archive, False), pytest.param(archive, True, marks=nightly)],
+    [
+        pytest.param(without_links, True, marks=nightly),
+        (archive, False),
+        pytest.param(archive, True, marks=nightly),
+    ],
 )
 def test_nothing_needs_the_links_at_the_top(
     tmp_path: Path, made: Callable[[Path], None], is_imported: bool

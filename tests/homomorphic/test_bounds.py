@@ -43,6 +43,7 @@ from netfold.testing import check_round
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import bound_of, rows_of
 from tests.homomorphic.test_law_twins import Constant, Half
+from tests.sim.scenes import entry_of, simulated
 
 GRADIENTS = [np.random.default_rng(rank).standard_normal(500).astype(np.float32) for rank in range(3)]
 
@@ -237,10 +238,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     netfold.register(Rounded)
 
 
-def sum_is_right(tmp_path: object, codec: dict[str, str]) -> tuple[str, str]:
-    run = netfold.run({**SCENARIO, "codec": codec}, out=tmp_path)  # type: ignore[arg-type]
-    checks = {one["name"]: one for one in run.summary["variants"][0]["checks"]}
-    return checks["sum_is_right"]["verdict"], checks["sum_is_right"]["detail"]
+def sum_is_right(codec: dict[str, str]) -> tuple[str, str]:
+    checks = {check.name: check for check in simulated({**SCENARIO, "codec": codec}).checks}
+    return checks["sum_is_right"].verdict, checks["sum_is_right"].detail
 
 
 @pytest.mark.slow
@@ -252,31 +252,29 @@ def sum_is_right(tmp_path: object, codec: dict[str, str]) -> tuple[str, str]:
         ("towards zero", "fail", "totals are biased: the errors from element 0 of bucket 0 add up to"),
     ],
 )
-def test_a_run_holds_codecs_to_their_promise(tmp_path: object, wrong: str, verdict: str, words: str) -> None:
-    found, detail = sum_is_right(tmp_path, {"kind": "rounded", "wrong": wrong})
+def test_a_run_holds_codecs_to_their_promise(wrong: str, verdict: str, words: str) -> None:
+    found, detail = sum_is_right({"kind": "rounded", "wrong": wrong})
 
     assert found == verdict
     assert words in detail
 
 
 @pytest.mark.usefixtures("off_by_a_bit")
-def test_a_run_finds_an_exact_codec_that_is_off_by_a_bit(tmp_path: object) -> None:
-    verdict, detail = sum_is_right(tmp_path, {"kind": "exact"})
+def test_a_run_finds_an_exact_codec_that_is_off_by_a_bit() -> None:
+    verdict, detail = sum_is_right({"kind": "exact"})
 
     assert verdict == "fail"
     assert detail == "2 elements are not the exact sum of the contributions, first in step 0, bucket 0"
 
 
 @pytest.mark.usefixtures("registered")
-def test_the_loss_is_measured_against_all_gradients(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_is_measured_against_all_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other element is held back, so half of the squares are missing."""
     monkeypatch.setattr(Rounded, "worker", lambda self, *rest: Half())
     monkeypatch.setattr(Rounded, "promise", Promise.BOUNDED)
-    run = netfold.run({**SCENARIO, "codec": {"kind": "rounded"}}, out=tmp_path)  # type: ignore[arg-type]
-    metrics = run.summary["variants"][0]["metrics"]
-    (sums,) = [one for one in run.summary["variants"][0]["checks"] if one["name"] == "sum_is_right"]
+    entry = entry_of(simulated({**SCENARIO, "codec": {"kind": "rounded"}}))
+    metrics = entry["metrics"]
+    (sums,) = [one for one in entry["checks"] if one["name"] == "sum_is_right"]
 
     assert sums["verdict"] == "pass"
     assert "of the codec's bound around the sum of the contributions" in sums["detail"]

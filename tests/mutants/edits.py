@@ -149,6 +149,7 @@ class _Differences:
 
     def __init__(self, tree: ast.Module) -> None:
         self._compiled = compiled_functions(tree)
+        self._known: dict[tuple[int, int], bool] = {}  # statements that were compared, by their identities
 
     def between(self, before: ast.AST, after: ast.AST, where: Where) -> Edit | None:
         """The smallest edit within a node that makes it another; None if nothing within can be switched."""
@@ -156,7 +157,7 @@ class _Differences:
             return None
         where = self._inside(before, where)
         differing = [
-            name for name in before._fields if not _same(getattr(before, name), getattr(after, name))
+            name for name in before._fields if not self._same(getattr(before, name), getattr(after, name))
         ]
         if len(differing) != 1 or differing[0] in NEVER_SWITCHED:
             return None
@@ -184,10 +185,10 @@ class _Differences:
 
     def _of_lists(self, old: list[Any], new: list[Any], parent: ast.AST, where: Where) -> Edit | None:
         first = 0
-        while first < min(len(old), len(new)) and _same(old[first], new[first]):
+        while first < min(len(old), len(new)) and self._same(old[first], new[first]):
             first += 1
         behind = 0
-        while behind < min(len(old), len(new)) - first and _same(old[-1 - behind], new[-1 - behind]):
+        while behind < min(len(old), len(new)) - first and self._same(old[-1 - behind], new[-1 - behind]):
             behind += 1
         nodes, after = old[first : len(old) - behind], new[first : len(new) - behind]
         if len(nodes) == len(after) == 1:
@@ -203,15 +204,22 @@ class _Differences:
         following = old[len(old) - behind] if behind else None
         return Edit(where, old, nodes, after or [ast.Pass()], following)
 
+    def _same(self, first: Any, second: Any) -> bool:
+        if isinstance(first, ast.stmt):
+            key = id(first), id(second)
+            if key not in self._known:
+                self._known[key] = self._same_parts(first, second)
+            return self._known[key]
+        if isinstance(first, ast.AST):
+            return self._same_parts(first, second)
+        if isinstance(first, list):
+            return len(first) == len(second) and all(map(self._same, first, second))
+        return type(first) is type(second) and bool(first == second)
 
-def _same(first: Any, second: Any) -> bool:
-    if isinstance(first, ast.AST) and isinstance(second, ast.AST):
+    def _same_parts(self, first: ast.AST, second: ast.AST) -> bool:
         return type(first) is type(second) and all(
-            _same(getattr(first, name, None), getattr(second, name, None)) for name in first._fields
+            self._same(getattr(first, name, None), getattr(second, name, None)) for name in first._fields
         )
-    if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(_same, first, second))
-    return type(first) is type(second) and bool(first == second)
 
 
 def _is_switchable(old: Any, new: Any, parent: ast.AST) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from netfold.sim.run.variant import Outcome, VariantResult
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network
@@ -83,7 +85,16 @@ def job_of(variant: VariantPlan) -> Job:
 
 def simulate(folder: Path, *sets: str, text: str = TINY) -> VariantResult:
     """Run the only variant, without writing anything down."""
-    resolved = plan(folder, *sets, text=text)
+    return result_of(plan(folder, *sets, text=text))
+
+
+def simulated(settings: Mapping[str, Any]) -> VariantResult:
+    """The same of a scenario that names no file."""
+    return result_of(resolve(load(ScenarioText(json.dumps(settings), "scenario.yaml"))))
+
+
+def result_of(resolved: Plan) -> VariantResult:
+    """Run the only variant of a plan."""
     (variant,) = resolved.variants
     return run_variant(resolved, variant)
 
@@ -93,9 +104,20 @@ def run(folder: Path, *sets: str, text: str = TINY, seed: int | None = None) -> 
     return run_scenario(write(folder, text), sets, seed, folder / "runs", lambda *_: None)
 
 
+def entry_of(result: VariantResult) -> dict[str, Any]:
+    """What the summary of a run says of its first job."""
+    entry: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]
+    return entry
+
+
+def verdict_of(result: VariantResult) -> str:
+    """That of its first job."""
+    return str(entry_of(result)["verdict"])
+
+
 def metrics_of(result: VariantResult) -> dict[str, Any]:
     """Metrics of its first job."""
-    metrics: dict[str, Any] = summarize(result.facts, result.records)["variants"][0]["metrics"]
+    metrics: dict[str, Any] = entry_of(result)["metrics"]
     return metrics
 
 

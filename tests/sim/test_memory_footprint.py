@@ -127,7 +127,8 @@ SMALL = {LARGE: "4000", TRAINED: "[1, 1]"}
 COMMAND = """
 import resource, subprocess, sys
 
-subprocess.run([sys.executable, "-m", "netfold", "run", sys.argv[1]], check=True, stdout=sys.stderr)
+command = [sys.executable, "-m", "netfold", "run", "--no-report", sys.argv[1]]
+subprocess.run(command, check=True, stdout=sys.stderr)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 

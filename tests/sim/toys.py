@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import netfold
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
@@ -21,6 +19,7 @@ from netfold.sim.engine.engine import EngineSchedules
 from netfold.sim.engine.interface import Operation
 from netfold.sim.engine.tables import Table
 from netfold.sim.network.fabric import Fabric
+from tests.sim.scenes import simulated, verdict_of
 
 
 @contextmanager
@@ -36,11 +35,11 @@ def registered(*codecs: type) -> Iterator[None]:
         registry._registry.update(before)
 
 
-def failures(folder: Path, scenario: dict[str, Any]) -> dict[str, str]:
+def failures(scenario: dict[str, Any]) -> dict[str, str]:
     """Failed checks of a run, whose verdict they are."""
-    run = netfold.run(scenario, out=folder)
-    failed = {name: detail for _, name, verdict, detail in run.checks.rows() if verdict != "pass"}
-    assert (run.verdict == "fail") == bool(failed)
+    result = simulated(scenario)
+    failed = {check.name: check.detail for check in result.checks if check.verdict != "pass"}
+    assert (verdict_of(result) == "fail") == bool(failed)
     return failed
 
 

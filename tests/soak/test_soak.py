@@ -41,7 +41,7 @@ from tests.soak.play import (
     play,
 )
 
-PER_SLICE = 8
+PER_SLICE = 5
 
 
 @pytest.mark.slow

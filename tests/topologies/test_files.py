@@ -305,17 +305,6 @@ def test_json_round_trip(graph: nx.Graph) -> None:
     assert np.array_equal(one.tables.ports, two.tables.ports)
 
 
-@examples(30)
-@given(topologies())
-def test_graphml_can_be_read_back(graph: nx.Graph) -> None:
-    back = nx.parse_graphml(to_graphml(graph))
-    for _, attributes in back.nodes(data=True):
-        attributes.setdefault("profile", "")  # GraphML has no difference between "" and absent
-
-    assert dict(back.nodes(data=True)) == dict(graph.nodes(data=True))
-    assert nx.utils.edges_equal(graph.edges(data=True), back.edges(data=True))
-
-
 @pytest.mark.parametrize("use", [to_json, to_graphml, compile_network])
 def test_a_broken_graph_is_neither_written_nor_compiled(use: Callable[[nx.Graph], object]) -> None:
     graph = pair()

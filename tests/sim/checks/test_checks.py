@@ -28,21 +28,17 @@ from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round
-from netfold.sim.checks.checks import RoundLog
 from netfold.sim.checks.error_metrics import ErrorMetrics
 from netfold.sim.checks.finding import Findings, count_notes
 from netfold.sim.checks.rounds import examine as examine_decoded
 from netfold.sim.collectives.collective import OperationPlace, Wait
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.results.folder import load
-from netfold.sim.results.summary import summarize
-from netfold.sim.run.job import TrainingJob
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
-from netfold.sim.workload import Bucket
 from tests.homomorphic.test_law import Steps
 from tests.sim.checks.test_rounds import examine
-from tests.sim.scenes import measure, simulate, write
+from tests.sim.scenes import entry_of, measure, simulate, simulated, write
 from tests.sim.toys import Wide
 
 TWO_STEPS_TWO_BUCKETS = ("workload.steps=2", "workload.bucket=2000B")  # 500 elements a bucket
@@ -86,17 +82,6 @@ def damage_words(monkeypatch: pytest.MonkeyPatch, damage: Damage) -> None:
     monkeypatch.setattr(InNetwork, "exchange", exchange)
 
 
-def drop_rounds(monkeypatch: pytest.MonkeyPatch, dropped: Callable[[int, int], bool]) -> None:
-    """Let rounds end without being written down, where dropped(step, bucket)."""
-    original = TrainingJob._close
-
-    def close(self: TrainingJob, step: int, bucket: Bucket, log: RoundLog) -> None:
-        if not dropped(step, bucket.index):
-            original(self, step, bucket, log)
-
-    monkeypatch.setattr(TrainingJob, "_close", close)
-
-
 def test_all_is_well(tmp_path: Path) -> None:
     found = findings(tmp_path)
 
@@ -137,17 +122,6 @@ def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.Mon
         "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
         "word 5 of 'values' (received -75954308, the sum is -75954309): "
         "slot 0, version 1, unit 8 of stream 0",
-    }
-
-
-@pytest.mark.parametrize("missing", [{(1, 0)}, {(0, 1), (1, 1)}])
-def test_rounds_that_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: set[tuple[int, int]]
-) -> None:
-    drop_rounds(monkeypatch, lambda step, bucket: (step, bucket) in missing)
-
-    assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
-        "nothing_lost": f"{4 - len(missing)} of 4 rounds aggregated; 0 packets lost or dropped on the way"
     }
 
 
@@ -234,7 +208,7 @@ def test_of_float_additions_only_more_than_their_errors_is_wrong() -> None:
     assert not judged(np.array([3 + 2.0**-20], np.float32), gradients, is_float=True)
 
 
-def test_what_codecs_are(tmp_path: Path) -> None:
+def test_what_codecs_are() -> None:
     """Top 1 % is not exact, whatever its merges; float32 sums have no answer; integers of all digits are."""
     summary = summary_of_scenario(
         ScenarioText(
@@ -275,8 +249,8 @@ LARGEST = np.full((WORKERS, ELEMENTS), 3e38, np.float32)
 TINY = NORMAL * np.float32(1e-42)
 
 
-def run(folder: Path, gradients: Any, codec: Any, **changes: Any) -> tuple[netfold.Run, str]:
-    """A run on these gradients, and the detail of the check of its sums."""
+def scenario_of(folder: Path, gradients: Any, codec: Any, **changes: Any) -> dict[str, Any]:
+    """A scenario with these gradients."""
     np.save(folder / "gradients.npy", gradients)
     scenario = {
         "name": "distance",
@@ -286,9 +260,13 @@ def run(folder: Path, gradients: Any, codec: Any, **changes: Any) -> tuple[netfo
         "codec": {"kind": codec} if isinstance(codec, str) else codec,
         "collective": {"kind": "ring"},
     }
-    found = netfold.run({**scenario, **changes}, out=folder / "runs")
-    (variant,) = found.summary["variants"]
-    return found, next(one["detail"] for one in variant["checks"] if one["name"] == "sum_is_right")
+    return {**scenario, **changes}
+
+
+def run(folder: Path, gradients: Any, codec: Any, **changes: Any) -> tuple[dict[str, Any], str]:
+    """What its summary says, and the detail of the check of its sums."""
+    entry = entry_of(simulated(scenario_of(folder, gradients, codec, **changes)))
+    return entry, next(one["detail"] for one in entry["checks"] if one["name"] == "sum_is_right")
 
 
 @pytest.mark.parametrize("codec", ["none", "exact"])
@@ -296,7 +274,7 @@ def test_sums_beyond_float32_fail_with_the_element_and_what_to_do(tmp_path: Path
     """4 · 3e38 is 1.2e39, and the largest float32 3.4e38."""
     found, detail = run(tmp_path, LARGEST, codec)
 
-    assert found.verdict == "fail"
+    assert found["verdict"] == "fail"
     assert detail.startswith("the sum of 4 workers is beyond float32 at step 0, bucket 0, element 0: 1.2e+39")
     assert "clip or scale the gradients" in detail
 
@@ -305,7 +283,7 @@ def test_sums_beyond_float32_fail_with_the_element_and_what_to_do(tmp_path: Path
 def test_gradients_of_which_nothing_is_decoded_fail(tmp_path: Path, codec: str) -> None:
     found, detail = run(tmp_path, TINY, codec)
 
-    assert found.verdict == "fail"
+    assert found["verdict"] == "fail"
     assert detail.startswith("all totals are zero, and the sums of the gradients are not, in 1 of 1 rounds")
     assert detail.endswith("use a codec that promises exact sums, or scale the gradients")
 
@@ -314,7 +292,7 @@ def test_gradients_of_which_nothing_is_decoded_fail(tmp_path: Path, codec: str) 
     ("codec", "gradients"), [("none", TINY), ("exact", TINY), ("majority", TINY), ("fixed_point", 0 * NORMAL)]
 )
 def test_what_carries_tiny_gradients_or_zeros_passes(tmp_path: Path, codec: str, gradients: Any) -> None:
-    assert run(tmp_path, gradients, codec)[0].verdict == "pass"
+    assert run(tmp_path, gradients, codec)[0]["verdict"] == "pass"
 
 
 def test_a_lossless_codec_that_estimates_badly_fails(tmp_path: Path) -> None:
@@ -323,14 +301,14 @@ def test_a_lossless_codec_that_estimates_badly_fails(tmp_path: Path) -> None:
     published = {"kind": "lossless", "setting": "published"}
     bad, detail = run(tmp_path, gradients, {**published, "ratio": 50.0})
 
-    assert bad.verdict == "fail"
+    assert bad["verdict"] == "fail"
     assert "which workers contribute whole: NMSE " in detail
     assert (
         "estimates, at most 0.001 is allowed, in 1 of 1 rounds; use setting: repaired, or a lower" in detail
     )
-    assert bad.summary["variants"][0]["metrics"]["nmse"] > 1
+    assert bad["metrics"]["nmse"] > 1
     tail = gradients[:, :1000]  # less than a block of 1,024: sent as it is
-    assert run(tmp_path, tail, {**published, "ratio": 50.0})[0].verdict == "pass"
+    assert run(tmp_path, tail, {**published, "ratio": 50.0})[0]["verdict"] == "pass"
 
 
 def findings_of_total(total: Gradient, gradients: list[Gradient], codec: Any = None) -> Findings:
@@ -385,7 +363,7 @@ def test_no_warning_of_numpy_reaches_the_terminal(tmp_path: Path, codec: str) ->
         warnings.simplefilter("error")
         found, detail = run(tmp_path, gradients, codec, collective=collective)
 
-    assert found.verdict == "fail"
+    assert found["verdict"] == "fail"
     assert "3e+38" in detail or "beyond float32" in detail or "no round was aggregated" in detail
 
 
@@ -403,13 +381,18 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> None:
 SAID = "codec steps declares no work: its encoding takes no time on the device"
 
 
-@pytest.mark.usefixtures("steps")
+@pytest.mark.usefixtures("steps", "plain")
 def test_a_codec_without_work_is_named_where_a_device_takes_time(tmp_path: Path) -> None:
     workload = {"kind": "synthetic", "elements": 1000, "steps": 1}
     device = {"kind": "roofline", "model": "v100"}
-    timed, _ = run(tmp_path, NORMAL, "steps", device=device, workload=workload)
-    counted, _ = run(tmp_path, NORMAL, "fixed_point", device=device, workload=workload)
-    free, _ = run(tmp_path, NORMAL, "steps")
+    timed, counted, free = (
+        netfold.run(scenario_of(tmp_path, NORMAL, codec, **changes), out=tmp_path / "runs")
+        for codec, changes in (
+            ("steps", {"device": device, "workload": workload}),
+            ("fixed_point", {"device": device, "workload": workload}),
+            ("steps", {}),
+        )
+    )
 
     assert any(SAID in one for one in timed.summary["warnings"])
     assert SAID in timed.report().read_text("utf-8")
@@ -554,17 +537,6 @@ def test_verdict_and_exit_status(
             ("tiny", step, 1, "estimate", "some are guessed", 2, 500, 2) for step in range(2)
         ]
         assert run.rounds["estimated_elements"].to_list() == [0, 2, 0, 2]
-
-
-def test_a_failed_check_of_an_approximate_variant_fails_it(tmp_path: Path, codec_does: CodecDoes) -> None:
-    def differently(decoded: Gradient, round: Round, rank: int) -> None:
-        guess(decoded, round, rank)
-        decoded[0] = -decoded[0] if rank == 2 else decoded[0]
-
-    codec_does(differently)
-    result = simulate(tmp_path, *TWO_STEPS_TWO_BUCKETS)
-
-    assert summarize(result.facts, result.records)["verdict"] == "fail"
 
 
 def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> None:

@@ -29,7 +29,7 @@ from netfold.sim.collectives.host_messages import Channels, MessageExchange, Par
 from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list
-from tests.sim.scenes import run
+from tests.sim.scenes import simulate
 
 Bits = NDArray[np.bool_]  # (workers, bits)
 
@@ -107,10 +107,10 @@ def codec(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checks(folder: Path, how: str, collective: str, *sets: str) -> dict[str, tuple[str, str]]:
-    """Verdict and detail of every check of a run that is written down."""
+    """Verdict and detail of every check of a run."""
     sets = (f"codec.how={how}", f"collective={COLLECTIVES[collective]}", *sets)
-    (variant,) = run(folder, *sets, text=SCENARIO).summary["variants"]
-    return {one["name"]: (one["verdict"], one["detail"]) for one in variant["checks"]}
+    result = simulate(folder, *sets, text=SCENARIO)
+    return {check.name: (check.verdict, check.detail) for check in result.checks}
 
 
 @pytest.mark.parametrize(

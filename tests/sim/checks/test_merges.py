@@ -61,11 +61,11 @@ FLOATS = {"merges_are_right", "sum_is_right"}  # a sum that lacks a worker is fa
 
 
 @BOTH
-def test_damaged_packets_on_one_uplink(tmp_path: Path, codec: str) -> None:
+def test_damaged_packets_on_one_uplink(codec: str) -> None:
     given = scenario(codec, collective=SWITCHML)
 
-    assert failures(tmp_path / "sound", given) == {}
-    failed = failures(tmp_path, given | {"faults": DAMAGE})
+    assert failures(given) == {}
+    failed = failures(given | {"faults": DAMAGE})
 
     assert set(failed) == (FLOATS if codec == "toy_float" else {"merges_are_right"})
     place = {
@@ -78,27 +78,27 @@ def test_damaged_packets_on_one_uplink(tmp_path: Path, codec: str) -> None:
     assert re.fullmatch(place[codec] + slot, failed["merges_are_right"])
 
 
-def test_damaged_results_at_one_worker(tmp_path: Path) -> None:
+def test_damaged_results_at_one_worker() -> None:
     """On the way down: where sent bits differ, a flipped one is some worker's, but no other received it."""
     damage = [{"kind": "corruption", "detected": False, "rate": "30%", "links": ["s0->h2"]}]
 
-    failed = failures(tmp_path, scenario("toy_sign", collective=SWITCHML, faults=damage))
+    failed = failures(scenario("toy_sign", collective=SWITCHML, faults=damage))
 
     assert set(failed) == {"merges_are_right", "replicas_agree"}
     assert "first at worker 2, word " in failed["merges_are_right"]
     assert re.search(r"\(received 0x\w{8}, worker 0 received 0x\w{8}\): slot ", failed["merges_are_right"])
 
 
-def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_ignores_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """An arriving bit survives with probability 1/2, so each segment prefers another worker.
 
     Only stretches of the words show it.
     """
     given = scenario("toy_sign", 8, workload=LONG, collective=RING)
-    assert failures(tmp_path / "sound", given) == {}
+    assert failures(given) == {}
     ignore_weights(monkeypatch)
 
-    failed = failures(tmp_path, given)
+    failed = failures(given)
 
     assert set(failed) == {"merges_are_right"}
     found = re.fullmatch(
@@ -115,7 +115,7 @@ def test_a_ring_that_ignores_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert float(found[4]) > 25
 
 
-def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_drops_a_worker_s_floats(monkeypatch: pytest.MonkeyPatch) -> None:
     """What arrives at worker 2 is merged with zeros."""
     zeros = np.zeros(20_000, np.float32)
 
@@ -126,7 +126,7 @@ def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest
 
     before_merges(monkeypatch, strike)
 
-    failed = failures(tmp_path, scenario("toy_float", 4, collective=RING))
+    failed = failures(scenario("toy_float", 4, collective=RING))
 
     assert set(failed) == FLOATS
     assert " merged float32 words are not within " in failed["merges_are_right"]
@@ -134,7 +134,7 @@ def test_a_ring_that_drops_a_worker_s_floats(tmp_path: Path, monkeypatch: pytest
 
 
 @BOTH
-def test_a_switch_that_drops_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+def test_a_switch_that_drops_a_worker(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
     """Worker 1's words reach the switch as zeros."""
     original = InNetwork.exchange
 
@@ -145,7 +145,7 @@ def test_a_switch_that_drops_a_worker(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(InNetwork, "exchange", exchange)
 
-    failed = failures(tmp_path, scenario(codec, 4, collective=SWITCHML))
+    failed = failures(scenario(codec, 4, collective=SWITCHML))
 
     assert set(failed) == (FLOATS if codec == "toy_float" else {"merges_are_right"})
     assert "step 0, bucket 0" in failed["merges_are_right"]

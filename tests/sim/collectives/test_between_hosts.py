@@ -260,7 +260,7 @@ def test_servers_stop_and_resume_with_the_same_bytes(name: str) -> None:
 
 @pytest.mark.slow
 @given(data=st.data())
-@examples(20)
+@examples(10, at_night=2)
 def test_all_of_it_survives_loss_duplicates_and_reordering(data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, 9), label="workers")
     name = data.draw(st.sampled_from(NAMES), label="collective")
@@ -421,7 +421,7 @@ STARTS: dict[str, Callable[[int], Started]] = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-@examples(16)
+@examples(8, at_night=2)
 @given(data=st.data())
 def test_any_workers_absent(start: str, data: st.DataObject) -> None:
     """Several messages at once, each with other absentees and lanes of its own; packets are lost.

@@ -154,7 +154,7 @@ def test_codecs_learn_of_its_ways(
 RACKS = {"kind": "leaf_spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "switch": "plain"}
 
 
-def test_a_torus_that_drops_a_workers_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torus_that_drops_a_workers_floats(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Engine.begin
 
     def begin(self: Engine, number: int, worker: int, words: Any, *given: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_torus_that_drops_a_workers_floats(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Engine, "begin", begin)
     with registered(FloatCodec):
-        failed = failures(tmp_path, scenario("toy_float", 5, collective={"kind": "torus_2d", "rows": 2}))
+        failed = failures(scenario("toy_float", 5, collective={"kind": "torus_2d", "rows": 2}))
 
     assert set(failed) == {"merges_are_right", "sum_is_right"}
     assert "on the torus, as worker 0 (row 0, column 0) got it" in failed["merges_are_right"]

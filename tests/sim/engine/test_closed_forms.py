@@ -136,8 +136,8 @@ def test_messages_of_several_packets(engine: Make, unit_packets: int, window: in
     sizes = [1106] * unit_packets
     sizes[0] += 16
     sizes[-1] += 4
-    units = [[transmit_ps(size_bytes) for size_bytes in sizes]] * 50
-    found_ps = end_ps(engine, star_of(3, FAST), 50 * unit_packets, window, frame, unit_packets)
+    units = [[transmit_ps(size_bytes) for size_bytes in sizes]] * (window + 8)
+    found_ps = end_ps(engine, star_of(3, FAST), len(units) * unit_packets, window, frame, unit_packets)
 
     assert found_ps == loop_ps(units, window)
 

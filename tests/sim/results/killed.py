@@ -76,6 +76,12 @@ def readable(*paths: Path) -> list[bool]:
     return [not status >> number & 1 for number in range(len(paths))]
 
 
+def files_of(folder: Path) -> list[tuple[str, int, int]]:
+    """The files of a folder as they are: what reads them finds the same as long as this is the same."""
+    files = [path for path in folder.resolve().rglob("*") if path.is_file()]
+    return sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+
+
 def is_whole(page: Path) -> bool:
     """Whether a report is there from beginning to end, or not at all."""
     return not page.exists() or page.read_text("utf-8").endswith("</html>\n")
@@ -89,12 +95,17 @@ def main() -> None:
     package_versions()  # which are kept, for all children
     attempt(out_dir, 10**9, after=False)  # a good run to begin with
     known: set[Path] = set()
+    before: list[tuple[str, int, int]] = []
+    latest = False
     for number in itertools.count():
         for after in (False, True)[not is_before_too :]:
             killed = attempt(out_dir, number, after)
             visible = {path for path in (out_dir / "quick").iterdir() if not path.name.startswith(".")}
             new = sorted(visible - known)
-            latest, *fine = readable(out_dir / "latest", *new)
+            fine: list[bool] = []
+            if new or files_of(out_dir / "latest") != before:
+                latest, *fine = readable(out_dir / "latest", *new)
+                before = files_of(out_dir / "latest")
             known |= visible
             print(
                 json.dumps(

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import netfold
 from netfold.errors import RunError
+from netfold.sim.plan.plan import JobPlan
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.summary import summarize
 from netfold.sim.run import encoding_costs as measure
@@ -164,25 +165,27 @@ SCENES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "sends"),
+    ("name", "sends", "rules"),
     [
-        pytest.param("resnet50", RING, marks=nightly),
-        pytest.param("bert-qa", RING, marks=nightly),
-        ("vgg19", TOPK),
+        pytest.param("resnet50", RING, RULES, marks=nightly),
+        pytest.param("bert-qa", RING, RULES, marks=nightly),
+        ("vgg19", TOPK, {name: RULES[name] for name in ("none", "one", "mg-wfbp", "layer-fusion")}),
     ],
     ids=["resnet50, none around a ring", "bert-qa, none around a ring", "vgg19, topk by all_gather"],
 )
 def test_steps_are_as_predicted_and_none_is_shorter_than_layer_fusion(
-    tmp_path: Path, name: str, sends: str
+    tmp_path: Path, name: str, sends: str, rules: dict[str, str]
 ) -> None:
     """Within 1 % of the model (5 would do), for every rule; LayerFusion is above none by more than 1 %."""
     shrink, topology, memory_gbps, backward = SCENES[name]
     device = (
         f"{{kind: fixed, forward: 20ms, backward: {backward}, memory_rate: {memory_gbps}Gbps, launch: 50us}}"
     )
-    file = scenario(tmp_path, sends, workload=profile(name, shrink), device=device, topology=topology)
+    workload = profile(name, shrink)
 
-    found = run_all(file)
+    found = run_all(
+        scenario(tmp_path, sends, workload=workload, rules=rules, device=device, topology=topology)
+    )
 
     assert {shown.entry["verdict"] for shown in found.values()} == {"pass"}
     for shown in found.values():
@@ -219,9 +222,11 @@ def test_steps_of_signs_are_as_predicted_though_the_first_is_in_full_precision(t
 MLP = "kind: training, model: mlp_784, batch: 8, steps: 2"
 
 
-@pytest.mark.parametrize("device", ["a100", "{kind: roofline, name: t4, launch: 40us}"])
+@pytest.mark.parametrize(
+    "device", ["a100", pytest.param("{kind: roofline, name: t4, launch: 40us}", marks=nightly)]
+)
 def test_steps_are_predicted_with_the_times_of_layers_and_the_update(tmp_path: Path, device: str) -> None:
-    rules = {name: RULES[name] for name in ("none", "one", "mg-wfbp")}
+    rules = {name: RULES[name] for name in ("none", "mg-wfbp")}
     file = scenario(tmp_path, RING, workload=MLP, rules=rules, overlap=AS_MODELLED, device=device)
 
     for one in run_all(file).values():
@@ -241,10 +246,19 @@ RINGS = {name: RULES[name] for name in ("none", "layer-fusion")}
 GIVEN = "{kind: layer_fusion, costs: {network: {start: 520us, per_megabyte: 860us}, encode: {start: 7us}}}"
 
 
-def costs_of(file: Path, *sets: str) -> dict[str, object]:
+def settled_jobs(file: Path, *sets: str) -> dict[str, JobPlan]:
+    """The only job of each variant, once its costs are known."""
     plan = resolve(load(file, sets))
     warm_ups = WarmUps(plan)
-    return {one.name: warm_ups.settled(one, ProgressReporter()).jobs[0].costs for one in plan.variants}
+    return {one.name: warm_ups.settled(one, ProgressReporter()).jobs[0] for one in plan.variants}
+
+
+def costs_of(file: Path, *sets: str) -> dict[str, object]:
+    return {name: job.costs for name, job in settled_jobs(file, *sets).items()}
+
+
+def warnings_of(file: Path) -> list[tuple[str, ...]]:
+    return [job.warnings for job in settled_jobs(file).values()]
 
 
 def test_what_is_measured_is_what_the_device_and_an_idle_ring_take(tmp_path: Path) -> None:
@@ -327,17 +341,16 @@ def test_another_overlap_is_warned_of(tmp_path: Path) -> None:
     rules = {"layer-fusion": RULES["layer-fusion"]}
 
     def warned(overlap: str) -> bool:
-        (shown,) = run_all(scenario(tmp_path, rules=rules, overlap=overlap)).values()
-        return any("this job overlaps otherwise" in text for text in shown.result.jobs[0].facts.warnings)
+        (words,) = warnings_of(scenario(tmp_path, rules=rules, overlap=overlap))
+        return any("this job overlaps otherwise" in text for text in words)
 
     assert not warned("{buckets_in_flight: 4, encode: on_device, decode: last, network: in_turn}")
     assert warned("{buckets_in_flight: 4, encode: on_device, decode: last}")
     assert warned("{buckets_in_flight: 4, encode: on_device, network: in_turn}")
     assert warned("{buckets_in_flight: 4, decode: last, network: in_turn}")
     every = RULES["none"]
-    three = run_all(scenario(tmp_path, rules={"none": every, **rules}, overlap="{buckets_in_flight: 3}"))
     # In the same words, however many buckets there are: what variants share is said once.
-    words = [one.result.jobs[0].facts.warnings for one in three.values()]
+    words = warnings_of(scenario(tmp_path, rules={"none": every, **rules}, overlap="{buckets_in_flight: 3}"))
     assert words[0] == words[1]
     assert any("this job overlaps otherwise" in text for text in words[0])
 
@@ -349,8 +362,8 @@ def test_a_codec_that_looks_at_all_gradients_first_is_warned_of(tmp_path: Path) 
 
     def warned(alpha: int) -> bool:
         sends = f"codec: {{kind: sasg_summed, alpha: {alpha}}}\ncollective: {{kind: ring}}"
-        (shown,) = run_all(scenario(tmp_path, sends, workload=training, rules=rules)).values()
-        return any("all of a step's gradients" in text for text in shown.result.jobs[0].facts.warnings)
+        (words,) = warnings_of(scenario(tmp_path, sends, workload=training, rules=rules))
+        return any("all of a step's gradients" in text for text in words)
 
     assert warned(10)
     assert not warned(0)
@@ -418,17 +431,15 @@ def test_a_run_records_which_layers_were_fused(tmp_path: Path, monkeypatch: pyte
 def test_fused_or_not_the_weights_are_the_same(tmp_path: Path) -> None:
     """Bit for bit: the losses of training depend on every weight."""
     sends = "codec: {kind: exact}\ncollective: {kind: ring}"
-    file = scenario(
-        tmp_path, sends, workload="kind: training, model: mlp, batch: 8, steps: 4, learning_rate: 0.5"
-    )
+    rules = {name: RULES[name] for name in ("none", "one", "size")}
+    training = "kind: training, model: mlp, batch: 8, steps: 4, learning_rate: 0.5"
 
-    run = netfold.run(file, out=tmp_path / "runs")
+    shown = run_all(scenario(tmp_path, sends, workload=training, rules=rules))
 
-    losses = {name: own["loss"].to_list() for (name,), own in run.steps.group_by("variant")}
-    assert len(losses) == len(RULES)
+    losses = {name: [step.loss for step in one.result.steps] for name, one in shown.items()}
     assert len(set(losses["none"])) == 4
     assert all(own == losses["none"] for own in losses.values())
-    assert len(set(run.variants["buckets"].to_list())) > 1
+    assert len({one.entry["metrics"]["buckets"] for one in shown.values()}) > 1
 
 
 def test_several_jobs_are_measured_each_alone(tmp_path: Path) -> None:

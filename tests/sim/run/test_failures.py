@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,6 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.fold import LockStepError
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
 from netfold.kernels.progress import COMPILING
-from netfold.sim.checks.finding import Finding
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
@@ -43,7 +42,7 @@ from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
-from tests.sim.scenes import TINY, plan, write
+from tests.sim.scenes import TINY, entry_of, plan, simulated, write
 from tests.sim.toys import SignCodec, registered, scenario
 
 PER_UNIT = 1024
@@ -159,13 +158,13 @@ class RunSummary(NamedTuple):
         return found
 
 
-def run_netfold(folder: Path, file: Path, *sets: str) -> RunSummary:
-    """Run a scenario as a command, and see that its run folder says the same."""
-    options = [word for one in sets for word in ("--set", one)]
+def run_netfold(folder: Path, file: Path, *sets: str, variant: str = "") -> RunSummary:
+    """Run a scenario as a command, all variants or one, and see that its run folder says the same."""
+    options = [word for one in sets for word in ("--set", one)] + (["--variant", variant] if variant else [])
     words = ["run", str(file), *options, "--out", str(folder / "runs"), "--no-report", "--json"]
     result = CliRunner().invoke(app, words)
     summary = json.loads(result.stdout)
-    variants = {variant["name"]: variant for variant in summary["variants"]}
+    variants = {entry["name"]: entry for entry in summary["variants"]}
     assert load(Path(summary["run_dir"])).summary["variants"] == summary["variants"]
     return RunSummary(result.exit_code, summary["verdict"], variants)
 
@@ -246,7 +245,11 @@ def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> N
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
     summary = run_netfold(
-        tmp_path, ROOT / "scenarios" / "06-two-racks.yaml", "workload.elements=20000", fault
+        tmp_path,
+        ROOT / "scenarios" / "06-two-racks.yaml",
+        "workload.elements=20000",
+        fault,
+        variant="tree",
     )
 
     detail = summary.detail("tree", "finishes")
@@ -325,21 +328,23 @@ def given(fault: str, network: str = "switchml", **sections: Any) -> dict[str, A
     }
 
 
-def detail_of(run: netfold.Run, steps: int = 1) -> str:
+def played(fault: str, network: str = "switchml") -> dict[str, Any]:
+    """What the summary says of a run."""
+    return entry_of(simulated(given(fault, network)))
+
+
+def detail_of(entry: Mapping[str, Any], steps: int = 1) -> str:
     """The detail of `finishes` of a run that its codec ended after some steps."""
-    found = {name: (verdict, detail) for _, name, verdict, detail in run.checks.rows()}
-    assert run.verdict == "fail"
-    assert run.summary["variants"][0]["metrics"]["steps"] == steps
-    verdict, detail = found["finishes"]
-    assert verdict == "fail"
-    return str(detail)
+    finishes = next(check for check in entry["checks"] if check["name"] == "finishes")
+    assert (entry["verdict"], finishes["verdict"], entry["metrics"]["steps"]) == ("fail", "fail", steps)
+    return str(finishes["detail"])
 
 
 @pytest.mark.parametrize(
     ("network", "fault"), [("ring", "none"), ("switchml", "sound work"), ("timed", "none")]
 )
-def test_the_codec_is_sound_but_for_its_faults(tmp_path: Path, network: str, fault: str) -> None:
-    assert netfold.run(given(fault, network), out=tmp_path).verdict == "pass"
+def test_the_codec_is_sound_but_for_its_faults(network: str, fault: str) -> None:
+    assert played(fault, network)["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -351,13 +356,13 @@ def test_the_codec_is_sound_but_for_its_faults(tmp_path: Path, network: str, fau
         ("timed", "longer"),
     ],
 )
-def test_broken_lock_step_names_both_workers_and_messages(tmp_path: Path, network: str, fault: str) -> None:
-    run = netfold.run(given(fault, network), out=tmp_path)
+def test_broken_lock_step_names_both_workers_and_messages(network: str, fault: str) -> None:
+    entry = played(fault, network)
 
     operation, own, others = LOCK_STEP[fault]
     found = re.fullmatch(
         r"worker (\d) sends (.*) where worker (\d) sends (.*) \(step 1, bucket 0, operation (\d)\): (.*)",
-        detail_of(run),
+        detail_of(entry),
     )
     assert found is not None
     sent = {int(found[1]): found[2], int(found[3]): found[4]}
@@ -365,14 +370,14 @@ def test_broken_lock_step_names_both_workers_and_messages(tmp_path: Path, networ
     (other,) = sent.keys() - {3}
     assert sent[other] == others
     assert (int(found[5]), found[6]) == (operation, SAME)
-    assert "trace" not in run.summary["variants"][0]
-    decodes = run.checks.filter(name="decodes")["verdict"].to_list()
-    assert decodes == ["pass"]  # what was merged was decoded
+    assert "trace" not in entry
+    (decodes,) = (check["verdict"] for check in entry["checks"] if check["name"] == "decodes")
+    assert decodes == "pass"  # what was merged was decoded
 
 
 @pytest.mark.parametrize("fault", CONTRACT)
-def test_broken_contracts_say_what_was_found_and_what_is_allowed(tmp_path: Path, fault: str) -> None:
-    assert detail_of(netfold.run(given(fault), out=tmp_path)) == PLACE + CONTRACT[fault]
+def test_broken_contracts_say_what_was_found_and_what_is_allowed(fault: str) -> None:
+    assert detail_of(played(fault)) == PLACE + CONTRACT[fault]
 
 
 PLACED = r" \(test_failures.py, line \d+, in _exchange\)"
@@ -394,8 +399,9 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
 ) -> None:
     run = netfold.run(given(fault, network), out=tmp_path)
 
-    assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(run), re.DOTALL)
-    trace = run.summary["variants"][0]["trace"]
+    (entry,) = run.summary["variants"]
+    assert re.fullmatch(re.escape(PLACE) + detail + PLACED, detail_of(entry), re.DOTALL)
+    trace = entry["trace"]
     assert trace.startswith('Traceback (most recent call last):\n  File "test_failures.py", line ')
     assert re.search(r"raise RAISED|words\[words.size\]|json.loads", trace)
     assert "codec_errors" not in trace
@@ -418,8 +424,8 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
         ),
     ],
 )
-def test_other_parts_of_a_codec_that_fail(tmp_path: Path, fault: str, detail: str) -> None:
-    assert re.fullmatch(detail, detail_of(netfold.run(given(fault), out=tmp_path), steps=0))
+def test_other_parts_of_a_codec_that_fail(fault: str, detail: str) -> None:
+    assert re.fullmatch(detail, detail_of(played(fault), steps=0))
 
 
 def test_states_that_fail() -> None:
@@ -573,46 +579,6 @@ def test_codecs_of_netfold_alone_are_rehearsed_and_their_errors_left_to_the_run(
     _rehearse([Users(), FixedPoint(), Users(), FixedPoint()])
 
     assert called == [FixedPoint, FixedPoint]
-
-
-def test_a_run_that_fails_a_check_exits_with_1_and_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "netfold.sim.checks.checks.conservation", lambda links: Finding(False, "a byte too many")
-    )
-
-    result = run_to_its_exit(tmp_path)
-
-    assert result.exit_code == 1
-    assert "tiny: conservation: fail: a byte too many\n" in result.stdout
-    assert load(tmp_path / "runs" / "latest").summary["verdict"] == "fail"
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--set", "workers=9"), ("--set", "workers=0"), ("--set", "nothing=1"), ("--seed", "x")]
-)
-def test_what_cannot_be_run_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    result = run_to_its_exit(tmp_path, *arguments)
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("warm_and_quick")
-def test_a_contradiction_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def contradict(*arguments: object) -> None:
-        raise InvariantError("bytes vanished")
-
-    monkeypatch.setattr(netfold.sim.run.variant, "check_network", contradict)
-
-    result = run_to_its_exit(tmp_path)
-
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.startswith(
-        "tiny (0 of 1 steps done)\nbytes vanished\n  a bug; to reproduce: netfold run "
-    )
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

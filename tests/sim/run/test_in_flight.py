@@ -100,7 +100,7 @@ _ONE_AT_A_TIME: dict[tuple[str, ...], Outcome] = {}
     order=st.sampled_from(["ready", "first_layer"]),
     encode=st.sampled_from(["beside", "on_device"]),
 )
-@examples(8)
+@examples(4, at_night=2)
 def test_any_number_in_flight_computes_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     codec: str,
@@ -294,7 +294,7 @@ def assert_right_totals(played: Played) -> None:
     factors=st.lists(FACTORS, min_size=4, max_size=4),
     stops=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 200)), min_size=4, max_size=4),
 )
-@examples(60)
+@examples(30, at_night=2)
 def test_every_step_ends_with_the_right_sums_and_no_sooner_than_it_can(
     given: list[Given],
     overlap: Overlap,

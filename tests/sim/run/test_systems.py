@@ -23,12 +23,15 @@ from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.run.variant import VariantResult
+from netfold.sim.scenario.load import load
+from netfold.sim.scenario.resolve import resolve
+from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion import BySize
 from tests.examples import nightly
 from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
 from tests.sim.local_training import LocalTraining, train, trained
-from tests.sim.scenes import measure, metrics_of, refused, simulate
+from tests.sim.scenes import measure, metrics_of, refused, result_of, simulate, simulated, verdict_of
 from tests.sim.toys import Due, before_merges
 
 WORKERS, ELEMENTS, STEPS = 8, 1000, 4
@@ -146,13 +149,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     Skipper.seen.clear()
 
 
-def run(folder: Path, **changes: Any) -> Any:
-    return netfold.run({**SCENARIO, **changes}, out=folder)
+def run(**changes: Any) -> VariantResult:
+    return simulated({**SCENARIO, **changes})
 
 
-def details(result: Any) -> dict[str, str]:
-    """The detail of each check of the only variant."""
-    return {check["name"]: check["detail"] for check in result.summary["variants"][0]["checks"]}
+def details(result: VariantResult) -> dict[str, str]:
+    """The detail of each check."""
+    return {check.name: check.detail for check in result.checks}
 
 
 WHO = ("some", "none", "all", "others", "in turn")
@@ -172,48 +175,44 @@ STRUCK = [  # headers are lost, and come twice, like any packet
 
 
 @pytest.mark.parametrize(("name", "who", "words", "fault"), [*RUNS, *STRUCK])
-def test_sums_are_those_of_the_workers_that_are_there(
-    tmp_path: Path, name: str, who: str, words: str, fault: str
-) -> None:
+def test_sums_are_those_of_the_workers_that_are_there(name: str, who: str, words: str, fault: str) -> None:
     """And every worker is told in every step who contributed."""
     words = "integers" if (name, words) == ("timed", "scaled") else words  # timers need a linear codec
     changes: dict[str, Any] = {"codec": {"kind": "skipper", "absent": who, "words": words}}
     if fault:
         changes["faults"] = [{"kind": fault, "rate": "5%"}]
         changes["workload"] = {**SCENARIO["workload"], "elements": 10_000}
-    found = run(tmp_path, **COLLECTIVES[name], **changes)
+    found = run(**COLLECTIVES[name], **changes)
 
-    assert found.verdict == "pass", found
+    assert verdict_of(found) == "pass", details(found)
     assert len(Skipper.seen) == WORKERS * STEPS
     for _, step, count, present in Skipper.seen:
         right = [rank for rank in range(WORKERS) if not is_absent(who, rank, step)]
         assert (count, present) == (len(right), right)
     if fault == "loss":
-        assert found.variants["packets_retransmitted"][0] > 0
+        assert metrics_of(found)["packets_retransmitted"] > 0
 
 
-def test_a_codec_that_has_not_declared_it_ends_the_run(tmp_path: Path) -> None:
-    found = run(tmp_path, codec={"kind": "skipper", "declares": False})
+def test_a_codec_that_has_not_declared_it_ends_the_run() -> None:
+    found = run(codec={"kind": "skipper", "declares": False})
 
-    assert found.verdict == "fail"
+    assert verdict_of(found) == "fail"
     detail = details(found)["finishes"]
     assert "message 'values': its worker contributes nothing to 1000 words by add, and " in detail
     assert "'skipper' does not declare that a worker may be absent" in detail
 
 
-def test_a_missing_worker_is_told_from_absent_ones(tmp_path: Path) -> None:
+def test_a_missing_worker_is_told_from_absent_ones() -> None:
     """Worker 2 alone has words; the headers of worker 5 are lost, and all wait for these."""
     dead = [{"kind": "loss", "rate": "100%", "links": ["h5->s0"]}]
-    found = run(tmp_path, codec={"kind": "skipper", "absent": "others"}, faults=dead)
+    found = run(codec={"kind": "skipper", "absent": "others"}, faults=dead)
 
-    assert found.verdict == "stuck"
+    assert verdict_of(found) == "stuck"
     assert "link h5->s0 loses every packet" in details(found)["finishes"]
     assert "unit 0 of stream 0 at s0: worker 5 missing" in details(found)["finishes"]
 
 
-def test_switch_results_that_claim_another_worker_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_switch_results_that_claim_another_worker_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """The words are right. Bits of the bitmap are swapped where the result is read."""
     right = InNetwork._with_members
 
@@ -222,12 +221,12 @@ def test_switch_results_that_claim_another_worker_fail(
 
     monkeypatch.setattr(InNetwork, "_with_members", swapped)
     for words, check in (("integers", "merges_are_exact"), ("floats", "merges_are_right")):
-        found = run(tmp_path, codec={"kind": "skipper", "absent": "in turn", "words": words})
-        assert found.verdict == "fail"
+        found = run(codec={"kind": "skipper", "absent": "in turn", "words": words})
+        assert verdict_of(found) == "fail"
         assert "(it claims words of workers 0, 1, 2, 3, 4, 5, 6; they were sent by" in details(found)[check]
 
 
-def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_that_counts_absent_workers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an absent worker forwards claims to be its own as well."""
     begin, absent = Fabric.begin, set[int]()
 
@@ -241,8 +240,8 @@ def test_a_ring_that_counts_absent_workers_fails(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(Fabric, "begin", beginning)
     before_merges(monkeypatch, strike)
-    found = run(tmp_path, **COLLECTIVES["torus"], codec={"kind": "skipper", "words": "floats"})
-    assert found.verdict == "fail"
+    found = run(**COLLECTIVES["torus"], codec={"kind": "skipper", "words": "floats"})
+    assert verdict_of(found) == "fail"
     assert "(parts of it claim different contributors)" in details(found)["merges_are_right"]
 
 
@@ -303,7 +302,7 @@ def test_one_index_for_a_row(tmp_path: Path) -> None:
     assert found["compression_ratio"] >= 4 * 9610 / (4 * words)
 
 
-SASG_STEPS, SASG_WORKERS, SASG_SEED, SASG_ELEMENTS = 16, 4, 7, 9610
+SASG_STEPS, SASG_WORKERS, SASG_SEED, SASG_ELEMENTS = 12, 4, 7, 9610
 SASG_TEXT = f"""\
 name: sasg
 seed: {SASG_SEED}
@@ -322,15 +321,23 @@ TREE = "topology={kind: star, hosts: 8, rate: 100Gbps, delay: 1us, switch: sharp
 ALIKE = (
     ("collective={kind: parameter_server, servers: 2, placement: beside_workers, chunk: 1KiB}", LOSS),
     ("collective={kind: parameter_server}", "codec.down=union"),
-    ("collective={kind: all_gather}", "codec.down=union", "overlap={encode: on_device}"),
     (SUMMED, SWITCH, LOSS),
     (SUMMED, SWITCH, "overlap={buckets_in_flight: 3, encode: on_device}", "workload.bucket=4KB", LOSS),
     (SUMMED, "collective={kind: in_network}", "codec.index=none", "overlap={order: first_layer}"),
     (SUMMED, TREE, "collective={kind: in_network, program: tree}"),
     (SUMMED, "collective={kind: ring}", LOSS),
+)
+ALIKE_BY_NIGHT = (  # by day `tests/pairs` has every codec on every collective
+    ("collective={kind: all_gather}", "codec.down=union", "overlap={encode: on_device}"),
     (SUMMED, "collective={kind: all_gather}"),
 )
 HEADER = 14 + 20 + 8 + 8 + 2 + 4 + 20 + 4  # udp-256 on the wire without words, and who contributed
+
+
+@cache
+def sasg(*sets: str) -> VariantResult:
+    """The training over a network."""
+    return result_of(resolve(load(ScenarioText(SASG_TEXT, "sasg.yaml"), sets)))
 
 
 @cache
@@ -357,10 +364,10 @@ def assert_same(result: VariantResult, local: LocalTraining, buckets: int = 1) -
     assert min(local.uploads) < SASG_WORKERS == max(local.uploads)
 
 
-@pytest.mark.parametrize("sets", ALIKE)
-def test_training_is_alike_over_every_collective(tmp_path: Path, sets: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("sets", [*ALIKE, *(pytest.param(sets, marks=nightly) for sets in ALIKE_BY_NIGHT)])
+def test_training_is_alike_over_every_collective(sets: tuple[str, ...]) -> None:
     """Lists and sums, with 1 % loss where packets can be lost."""
-    result = simulate(tmp_path, *sets, text=SASG_TEXT)
+    result = sasg(*sets)
 
     assert all(record.merges_verified for record in result.records.rounds)
     if "workload.bucket=4KB" in sets:
@@ -369,30 +376,27 @@ def test_training_is_alike_over_every_collective(tmp_path: Path, sets: tuple[str
         assert_same(result, locally("summed" if SUMMED in sets else "lists"))
 
 
-def test_a_running_sum_at_a_server_trains_as_one_at_every_worker(tmp_path: Path) -> None:
-    at_server, at_workers = (simulate(tmp_path, codec, text=SASG_TEXT) for codec in (INTEGERS, SUMMED))
+def test_a_running_sum_at_a_server_trains_as_one_at_every_worker() -> None:
+    at_server, at_workers = (sasg(codec) for codec in (INTEGERS, SUMMED))
 
     assert_same(at_server, locally("integers"))
     assert_same(at_workers, locally("integers"))
 
 
-@pytest.mark.parametrize(
-    "sets",
-    [(), *((SUMMED, one) for one in (SWITCH, "collective={kind: ring}", "collective={kind: all_gather}"))],
-)
-def test_rounds_that_all_skip_complete_everywhere(tmp_path: Path, sets: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("sets", [(), (SUMMED, SWITCH), (SUMMED, "collective={kind: ring}")])
+def test_rounds_that_all_skip_complete_everywhere(sets: tuple[str, ...]) -> None:
     """4 steps of the warm start, 4 that all skip, then one in 5."""
-    result = simulate(tmp_path, *sets, "codec.alpha=1e300", "workload.steps=14", text=SASG_TEXT)
+    result = sasg(*sets, "codec.alpha=1e300", "workload.steps=14")
 
     assert {check.verdict for check in result.records.checks} == {"pass"}
     rule = [SASG_WORKERS if step < 4 or step in (8, 13) else 0 for step in range(14)]
     assert [record.uploads for record in result.records.rounds] == rule
 
 
-def test_skipped_workers_headers_are_counted_on_the_wire(tmp_path: Path) -> None:
+def test_skipped_workers_headers_are_counted_on_the_wire() -> None:
     """Every worker sends a header for each packet of the others, and words only where it uploads."""
     units = -(-SASG_ELEMENTS // 64)
-    result = simulate(tmp_path, SUMMED, SWITCH, "codec.index=none", text=SASG_TEXT)
+    result = sasg(SUMMED, SWITCH, "codec.index=none")
 
     assert len({record.uploads for record in result.records.rounds}) > 2
     for record in result.records.rounds:
@@ -400,11 +404,11 @@ def test_skipped_workers_headers_are_counted_on_the_wire(tmp_path: Path) -> None
         assert record.payload_bytes_up == 4 * SASG_ELEMENTS * record.uploads
 
 
-def test_a_switch_saves_what_a_server_sends_down(tmp_path: Path) -> None:
+def test_a_switch_saves_what_a_server_sends_down() -> None:
     """The busiest link is the server's: four dense sums a step. A switch sends each worker one."""
 
     def busiest_bytes(*sets: str) -> int:
-        return max(link.bytes for link in simulate(tmp_path, *sets, text=SASG_TEXT).records.links)
+        return max(link.bytes for link in sasg(*sets).records.links)
 
     server = busiest_bytes()
     dense, packed = busiest_bytes(SUMMED, SWITCH, "codec.index=none"), busiest_bytes(SUMMED, SWITCH)
@@ -414,9 +418,9 @@ def test_a_switch_saves_what_a_server_sends_down(tmp_path: Path) -> None:
     assert packed < server / 10
 
 
-def test_a_second_pass_is_charged_where_gradients_are_compared(tmp_path: Path) -> None:
+def test_a_second_pass_is_charged_where_gradients_are_compared() -> None:
     """30 us of every worker in every step after the warm start, unless its upload is due."""
-    result = simulate(tmp_path, "codec.alpha=1e300", text=SASG_TEXT)
+    result = sasg("codec.alpha=1e300")
 
     passes = [phase for phase in result.records.phases if phase.phase == "more passes"]
     compared = [step for step in range(4, SASG_STEPS) if (step - 3) % 5]
@@ -424,12 +428,12 @@ def test_a_second_pass_is_charged_where_gradients_are_compared(tmp_path: Path) -
         (step, worker) for step in compared for worker in range(SASG_WORKERS)
     ]
     assert {one.end_ps - one.start_ps for one in passes} == {30 * 10**6}
-    none = simulate(tmp_path, "codec.alpha=0.0", text=SASG_TEXT)
+    none = sasg("codec.alpha=0.0")
     assert not [phase for phase in none.records.phases if phase.phase == "more passes"]
 
 
-def test_uploads_and_skips_are_counted_in_the_summary(tmp_path: Path) -> None:
-    found = measure(tmp_path, text=SASG_TEXT)
+def test_uploads_and_skips_are_counted_in_the_summary() -> None:
+    found = metrics_of(sasg())
 
     count = locally("lists").uploads_count
     assert (found["uploads"], found["skips"]) == (count, SASG_STEPS * SASG_WORKERS - count)

@@ -188,7 +188,7 @@ TRAINED = TINY.replace(
 NO_TIME = "compute takes no time"
 
 
-def test_results_say_where_compute_takes_no_time(tmp_path: Path) -> None:
+def test_results_say_where_compute_takes_no_time(tmp_path: Path, plain: None) -> None:
     text = TRAINED + "variants:\n  - name: none\n  - {name: some, device: a100}\n"
     outcome = run(tmp_path, text=text)
     summary = load(outcome.run_dir or tmp_path).summary

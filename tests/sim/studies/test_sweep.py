@@ -40,9 +40,7 @@ from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sw
 from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
 from netfold.sim.studies.sweep_workers import (
     RANKING,
-    Cluster,
     TaskOutcome,
-    connected,
     is_source,
     own_versions,
     work,
@@ -68,6 +66,13 @@ def sweep(
     return run_sweep(scenario(text), SweepSettings(2, **settings), out, lambda ended: None)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a sweep over GRID that nothing stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        return sweep(patch, tmp_path_factory.mktemp("whole"))
+
+
 def table(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "points.parquet")
 
@@ -87,8 +92,8 @@ def kept(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (out / "small" / "points").glob("*.json")}
 
 
-def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = table(sweep(monkeypatch, tmp_path))
+def test_the_table_has_what_single_runs_find(whole: Path, tmp_path: Path) -> None:
+    found = table(whole)
 
     assert found.columns[:8] == [
         *("point", "workers", "workload.density", "seed", "variant", "status", "verdict", "error")
@@ -116,9 +121,8 @@ def test_the_table_has_what_single_runs_find(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("after", [0, 5])
 def test_a_stopped_sweep_goes_on_and_ends_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: int
+    monkeypatch: pytest.MonkeyPatch, whole: Path, tmp_path: Path, after: int
 ) -> None:
-    whole = sweep(monkeypatch, tmp_path / "whole")
     calls: list[object] = []
 
     def stopping(task: Any) -> TaskOutcome:
@@ -148,7 +152,7 @@ def test_only_what_changed_runs_again(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     def counting(task: Any) -> TaskOutcome:
         ran.append(task.text)
-        return work(task)
+        return TaskOutcome(({"variant": "ring", "verdict": "pass"},))
 
     monkeypatch.setattr(make, "work", counting)
     sweep(monkeypatch, tmp_path)
@@ -349,11 +353,10 @@ CODE = (
 @pytest.mark.processes
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=nightly)])
 def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: str
+    monkeypatch: pytest.MonkeyPatch, whole: Path, tmp_path: Path, jobs: str
 ) -> None:
     """The real command, on real processes: interrupted, continued here, and compared with an unbroken one."""
-    text = "sweep: {workers: [2, 4], workload.density: [1%, 5%], seeds: 2}\n"
-    file, out = write(tmp_path, text), tmp_path / "out"
+    file, out = write(tmp_path), tmp_path / "out"
     command = [sys.executable, "-c", CODE, "sweep", str(file), "--jobs", jobs, "--out", str(out)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -378,7 +381,6 @@ def test_ctrl_c_keeps_points_leaves_no_process_and_the_rest_follows(
     resumed = run_sweep(sweep_of(file), SweepSettings(2), out, ended.append)
     assert len(ended) == 8 - len(before)
     assert before.items() <= kept(out).items()
-    whole = run_sweep(sweep_of(file), SweepSettings(2), tmp_path / "whole", lambda ended: None)
     assert all((resumed / name).read_bytes() == (whole / name).read_bytes() for name in SAME[:-1])
 
 
@@ -388,15 +390,6 @@ def group_is_alive(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_dask_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(NetfoldError, match=r"pip install 'netfold\[dask\]'"),
-        connected(Cluster("tcp://127.0.0.1:1"), own_versions()),
-    ):
-        pass
 
 
 SYNTHETIC = "kind: synthetic, elements: 2000, density: 10%"

@@ -40,8 +40,8 @@ def mnist() -> Digits:
 
 @pytest.fixture(scope="module")
 def short_text() -> Iterator[None]:
-    """Models of text see a twentieth of it, as it takes seconds to find all of its words."""
-    kept = text.load_text("shakespeare")[:400_000]
+    """Models of text see a fiftieth of it, as it takes seconds to find all of its words."""
+    kept = text.load_text("shakespeare")[:200_000]
     with pytest.MonkeyPatch.context() as patch:
         for module in (text, wordpiece):
             patch.setattr(module, "load_text", lambda name: kept)

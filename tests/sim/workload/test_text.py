@@ -109,6 +109,7 @@ def test_tokens_are_numbered_by_frequency(tokens: list[str], vocabulary: int) ->
         assert number == UNKNOWN or found.names[number - 1] == token
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_full_and_covers_most_of_the_text() -> None:
     found = load_words("shakespeare-kjv", 10_000)
 
