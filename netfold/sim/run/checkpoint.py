@@ -18,8 +18,7 @@ import simpy
 
 from netfold.errors import InvariantError
 from netfold.homomorphic.codec import Carrier, Codec, Encoder, Server
-from netfold.sim.collectives.between_hosts import Transfers
-from netfold.sim.collectives.collective import Composable, Cut
+from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Condition
 from netfold.sim.engine.setup import KeepAlive
@@ -87,7 +86,7 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, f
 _BUILT_ANEW = (
     *(simpy.Environment, simpy.Event, Codec, Carrier, *_FUNCTIONS),
     World,  # its tables have a file of their own
-    *(KeepAlive, Cut, Composable, Transfers, ProgressReporter),
+    *(KeepAlive, Cut, ProgressReporter),
 )
 
 

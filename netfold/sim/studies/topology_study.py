@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError, names_hint
-from netfold.sim.collectives.collective import CollectiveSection, Estimate
+from netfold.sim.collectives.collective import CollectiveSection
+from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.registry import estimates
 from netfold.sim.files import write_file
 from netfold.sim.keys import Location
