@@ -12,14 +12,15 @@ are under way at the same time, and only the link on which all together put the 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Carrier
-from netfold.sim.collectives.transfers import Flow, Level, Outline
+from netfold.sim.collectives.transfers import Flow, Outline
 from netfold.sim.engine.interface import Frame
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
@@ -43,6 +44,7 @@ _TRANSFER_BYTES = 300
 _CELL_BYTES = 64
 _SAMPLE_BYTES = 10**9
 _ROUNDING = 1e-9  # of two links that are busy as long as each other, the first counts
+Doubles = NDArray[np.float64]
 KeyOf = Callable[[int, int, int], int]
 """The key of a flow, from its sender, receiver and channel."""
 
@@ -60,18 +62,27 @@ class Routed:
         self.outline, self.network = outline, network
         self.paths: dict[Flow, WorkerPath] = {}
         """Acknowledgements go back on a path of their own, and delay no messages."""
-        self.spread: dict[Flow, Mapping[int, float]] = {}
-        """Messages on each link for every message sent: fractions where packets are sprayed over paths."""
+        links, owners, parts = list[int](), list[int](), list[float]()
         for level in outline.levels:
             for flow in level.flows:
-                if flow not in self.paths:
-                    sender, receiver, channel = flow
-                    ends, key = (nodes[sender], nodes[receiver]), key_of(*flow)
-                    there = path(network, *ends, key)
-                    back = path(network, *ends[::-1], key_of(receiver, sender, channel))
-                    self.paths[flow] = WorkerPath(tuple(there), (), tuple(back))
-                    is_spread = network.policy.is_sprayed
-                    self.spread[flow] = shares(network, *ends, key) if is_spread else Counter(there)
+                if flow in self.paths:
+                    continue
+                sender, receiver, channel = flow
+                ends, key = (nodes[sender], nodes[receiver]), key_of(*flow)
+                there = path(network, *ends, key)
+                back = path(network, *ends[::-1], key_of(receiver, sender, channel))
+                spread = shares(network, *ends, key) if network.policy.is_sprayed else Counter(there)
+                links += spread
+                parts += spread.values()
+                owners += [len(self.paths)] * len(spread)
+                self.paths[flow] = WorkerPath(tuple(there), (), tuple(back))
+        self.links = np.array(links, np.int64)
+        """(E,) The links of all flows, one flow after the other."""
+        self.owners = np.array(owners, np.int64)  # (E,) the number of the flow
+        self._parts = np.array(parts, np.float64)  # (E,) messages on the link for every message sent
+        number = {flow: at for at, flow in enumerate(self.paths)}
+        self.flows = [np.array([number[flow] for flow in level.flows]) for level in outline.levels]
+        """By level: the number of each transfer's flow."""
 
     @classmethod
     def by_seed(
@@ -80,24 +91,20 @@ class Routed:
         """On the paths that a run with this seed uses."""
         return cls(outline, network, nodes, lambda *flow: flow_key_plain(seed, job, *flow))
 
-    def _loads(self, flows: Mapping[Flow, float]) -> dict[int, float]:
-        loads = defaultdict[int, float](float)
-        for flow, count in flows.items():
-            for link, share in self.spread[flow].items():
-                loads[link] += share * count
-        return loads
+    def loads(self, sent: Doubles) -> Doubles:
+        """(links,) What each link carries where flows send so much, (F,)."""
+        count = len(self.network.link_names)
+        return np.bincount(self.links, self._parts * sent[self.owners], count)
 
-    def load(self, level: Level) -> dict[int, float]:
-        """Share of a message that each link carries at a level, one time."""
-        sent = defaultdict[Flow, float](float)
-        for flow, share in zip(level.flows, level.share.tolist(), strict=True):
-            sent[flow] += share
-        return self._loads(sent)
+    def sent(self, level: int, shares_sent: Doubles | None = None) -> Doubles:
+        """(F,) What every flow sends at a level: its messages, or the shares of a message that they are."""
+        return np.bincount(self.flows[level], shares_sent, len(self.paths)).astype(np.float64)
 
-    def traffic(self, level: Level) -> Traffic:
-        """Its messages, each counted as one."""
-        flows = Counter(level.flows)
-        return Traffic(tuple(self.paths[flow] for flow in flows), self._loads(flows))
+    def traffic(self, sent: Doubles) -> Traffic:
+        """The paths of flows that send, and how many messages each link carries."""
+        load = self.loads(sent)
+        paths = tuple(way for way, count in zip(self.paths.values(), sent, strict=True) if count)
+        return Traffic(paths, {int(link): float(load[link]) for link in np.flatnonzero(load)})
 
     def all_traffic(self, copies: int) -> Traffic:
         """The messages of so many collectives that may be under way at the same time.
@@ -105,8 +112,8 @@ class Routed:
         A host goes on to its next partner before what it has sent is acknowledged. So the windows of all
         flows whose paths share a link may wait there one behind the other.
         """
-        flows = {flow: copies * count for flow, count in self.outline.windows.items()}
-        return Traffic(tuple(self.paths.values()), self._loads(flows))
+        windows = self.outline.windows
+        return self.traffic(np.array([copies * windows[flow] for flow in self.paths], np.float64))
 
 
 # The time of a message on the idle network.
@@ -128,44 +135,42 @@ class _Rate(NamedTuple):
 
 def _rate_of(routed: Routed, packet_bytes: int, word_bits: float) -> _Rate:
     """Of packets of `packet_bytes`; a word takes `word_bits` on the wire."""
-    network = routed.network
-    busy, streams = defaultdict[int, float](float), dict[int, float]()
-    rates_bps: dict[int, int] = {}
-    durations_ps = []
-    for level in routed.outline.levels:
-        load = routed.load(level)
-        for link in load:
-            if link not in rates_bps:
-                rates_bps[link] = packet_rate_bps(network, link, packet_bytes)
-        times_ps = {link: share * word_bits * PS_PER_S / rates_bps[link] for link, share in load.items()}
-        for link, time_ps in times_ps.items():
-            busy[link] += level.times * time_ps
-            streams[link] = max(streams.get(link, 0.0), load[link])
-        durations_ps.append(
-            [max((times_ps[link] for link in routed.spread[flow]), default=0.0) for flow in level.flows]
-        )
-    if not busy:
+    network, levels = routed.network, routed.outline.levels
+    used = dict.fromkeys(routed.links.tolist())  # in the order of the flows
+    if not used:
         return _Rate(0.0, 0.0, Busiest(0, 1, packet_rate_bps(network, 0, packet_bytes)))
-    most_ps = max(busy.values())
-    link = next(link for link, time_ps in busy.items() if time_ps >= most_ps * (1 - _ROUNDING))
-    return _Rate(
-        _longest_chain(routed, durations_ps, occupies=True),
-        most_ps,
-        Busiest(link, streams[link], rates_bps[link]),
+    rates_bps = {link: packet_rate_bps(network, link, packet_bytes) for link in used}
+    word_ps = np.zeros(len(network.link_names))
+    word_ps[list(used)] = [word_bits * PS_PER_S / rate_bps for rate_bps in rates_bps.values()]
+    busy_ps, streams, durations_ps = np.zeros_like(word_ps), np.zeros_like(word_ps), []
+    for number, level in enumerate(levels):
+        load = routed.loads(routed.sent(number, level.share))
+        times_ps = load * word_ps
+        busy_ps += level.times * times_ps
+        streams = np.maximum(streams, load)
+        of_flow_ps = np.zeros(len(routed.paths))
+        np.maximum.at(of_flow_ps, routed.owners, times_ps[routed.links])
+        durations_ps.append(of_flow_ps[routed.flows[number]])
+    most_ps = float(busy_ps.max())
+    link = next(link for link in used if busy_ps[link] >= most_ps * (1 - _ROUNDING))
+    in_turn_ps = sum(
+        level.times * float(level_ps.max()) for level, level_ps in zip(levels, durations_ps, strict=True)
     )
+    if in_turn_ps > most_ps * (1 + _ROUNDING):
+        in_turn_ps = _longest_chain(routed, durations_ps, occupies=True)
+    return _Rate(in_turn_ps, most_ps, Busiest(link, float(streams[link]), rates_bps[link]))
 
 
-def _longest_chain(routed: Routed, durations_ps: Sequence[Sequence[float]], *, occupies: bool) -> float:
+def _longest_chain(routed: Routed, durations_ps: Sequence[Doubles], *, occupies: bool) -> float:
     """The longest chain of transfers of which each begins where the one before ends; durations are by level.
 
     Channels carry words of their own. `occupies`: a flow has one transfer at a time.
     """
-    levels, number = routed.outline.levels, {flow: at for at, flow in enumerate(routed.paths)}
+    levels = routed.outline.levels
     channels = 1 + max((int(level.channel.max()) for level in levels), default=0)
     arrived_ps = np.zeros((channels, routed.outline.workers))
-    free_ps = np.zeros(len(number))
-    for level, level_ps in zip(levels, durations_ps, strict=True):
-        flows = np.array([number[flow] for flow in level.flows])
+    free_ps = np.zeros(len(routed.paths))
+    for level, flows, level_ps in zip(levels, routed.flows, durations_ps, strict=True):
         for _ in range(level.times):
             ready_ps = arrived_ps[level.channel, level.source]
             if occupies:
@@ -183,8 +188,9 @@ def _ways_ps(routed: Routed, packet_bytes: int) -> int:
     def way_ps(links: Sequence[int]) -> int:
         return sum(link_time_ps(network, link, packet_bytes) + int(network.delay_ps[link]) for link in links)
 
-    times_ps = {flow: way_ps(way.there) for flow, way in routed.paths.items()}
-    return sum(level.times * max(times_ps[flow] for flow in level.flows) for level in routed.outline.levels)
+    times_ps = np.array([way_ps(way.there) for way in routed.paths.values()], np.int64)
+    levels = zip(routed.outline.levels, routed.flows, strict=True)
+    return sum(level.times * int(times_ps[flows].max()) for level, flows in levels)
 
 
 def _merge_share(outline: Outline) -> float:
@@ -263,9 +269,9 @@ def estimate_of(
         return Estimate(0.0, "", 0.0, 0.0)
     routed = Routed.by_seed(outline, network, nodes, seed)
     rate = _rate_of(routed, PACKET_BYTES, WORD_BITS)
-    delay_ps = network.delay_ps.tolist()
-    ways_ps = {flow: sum(delay_ps[link] for link in way.there) for flow, way in routed.paths.items()}
-    ways_of_levels_ps = [[ways_ps[flow] for flow in level.flows] for level in outline.levels]
+    delays_ps = [sum(int(network.delay_ps[link]) for link in way.there) for way in routed.paths.values()]
+    ways_ps = np.array(delays_ps, np.float64)
+    ways_of_levels_ps = [ways_ps[flows] for flows in routed.flows]
     latency_s = _longest_chain(routed, ways_of_levels_ps, occupies=False) / PS_PER_S
     busy_s, wire_s = (words * time_ps / PS_PER_S for time_ps in (rate.busiest_ps, rate.word_ps(outline)))
     return Estimate(wire_s + latency_s, network.link_names[rate.busiest.link], busy_s, latency_s)
@@ -318,7 +324,8 @@ def timeout_of(routed: Routed, window: Window, copies: int, asked_ps: int | None
     if asked_ps is None:
         return auto_timeout_ps(full_window_trip_ps(routed.network, routed.all_traffic(copies), window))
     trips_ps = (
-        full_window_trip_ps(routed.network, routed.traffic(level), window) for level in routed.outline.levels
+        full_window_trip_ps(routed.network, routed.traffic(routed.sent(number)), window)
+        for number in range(len(routed.outline.levels))
     )
     check_timeout(location, "timeout", asked_ps, max(trips_ps, default=0), "window")
     return asked_ps

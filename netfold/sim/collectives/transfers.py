@@ -292,7 +292,8 @@ def outline_of(transfers: Transfers) -> Outline:
         reached[channel, step.target] = depth
         count += step.source.size
         if step.source.size:
-            steps.setdefault(depth, []).append(step)
+            kept = step._replace(waits=NONE, follows=NONE, before=NONE, name=None)  # they take memory
+            steps.setdefault(depth, []).append(kept if edges is not None else kept._replace(first=0))
     levels: list[Level] = []
     last: list[Step] = []
     for depth in sorted(steps):

@@ -23,6 +23,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Condition
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.tables import World, records
+from netfold.sim.keys import Section
 from netfold.sim.network.fabric import packets_of_streams
 from netfold.sim.plan.plan import (
     Crash,
@@ -86,7 +87,7 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, f
 _BUILT_ANEW = (
     *(simpy.Environment, simpy.Event, Codec, Carrier, *_FUNCTIONS),
     World,  # its tables have a file of their own
-    *(KeepAlive, Cut, ProgressReporter),
+    *(KeepAlive, Cut, Section, ProgressReporter),
 )
 
 

@@ -470,7 +470,7 @@ def test_its_stages_are_on_links_of_their_own() -> None:
     """2 × 4 on two racks: the columns' four streams share an uplink, the rows' none."""
     network = compile_network(leaf_spine(2, 1, 4, LINK, uplink=LINK))
     routed = routed_of(network, 8, 2)
-    loads = [max(routed.traffic(level).load.values()) for level in routed.outline.levels]
+    loads = [max(routed.traffic(routed.sent(number)).load.values()) for number in range(8)]
 
     assert loads == [1] * 3 + [4] * 2 + [1] * 3
     assert [level.merging_times for level in routed.outline.levels] == [1] * 4 + [0] * 4
