@@ -94,7 +94,8 @@ class Routed:
     def loads(self, sent: Doubles) -> Doubles:
         """(links,) What each link carries where flows send so much, (F,)."""
         count = len(self.network.link_names)
-        return np.bincount(self.links, self._parts * sent[self.owners], count)
+        loads: Doubles = np.bincount(self.links, self._parts * sent[self.owners], count).astype(np.float64)
+        return loads
 
     def sent(self, level: int, shares_sent: Doubles | None = None) -> Doubles:
         """(F,) What every flow sends at a level: its messages, or the shares of a message that they are."""
