@@ -230,3 +230,18 @@ def _tables_bytes(collective: HostCollective, job: JobContext) -> int:
     whole = collective.outline(workers, by_codec)
     cells = collective.schedule(workers, 0 if by_codec else job.elements, by_codec).cells
     return tables_bytes(whole.transfers * cells // whole.cells, cells, workers)
+
+
+_RENAMED = {
+    "HostSection": "HostCollective",
+    "ChunkedSection": "ChunkedCollective",
+    "ClosedForm": "HostCollective, whose schedule says what it comes to",
+    "ChunkedPlan": "HostPlan",
+    "Transfers": "netfold.sim.collectives.transfers.Transfers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        raise ImportError(f"{__name__}.{name} is gone; use {_RENAMED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

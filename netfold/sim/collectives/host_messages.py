@@ -595,3 +595,9 @@ def scheduled(
         is_between_hosts=start is ScheduledRun,
         estimate=estimate,
     )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ScheduledCollective":
+        raise ImportError(f"{__name__}.{name} is gone; a HostCollective needs no class that runs it")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

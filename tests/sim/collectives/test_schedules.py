@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
 from time import process_time
 from typing import Any
@@ -661,3 +662,16 @@ def _added(value: Any, words: list[Any]) -> Any:
     if isinstance(value, int):
         return words[value]
     return np.asarray(_added(value[0], words) + _added(value[1], words), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told"),
+    [
+        ("between_hosts", "HostSection", "use HostCollective"),
+        ("between_hosts", "ChunkedSection", "use ChunkedCollective"),
+        ("host_messages", "ScheduledCollective", "a HostCollective needs no class that runs it"),
+    ],
+)
+def test_a_name_that_is_gone_says_what_to_use(module: str, name: str, told: str) -> None:
+    with pytest.raises(ImportError, match=told):
+        getattr(import_module(f"netfold.sim.collectives.{module}"), name)
