@@ -122,10 +122,13 @@ def test_files_of_the_same_name_hold_the_same_kind_of_thing() -> None:
 
 def of_kinds() -> dict[str, str]:
     """The module of everything that has a file of its own, by kind."""
-    starts = {kind: getattr(spec.start, "func", spec.start) for kind, spec in COLLECTIVES.items()}
+    collectives = {
+        kind: spec.section if spec.is_between_hosts else getattr(spec.start, "func", spec.start)
+        for kind, spec in COLLECTIVES.items()
+    }
     return {
         **{f"codec {kind}": codec.__module__ for kind, codec in codec_kinds().items()},
-        **{f"collective {kind}": start.__module__ for kind, start in starts.items()},
+        **{f"collective {kind}": made.__module__ for kind, made in collectives.items()},
         **{f"model {kind}": model.__module__ for kind, model in model_kinds().items()},
         **{f"program {kind}": spec.layout.__module__ for kind, spec in programs().items()},
         **{f"topology {kind}": topology.__module__ for kind, topology in topology_kinds().items()},

@@ -25,7 +25,7 @@ from itertools import count
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.ring import ring_schedule
+from netfold.sim.collectives.ring import Ring
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment
 from netfold.topologies.graph import LinkSpec
@@ -136,7 +136,7 @@ def ring(hosts: int, words: int, times: int = 1, merge: Merge | None = None) -> 
     Worker r puts r + 1 into every word.
     """
     engine = Engine(compile_network(star(hosts, LinkSpec(100 * 10**9, DELAY_PS, 64 << 20))), 1)
-    schedule, result = ring_schedule(hosts), np.zeros(words if merge else 0, np.int32)
+    schedule, result = Ring(kind="ring").cut(hosts).schedule, np.zeros(words if merge else 0, np.int32)
     own = [np.full(words, worker + 1, np.int32) if merge else None for worker in range(hosts)]
     started, end_ps = time.process_time(), 0
     for number in range(times):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import simpy
@@ -14,14 +14,17 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.exponents import block_exponents
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
-from netfold.sim.collectives.all_gather import AllGather
-from netfold.sim.collectives.between_hosts import ChunkedPlan
+from netfold.sim.collectives.all_gather import AllGather, AllGatherRun
+from netfold.sim.collectives.between_hosts import HostPlan
 from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.halving_doubling import HalvingDoubling
+from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
-from netfold.sim.collectives.parameter_server import ParameterServer, ServerPlan
-from netfold.sim.collectives.ring import Ring, RingPlan
-from netfold.sim.collectives.torus_2d import Torus2d, TorusGrid, TorusPlan, squarest
-from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job
+from netfold.sim.collectives.parameter_server import ParameterServer, ParameterServerRun, ServerPlan
+from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.torus_2d import Torus2d, squarest
+from netfold.sim.collectives.tree import Tree
+from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job, Schedule
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.workload.devices import NoDevice
@@ -64,15 +67,20 @@ def messages_of(merge: Merge, workers: int, size: int, seed: int = 0) -> list[Me
 def ring(workers: int, frame: Frame = frame_of("udp-256"), device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 on the first nodes."""
     options, seed = options_of(frame, changes)
-    plan = RingPlan(kind="ring", **options)
-    return lambda environment, fabric: Ring(plan, context_of(environment, fabric, workers, device, seed))
+    plan = HostPlan(kind="ring", collective=Ring(kind="ring"), **options)
+    return lambda environment, fabric: ScheduledRun(
+        plan, context_of(environment, fabric, workers, device, seed)
+    )
 
 
 def torus(workers: int, rows: int = 0, frame: Frame = FRAME, device: Any = None, **changes: int) -> Started:
     """Workers 0 … n − 1 in rows; by default nearly a square."""
     options, seed = options_of(frame, changes)
-    plan = TorusPlan(kind="torus_2d", grid=TorusGrid.of(workers, rows or squarest(workers)), **options)
-    return lambda environment, fabric: Torus2d(plan, context_of(environment, fabric, workers, device, seed))
+    collective = Torus2d(kind="torus_2d", rows=rows or squarest(workers))
+    plan = HostPlan(kind="torus_2d", collective=collective, **options)
+    return lambda environment, fabric: ScheduledRun(
+        plan, context_of(environment, fabric, workers, device, seed)
+    )
 
 
 def gathering(
@@ -80,10 +88,11 @@ def gathering(
 ) -> Started:
     """An all-gather of workers 0 … n − 1; a chunk is two packets unless `changes` say otherwise."""
     options, seed = options_of(frame, {"chunk_words": 2 * frame.elements, **changes})
-    plan = ChunkedPlan(kind="all_gather", **options)
+    chunk = 4 * options.pop("chunk_words")
+    plan = HostPlan(kind="all_gather", collective=AllGather(kind="all_gather", chunk=f"{chunk}B"), **options)
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        return AllGather(plan, context_of(environment, fabric, workers, device, seed, server))
+        return AllGatherRun(plan, context_of(environment, fabric, workers, device, seed, server))
 
     return start
 
@@ -101,10 +110,13 @@ def serving(
     options, seed = options_of(frame, {"chunk_words": 2 * frame.elements, **changes})
     nodes = range(servers) if beside else range(workers, workers + servers)
     owners = tuple(range(servers)) if beside else ()
-    plan = ServerPlan(kind="parameter_server", servers=tuple(nodes), owners=owners, **options)
+    chunk = 4 * options.pop("chunk_words")
+    collective = ParameterServer(kind="parameter_server", servers=servers, chunk=f"{chunk}B")
+    places: dict[str, Any] = {"servers": tuple(nodes), "owners": owners, "collective": collective}
+    plan = ServerPlan(kind="parameter_server", **places, **options)
 
     def start(environment: simpy.Environment, fabric: Fabric) -> Collective:
-        return ParameterServer(plan, context_of(environment, fabric, workers, device, seed, server))
+        return ParameterServerRun(plan, context_of(environment, fabric, workers, device, seed, server))
 
     return start
 
@@ -144,6 +156,26 @@ def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started
         **times,
     )
     return lambda environment, fabric: InNetwork(fabric, [job])
+
+
+def ring_schedule(workers: int, channels: int = 1, pieces: int = 1) -> Schedule:
+    """That of a message in so many pieces a segment."""
+    collective = Ring(kind="ring", channels=channels, chunk="4B")
+    return collective.cut(workers, pieces * channels * workers).schedule
+
+
+def halving_schedule(workers: int) -> Schedule:
+    return HalvingDoubling(kind="halving_doubling").cut(workers).schedule
+
+
+def tree_schedule(workers: int, trees: Literal[1, 2] = 2, pieces: int = 1) -> Schedule:
+    """That of a message in so many pieces a tree."""
+    return Tree(kind="tree", trees=trees, chunk="4B").cut(workers, pieces * trees).schedule
+
+
+def torus_schedule(lengths: Sequence[int], by_codec: bool = False) -> Schedule:
+    """That of rows of these lengths."""
+    return Torus2d(kind="torus_2d", rows=len(lengths)).cut(sum(lengths), 0, by_codec).schedule
 
 
 def around_the_ring(messages: list[Message]) -> Exchanged:

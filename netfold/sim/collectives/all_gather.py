@@ -1,10 +1,11 @@
-"""All-gather round a ring (Chan et al., 2007): how it runs, its keys and the numbers of its schedule."""
+"""All-gather round a ring (Chan et al., 2007): how it runs, its keys and its schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -12,23 +13,18 @@ from netfold.homomorphic.merge import HostHop, combine, gathered, merge_all, unc
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm
-from netfold.sim.collectives.collective import (
-    CollectiveSpec,
-    JobContext,
-    OperationPlace,
-    Resolved,
-    RunContext,
-    Steps,
-    estimate_by,
-)
+from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
+from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
 from netfold.sim.collectives.host_messages import (
-    ChannelCollective,
+    ChannelRun,
     MessageExchange,
     Parcel,
     chunks_of,
     merge_ps,
+    scheduled,
 )
+from netfold.sim.collectives.transfers import Step, Transfers
+from netfold.sim.engine.interface import NONE
 from netfold.sim.workload.hardware import Device, charge_ps
 
 if TYPE_CHECKING:
@@ -46,12 +42,13 @@ if TYPE_CHECKING:
 # codec's server part answer. All workers get the same bits.
 
 
-class AllGather(ChannelCollective):
+class AllGatherRun(ChannelRun):
     """One job's all-gather."""
 
-    def __init__(self, plan: ChunkedPlan, context: RunContext) -> None:
+    def __init__(self, plan: HostPlan, context: RunContext) -> None:
         super().__init__(plan, context)
-        self._chunk_words = plan.chunk_words
+        assert isinstance(plan.collective, ChunkedCollective)
+        self._chunk_words = plan.collective.chunk_words
         replicas = [context.make_server() for _ in context.nodes]
         self.servers = [one for one in replicas if one is not None]
         self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker and message
@@ -156,36 +153,30 @@ def _chain(device: Device, message: Message, held: list[Words], key: int) -> tup
 # − 1) times the way of one from host to host.
 
 
-KIND = "all_gather"
-
-
-class AllGatherSection(ChunkedSection):
+class AllGather(ChunkedCollective):
     """Every worker's messages go round a ring of the hosts, and every worker merges them itself."""
+
+    merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
     kind: Literal["all_gather"]
 
+    def schedule(self, workers: int, words: int, by_codec: bool = False) -> Transfers:
+        """Cell i is the message of worker i."""
+        steps = _steps(workers)
+        return Transfers(workers, workers, steps, holds=Fraction(1), last_merges=workers - 1)
 
-def _steps(workers: int) -> Steps:
-    """Every worker passes n − 1 messages to the next, and merges as many into its own."""
-    following = [(worker, (worker + 1) % workers) for worker in range(workers)]
-    return Steps(following, hops=workers - 1, chunks=1, merges=workers - 1)
-
-
-SCHEDULE = ClosedForm(KIND, _steps)
-
-
-def _resolve(section: AllGatherSection, job: JobContext) -> Resolved:
-    make_plan = partial(ChunkedPlan, chunk_words=section.chunk_words)
-    found = SCHEDULE.resolve_on(section, job, job.nodes, make_plan)
-    return found._replace(warnings=(*section.warnings, *found.warnings))
+    def resolve(self, job: JobContext) -> Resolved:
+        """As that of any collective between hosts; its workers keep no tables of a schedule."""
+        found = super().resolve(job)
+        return found._replace(plan=replace(found.plan, tables_bytes=0))
 
 
-ALL_GATHER = CollectiveSpec(
-    KIND,
-    frozenset(Merge),
-    AllGatherSection,
-    _resolve,
-    AllGather,
-    carries_absence=True,
-    estimate=estimate_by(lambda section, workers: _steps(workers)),
-)
+def _steps(workers: int) -> Iterator[Step]:
+    rank = np.arange(workers)
+    following = (rank + 1) % workers
+    for step in range(workers - 1):
+        waits = (rank - 1) % workers + (step - 1) * workers if step else NONE
+        yield Step(rank, following, (rank - step) % workers, waits=waits)
+
+
+ALL_GATHER = scheduled(AllGather, AllGatherRun)

@@ -10,29 +10,24 @@ from pydantic import Field, create_model, field_validator, model_validator
 
 from netfold.errors import shown
 from netfold.homomorphic.message import MERGEABLE, Merge
-from netfold.sim.collectives.between_hosts import Chunk, ChunkedSection, ClosedForm, HostPlan
+from netfold.sim.collectives.between_hosts import Chunk, ChunkedCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSection,
     CollectiveSpec,
-    Composable,
-    Estimate,
     JobContext,
     Resolved,
     RunContext,
-    ScheduleSize,
-    Steps,
-    estimate_of,
 )
+from netfold.sim.collectives.costs import Estimate, estimate_of, tables_bytes
 from netfold.sim.collectives.hierarchical_schedule import (
-    Closed,
     Groups,
-    Hierarchical,
     HierarchicalPlan,
-    composed,
+    HierarchicalRun,
+    collective_of,
     groups_of,
     groups_on,
-    owners_of,
+    outline_of_hierarchy,
 )
 from netfold.sim.collectives.hierarchical_switched import (
     Shape,
@@ -41,7 +36,6 @@ from netfold.sim.collectives.hierarchical_switched import (
     estimate_switched,
     resolve_switched,
 )
-from netfold.sim.engine import interface
 from netfold.sim.keys import ByKind, Count
 from netfold.topologies.network import Network
 from netfold.units import SIZE
@@ -65,14 +59,14 @@ from netfold.units import SIZE
 
 
 KIND = "hierarchical"
-_OF_THE_WHOLE = frozenset(ChunkedSection.model_fields) - {"kind"}  # keys that parts do not have
+_OF_THE_WHOLE = frozenset(ChunkedCollective.model_fields) - {"kind"}  # keys that parts do not have
 
 
-class HierarchySection(ChunkedSection):
+class HierarchySection(ChunkedCollective):
     """All-reduce inside groups of workers, then across the groups, then back inside."""
 
     recorded_always: ClassVar[tuple[str, ...]] = (
-        *ChunkedSection.recorded_always,
+        *ChunkedCollective.recorded_always,
         "groups",
         "inner",
         "outer",
@@ -115,30 +109,21 @@ def _resolve(section: Any, job: JobContext, parts: dict[str, CollectiveSpec]) ->
     Raises
     ------
     ScenarioError
-        The workers do not form groups, a part does not fit the size of a group, or as for
-        `ClosedForm.resolve`.
+        The workers do not form groups, a part does not fit the size of a group, or as for `resolve_as`.
     """
     groups = groups_of(section, job)
     if (shape := _switched(section, groups, parts)) is not None:
         return resolve_switched(shape, job)
-    sizes = sorted({len(group) for group in groups})
-    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
-    assert kinds[0] is not None
-    assert kinds[1] is not None
-    for size in sizes:
-        kinds[0].check(section.inner, size, job)
-    kinds[1].check(section.outer, len(groups), job)
-    inner, outer = partial(kinds[0].cut, section.inner), kinds[1].cut(section.outer, len(groups))
-    steps = _steps(section, groups, kinds, job.elements)
+    inner, outer = collective_of(section.inner), collective_of(section.outer)
+    for size in sorted({len(group) for group in groups}):
+        inner.fit(size, job)
+    outer.fit(len(groups), job)
     make_plan = partial(
-        HierarchicalPlan, chunk_words=section.chunk_words, groups=groups, inner=inner, outer=outer
+        HierarchicalPlan, groups=groups, parts=(inner, outer), block_words=section.chunk_words
     )
-    tables = _size(composed(groups, inner, outer).schedule, max(1, -(-job.elements // section.chunk_words)))
-    return ClosedForm(KIND, lambda _: steps, lambda _: tables).resolve_on(section, job, job.nodes, make_plan)
-
-
-def _size(block: interface.Schedule, blocks: int) -> ScheduleSize:
-    return ScheduleSize(block.transfers * blocks, block.chunks * blocks)
+    outline = outline_of_hierarchy(groups, (inner, outer), job.elements, section.chunk_words)
+    tables = tables_bytes(outline.transfers, outline.cells, outline.workers)
+    return resolve_as(section, job, outline, tables=tables, make_plan=make_plan)
 
 
 def _estimate(
@@ -153,39 +138,28 @@ def _estimate(
     groups = groups_on(section, network, nodes)
     if (shape := _switched(section, groups, parts)) is not None:
         return estimate_switched(shape, network, nodes, words, seed)
-    kinds = parts[section.inner.kind].composable, parts[section.outer.kind].composable
-    return estimate_of(network, nodes, _steps(section, groups, kinds, words), words, seed)
+    own = collective_of(section.inner), collective_of(section.outer)
+    outline = outline_of_hierarchy(groups, own, words, section.chunk_words)
+    return estimate_of(outline, network, nodes, words, seed)
 
 
 def _switched(section: Any, groups: Groups, parts: dict[str, CollectiveSpec]) -> Shape | None:
     """The hierarchy if a part of it runs in switches."""
     inner, outer = parts[section.inner.kind], parts[section.outer.kind]
-    is_between_hosts = inner.composable is not None and outer.composable is not None
+    is_between_hosts = inner.is_between_hosts and outer.is_between_hosts
     return None if is_between_hosts else Shape(section, groups, inner, outer)
-
-
-def _steps(
-    section: Any, groups: Groups, kinds: tuple[Composable | None, Composable | None], words: int
-) -> Steps:
-    """The closed form for messages of `words`."""
-    inner, outer = kinds
-    assert inner is not None
-    assert outer is not None
-    closed = Closed(groups, owners_of(groups, partial(inner.cut, section.inner)), section.chunk_words)
-    across = outer.steps(section.outer, len(groups))
-    return closed.steps(partial(inner.steps, section.inner), across, is_cut=words > section.chunk_words)
 
 
 def _start(plan: HostPlan, context: RunContext, parts: dict[str, CollectiveSpec]) -> Collective:
     if isinstance(plan, SwitchedPlan):
         return Switched(plan, context, parts)
     assert isinstance(plan, HierarchicalPlan)
-    return Hierarchical(plan, context)
+    return HierarchicalRun(plan, context)
 
 
 def hierarchical(specs: Sequence[CollectiveSpec]) -> CollectiveSpec:
     """The hierarchy of these collectives, as far as they can be composed."""
-    parts = {spec.kind: spec for spec in specs if spec.composable or spec.as_part}
+    parts = {spec.kind: spec for spec in specs if spec.is_between_hosts or spec.as_part}
     return CollectiveSpec(
         KIND,
         MERGEABLE | {Merge.HOST},
@@ -204,7 +178,7 @@ def _example(kinds: Sequence[str]) -> dict[str, Any]:
 
 def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
     """The keys, with those of the parts."""
-    sections = tuple(_part(spec.section) if spec.composable else spec.section for spec in parts)
+    sections = tuple(_part(spec.section) if spec.is_between_hosts else spec.section for spec in parts)
     either: Any = Annotated[Union[sections], ByKind()]  # noqa: UP007 (as many as there are)
     return create_model(
         "HierarchicalSection",

@@ -1,23 +1,34 @@
-"""Hierarchies between hosts: groups of workers, the composed schedule, its closed form, and how it runs."""
+"""Hierarchies between hosts: groups of workers, the composed schedule, what it comes to, and how it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from netfold.sim.collectives.between_hosts import ChunkedPlan, Ints, Transfers
-from netfold.sim.collectives.collective import Cells, Cut, JobContext, OperationPlace, RunContext, Steps
-from netfold.sim.collectives.host_messages import ScheduledCollective
+from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
+from netfold.sim.collectives.collective import COLLECTIVES, JobContext, OperationPlace, RunContext
+from netfold.sim.collectives.host_messages import ScheduledRun
+from netfold.sim.collectives.transfers import (
+    Cut,
+    Ints,
+    Level,
+    Outline,
+    ScheduleBuilder,
+    Shares,
+    combined,
+    half_of,
+    together,
+)
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.topologies.network import Network
 
 Groups = tuple[tuple[int, ...], ...]  # workers, in rank order in each
+RankGroups = Sequence[Sequence[int]]  # workers
 
 
 def groups_of(section: Any, job: JobContext) -> Groups:
@@ -91,67 +102,70 @@ def _by(keys: Sequence[Hashable]) -> Groups:
     return tuple(map(tuple, members.values()))
 
 
-# The closed form of hierarchies between hosts.
+# The parts of a hierarchy, and what a hierarchy of them comes to.
 
 
-class Closed:
-    """The closed form of a hierarchy."""
+Parts = tuple[HostCollective, HostCollective]
+"""The collective inside groups, and that across them."""
 
-    def __init__(self, groups: Groups, owners: Sequence[tuple[float, Sequence[int]]], block: int) -> None:
-        # `owners` has, for each stretch of words, its share and its owner in each group.
-        self._groups, self._owners, self._block = groups, owners, block
 
-    def steps(self, inner: Callable[[int], Steps], outer: Steps, *, is_cut: bool) -> Steps:
-        """Stages inside, of all groups at the same time, then those across, of all owners."""
-        stages = [one for one in (*self.inside(inner), *self.across(outer)) if one.hops]
-        stages = [one._replace(windows=1) for one in stages]  # its blocks share that of their pair
-        if not is_cut:
-            return Steps.chain(stages)
-        passed = [one._replace(passed_words=self._block // one.chunks) for one in stages]
-        return Steps.chain([passed[0]._replace(overlaps=True), *passed[1:]])
+def collective_of(part: Any) -> HostCollective:
+    """The collective that the keys of a part name; how it sends its messages is said for the whole."""
+    section = COLLECTIVES[part.kind].section
+    assert issubclass(section, HostCollective)
+    return section.model_construct(**{name: getattr(part, name) for name in part.model_fields_set})
 
-    def inside(self, inner: Callable[[int], Steps]) -> list[Steps]:
-        """The numbers are those of the largest group."""
-        by_size = {len(group): list(inner(len(group)).stages) for group in self._groups if len(group) > 1}
-        if not by_size:
-            return []
-        largest = by_size[max(by_size)]
-        found = []
-        for stage, same in zip_longest(largest, zip(*by_size.values(), strict=False)):
-            of_size = dict(zip(by_size, same, strict=True)) if same else {max(by_size): stage}
-            pairs = [
-                (group[source], group[target])
-                for group in self._groups
-                if len(group) in of_size
-                for source, target in of_size[len(group)].pairs
+
+def levels_inside(groups: RankGroups, inner: Callable[[int], Outline], *, merges: bool) -> list[Level]:
+    """All groups at the same time: what merges, or what distributes what is merged."""
+    halves = {size: half_of(inner(size).levels, merges=merges) for size in {len(group) for group in groups}}
+    return combined([(halves[len(group)], np.array(group), 1.0) for group in groups])
+
+
+def levels_across(owners: Sequence[tuple[float, Sequence[int]]], outer: Outline) -> list[Level]:
+    """Each stretch of words has an all-reduce of its own among its owners, with its share of the words."""
+    return combined([(outer.levels, np.array(members), share) for share, members in owners])
+
+
+def outline_of_hierarchy(groups: Groups, parts: Parts, words: int, block_words: int) -> Outline:
+    """What the hierarchy comes to for messages of so many words.
+
+    Blocks of a message are carried side by side: of a message of many blocks, the inside and the outside of a
+    group work at the same time, and the one that takes longer counts. What a worker sends to another shares
+    one window, in all phases and blocks.
+    """
+    inner, outer = parts
+    before, after = (levels_inside(groups, inner.outline, merges=merges) for merges in (True, False))
+    owners, outside = owners_of(groups, inner.cut), outer.outline(len(groups))
+    across = levels_across(owners, outside)
+    levels = (*before, *across, *after)
+    block = composed(groups, inner.cut, outer.cut(len(groups))).schedule
+    blocks = max(1, -(-words // block_words))
+    return Outline(
+        workers=sum(map(len, groups)),
+        transfers=block.transfers * blocks,
+        cells=block.chunks * blocks,
+        levels=levels,
+        is_pipelined=words > block_words,
+        windows=together(
+            [
+                *((inner.outline(len(group)).at_once, group) for group in groups),
+                *((outside.at_once, members) for _, members in owners),
             ]
-            found.append(stage._replace(pairs=pairs, channels=(), then=None))
-        return found
-
-    def across(self, outer: Steps) -> list[Steps]:
-        """Each stretch of words has an all-reduce of its own; the numbers are those of the longest."""
-        longest = max(share for share, _ in self._owners)
-        return [
-            stage._replace(
-                pairs=[(of[source], of[target]) for _, of in self._owners for source, target in stage.pairs],
-                channels=(),
-                chunks=max(1, int(stage.chunks / longest)),
-                then=None,
-            )
-            for stage in outer.stages
-        ]
+        ),
+    )
 
 
 # The plan of a job's hierarchy.
 
 
 @dataclass(frozen=True, kw_only=True)
-class HierarchicalPlan(ChunkedPlan):
-    """Workers in groups; `chunk_words` is the size of a block."""
+class HierarchicalPlan(HostPlan):
+    """Workers in groups."""
 
     groups: Groups
-    inner: Callable[[int], Cut]  # the schedule of a group of some size
-    outer: Cut  # the schedule across groups
+    parts: Parts
+    block_words: int
 
 
 # Composes schedules: reduce inside groups, all-reduce across them, distribute inside them.
@@ -164,9 +178,6 @@ class HierarchicalPlan(ChunkedPlan):
 #
 # A message is cut into blocks that are carried side by side, so that some links of one block work while
 # others wait. What a worker sends to another shares one window.
-
-
-RankGroups = Sequence[Sequence[int]]  # workers
 
 
 class _Inner(NamedTuple):
@@ -189,7 +200,7 @@ def owners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> list[tuple[flo
 def inners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[list[Fraction], dict[int, _Inner]]:
     """Where the cells of any group begin, and the schedules of groups by their size."""
     cuts = {size: inner(size) for size in {len(group) for group in groups}}
-    edges = sorted({edge for cut in cuts.values() for edge in cut.cells})
+    edges = sorted({edge for cut in cuts.values() for edge in cut.cuts})
     return edges, {size: _on_edges(cut, edges) for size, cut in cuts.items()}
 
 
@@ -197,7 +208,7 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
     """The schedule of a hierarchy; `inner` gives that of a group of some size, `outer` is that across."""
     edges, inners = inners_of(groups, inner)
     across = outer.schedule.chunks
-    block = Transfers(sum(map(len, groups)), (len(edges) - 1) * across)
+    block = ScheduleBuilder(sum(map(len, groups)), (len(edges) - 1) * across)
     parts = [inners[len(group)] for group in groups]
     members = [np.array(group, np.int64) for group in groups]
     numbers = [_add(block, part, who, across, merges=True) for part, who in zip(parts, members, strict=True)]
@@ -206,14 +217,14 @@ def composed(groups: RankGroups, inner: Callable[[int], Cut], outer: Cut, blocks
     finals = _across(block, outer.schedule, owners, merged)
     for group, (part, who) in enumerate(zip(parts, members, strict=True)):
         _distribute(block, part, who, across=across, finals=finals[group])
-    cells = [start + (end - start) * edge for start, end in pairwise(edges) for edge in outer.cells[:-1]]
+    cells = [start + (end - start) * edge for start, end in pairwise(edges) for edge in outer.cuts[:-1]]
     return in_blocks(block.schedule(), (*cells, Fraction(1)), blocks)
 
 
 def _on_edges(cut: Cut, edges: Sequence[Fraction]) -> _Inner:
     """A group's schedule on the segments between `edges`, which have its own among them."""
     place = {edge: number for number, edge in enumerate(edges)}
-    bounds = np.array([place[edge] for edge in cut.cells], np.int64)
+    bounds = np.array([place[edge] for edge in cut.cuts], np.int64)
     schedule = cut.schedule
     merging = np.flatnonzero(schedule.merges)
     number, cell = _expanded(schedule, merging)
@@ -240,7 +251,7 @@ def _numbered(numbers: Ints, own: Ints) -> Ints:
     return found
 
 
-def _add(block: Transfers, part: _Inner, who: Ints, across: int, *, merges: bool) -> Ints:
+def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges: bool) -> Ints:
     """Add the transfers of a group that merge, or those that do not; returns the numbers of all its own."""
     schedule = part.schedule
     chosen = np.flatnonzero(schedule.merges == merges)
@@ -259,7 +270,7 @@ def _add(block: Transfers, part: _Inner, who: Ints, across: int, *, merges: bool
     return numbers
 
 
-def _across(block: Transfers, outer: Schedule, owners: Ints, merged: Ints) -> list[list[Ints]]:
+def _across(block: ScheduleBuilder, outer: Schedule, owners: Ints, merged: Ints) -> list[list[Ints]]:
     """Add an all-reduce of each segment among its owners.
 
     `owners` and `merged` are (groups, segments). Returns, for each group and segment, the transfers after
@@ -295,7 +306,9 @@ def _finals(schedule: Schedule, worker: int) -> Ints:
     return np.concatenate([merging[-1:], final])  # merges follow one another
 
 
-def _distribute(block: Transfers, part: _Inner, who: Ints, *, across: int, finals: Sequence[Ints]) -> None:
+def _distribute(
+    block: ScheduleBuilder, part: _Inner, who: Ints, *, across: int, finals: Sequence[Ints]
+) -> None:
     """Add the transfers inside a group that do not merge; owners wait for what comes from across."""
     schedule = part.schedule
     numbers = _add(block, part, who, across, merges=False)
@@ -309,12 +322,12 @@ def _distribute(block: Transfers, part: _Inner, who: Ints, *, across: int, final
             block.wait(np.full(every.size, numbers[transfer]), every)
 
 
-def in_blocks(schedule: Schedule, cells: Cells, blocks: int) -> Cut:
+def in_blocks(schedule: Schedule, cells: Shares, blocks: int) -> Cut:
     """The same schedule for every block of a message, with one lane for each pair of workers."""
     count, chunks, workers = schedule.transfers, schedule.chunks, schedule.workers
     pairs = schedule.source.astype(np.int64) * workers + schedule.target
     lanes = np.unique(pairs, return_inverse=True)[1] if count else pairs
-    repeated = Transfers(workers, chunks * blocks)
+    repeated = ScheduleBuilder(workers, chunks * blocks)
     waiting = np.repeat(np.arange(count), np.diff(schedule.waits_first))
     for block in range(blocks):
         base = block * count
@@ -333,7 +346,7 @@ def in_blocks(schedule: Schedule, cells: Cells, blocks: int) -> Cut:
 # A hierarchy of host collectives over reliable messages: the engine carries out one composed schedule.
 
 
-class Hierarchical(ScheduledCollective):
+class HierarchicalRun(ScheduledRun):
     """One job's hierarchy."""
 
     def __init__(self, plan: HierarchicalPlan, context: RunContext) -> None:
@@ -341,20 +354,15 @@ class Hierarchical(ScheduledCollective):
         self._hierarchy = plan
         self._group_of = {rank: number for number, group in enumerate(plan.groups) for rank in group}
         self._cuts: dict[int, Cut] = {}  # keys: blocks of a message
-        self._by_chunks: dict[int, Cut] = {}
 
-    def schedule(self, words: int, is_host: bool) -> Schedule:
+    def cut(self, words: int, by_codec: bool) -> Cut:
         """As many blocks as a message needs; one of HOST, whose words the codec cuts."""
-        blocks = 1 if is_host else max(1, -(-words // self._hierarchy.chunk_words))
+        plan = self._hierarchy
+        blocks = 1 if by_codec else max(1, -(-words // plan.block_words))
         if blocks not in self._cuts:
-            plan = self._hierarchy
-            cut = composed(plan.groups, plan.inner, plan.outer, blocks)
-            self._cuts[blocks] = self._by_chunks[cut.schedule.chunks] = cut
-        return self._cuts[blocks].schedule
-
-    def ends(self, schedule: Schedule, words: int) -> NDArray[np.int64]:
-        """Where chunks begin: they are not equal if the groups are not."""
-        return self._by_chunks[schedule.chunks].ends(words)
+            inner, outer = plan.parts
+            self._cuts[blocks] = composed(plan.groups, inner.cut, outer.cut(len(plan.groups)), blocks)
+        return self._cuts[blocks]
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message, operation and worker of a word, and the worker's group."""

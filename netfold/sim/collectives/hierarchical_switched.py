@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -12,53 +12,63 @@ from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from netfold.errors import ScenarioError
 from netfold.homomorphic.codec import Server
 from netfold.homomorphic.merge import merged_message
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels.bits import same_bits
-from netfold.sim.collectives.between_hosts import (
-    ChunkedPlan,
-    ClosedForm,
-    HostCarrier,
-    Ints,
-    Transfers,
-    pace_of,
-)
+from netfold.sim.collectives.between_hosts import HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import (
     Collective,
     CollectiveSpec,
-    Cut,
-    Estimate,
     JobContext,
     MergeOrders,
     OperationPlace,
     Resolved,
     RunContext,
-    ScheduleSize,
-    Steps,
     Wait,
-    equal_cells,
-    estimate_of,
     fitted,
 )
+from netfold.sim.collectives.costs import (
+    Estimate,
+    HostCarrier,
+    Routed,
+    estimate_of,
+    pace_of,
+    tables_bytes,
+)
 from netfold.sim.collectives.hierarchical_schedule import (
-    Closed,
     Groups,
     RankGroups,
+    collective_of,
     in_blocks,
     inners_of,
     key_of,
+    levels_across,
+    levels_inside,
 )
-from netfold.sim.collectives.host_messages import ScheduledCollective
-from netfold.sim.engine.interface import NONE, Overflow, Schedule
+from netfold.sim.collectives.host_messages import ScheduledRun
+from netfold.sim.collectives.transfers import (
+    Cut,
+    Flow,
+    Ints,
+    Level,
+    Outline,
+    ScheduleBuilder,
+    Step,
+    Transfers,
+    at_once_of,
+    compiled,
+    outline_of,
+    together,
+)
+from netfold.sim.engine.interface import NONE, Overflow
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import Pace, job_pace
 from netfold.sim.plan.plan import CollectivePlan, frame_of
 from netfold.sim.workload.hardware import memory_bps
-from netfold.topologies.network import Network, flow_key_plain
+from netfold.topologies.network import Network
 
 if TYPE_CHECKING:
     import simpy
@@ -113,7 +123,7 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     chosen = np.flatnonzero(schedule.merges == merges)
     numbers = np.full(schedule.transfers + 1, NONE, np.int64)  # the last is that of NONE
     numbers[chosen] = np.arange(chosen.size)
-    found = Transfers(schedule.workers, schedule.chunks)
+    found = ScheduleBuilder(schedule.workers, schedule.chunks)
     found.add(
         (schedule.source[chosen].astype(np.int64), schedule.target[chosen].astype(np.int64)),
         (schedule.first[chosen].astype(np.int64), schedule.count[chosen].astype(np.int64)),
@@ -124,7 +134,7 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     awaited = numbers[schedule.waits_for]
     both = (waiting != NONE) & (awaited != NONE)
     found.wait(waiting[both], awaited[both])
-    return Cut(found.schedule(), cut.cells)
+    return Cut(found.schedule(), cut.cuts)
 
 
 def sharing(workers: int) -> Cut:
@@ -132,35 +142,34 @@ def sharing(workers: int) -> Cut:
 
     Only its second half runs: a switch has done the first.
     """
-    every = np.arange(workers, dtype=np.int64)
-    found = Transfers(workers, workers)
-    merged = np.full(workers, NONE, np.int64)
-    for ahead in range(1, workers):
-        merged = found.add((((every + ahead) % workers), every), (every, 1), merges=True, follows=merged)
-    before: Ints = merged
-    for step in range(1, workers):
-        chunk = (every - step + 1) % workers
-        numbers = found.add((every, (every + 1) % workers), (chunk, 1), merges=False)
-        found.wait(numbers, before)
-        before = numbers[every - 1]  # what a worker has got from the one before it
-    return Cut(found.schedule(), equal_cells(workers))
+    return compiled(_sharing(workers))
 
 
-def sharing_steps(workers: int) -> Steps:
-    """The second half of `sharing` in numbers: n − 1 hops of an n-th of the words, which nobody merges."""
-    pairs = [(worker, (worker + 1) % workers) for worker in range(workers)]
-    return Steps(pairs, hops=workers - 1, chunks=workers, merges=0)
+def _sharing(workers: int) -> Transfers:
+    def steps() -> Iterator[Step]:
+        rank = np.arange(workers)
+        merged: Ints | int = NONE
+        for ahead in range(1, workers):
+            yield Step((rank + ahead) % workers, rank, rank, merges=True, follows=merged)
+            merged = rank + (ahead - 1) * workers
+        got = merged  # what a worker has got from the one before it
+        following = (rank + 1) % workers
+        for step in range(1, workers):
+            yield Step(rank, following, (rank - step + 1) % workers, waits=got)
+            got = (rank - 1) % workers + (workers + step - 2) * workers
+
+    return Transfers(workers, workers, steps(), shares_windows=False)
 
 
 # The plan of a job's hierarchy with switches.
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwitchedPlan(ChunkedPlan):
-    """Workers in groups that aggregate in switches, inside or across; `chunk_words` is the
-    size of a block."""
+class SwitchedPlan(HostPlan):
+    """Workers in groups that aggregate in switches, inside or across."""
 
     groups: Groups
+    block_words: int
     lanes: tuple[Lane, ...]
     inner: Callable[[int], Cut]
     """Schedule of a group of some size; only its second half if switches do the first."""
@@ -184,47 +193,73 @@ class Shape:
     outer_spec: CollectiveSpec
 
     @property
+    def inner_part(self) -> HostCollective | None:
+        """The collective inside groups; None in switches."""
+        return collective_of(self.section.inner) if self.inner_spec.is_between_hosts else None
+
+    @property
+    def outer_part(self) -> HostCollective | None:
+        """The collective across groups; None in switches."""
+        return collective_of(self.section.outer) if self.outer_spec.is_between_hosts else None
+
+    @property
     def inner(self) -> Callable[[int], Cut]:
         """The schedule of a group of some size."""
-        composable = self.inner_spec.composable
-        return sharing if composable is None else partial(composable.cut, self.section.inner)
+        return sharing if self.inner_part is None else self.inner_part.cut
 
     @property
     def outer(self) -> Cut | None:
         """The schedule across groups; None in switches."""
-        composable = self.outer_spec.composable
-        return None if composable is None else composable.cut(self.section.outer, len(self.groups))
+        return None if self.outer_part is None else self.outer_part.cut(len(self.groups))
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Who carries which words across groups."""
         return lanes_of(self.groups, self.inner)
 
-    def host_steps(self, words: int) -> list[Steps]:
-        """Phases between hosts: inside, and across, each a chain; those without hops are left out.
+    def phases(self, words: int) -> list[Outline]:
+        """What the phases between hosts come to: inside, and across.
 
-        The two halves inside are apart from each other, so each begins with words that nobody waits for.
+        The two halves inside are apart from each other. Words that pass several workers, as on a tree, follow
+        one another block by block.
         """
-        lanes = [(lane.share, lane.members) for lane in self.lanes]
-        closed = Closed(self.groups, lanes, self.section.chunk_words)
-        inner, outer = self.inner_spec.composable, self.outer_spec.composable
-        phases = [closed.inside(partial(inner.steps, self.section.inner) if inner else sharing_steps)]
-        if outer is not None:
-            phases.append(closed.across(outer.steps(self.section.outer, len(self.groups))))
-        block = min(words, self.section.chunk_words)
-        found = [
-            [_whole(stage, block, halves) for stage in phase if stage.hops]
-            for phase, halves in zip(phases, (2, 1), strict=False)
-        ]
-        return [Steps.chain(phase) for phase in found if phase]
+        block_words, phases = min(words, self.section.chunk_words), list[Outline]()
+        if self.inner_part is None:
+            inside = levels_inside(self.groups, lambda size: outline_of(_sharing(size)), merges=False)
+            phases.append(self._outline(inside, at_once_of(inside)))
+        else:
+            of_size = {len(group): self.inner_part.outline(len(group)) for group in self.groups}
+            windows = together([(of_size[len(group)].windows, group) for group in self.groups])
+            is_pipelined = any(outline.is_pipelined for outline in of_size.values())
+            inside = [
+                level
+                for merges in (True, False)
+                for level in levels_inside(self.groups, of_size.__getitem__, merges=merges)
+            ]
+            phases.append(self._outline(inside, windows, block_words if is_pipelined else 0))
+        if self.outer_part is not None:
+            outer = self.outer_part.outline(len(self.groups))
+            across = levels_across([(lane.share, lane.members) for lane in self.lanes], outer)
+            windows = together([(outer.windows, lane.members) for lane in self.lanes])
+            phases.append(self._outline(across, windows, block_words if outer.is_pipelined else 0))
+        return [phase for phase in phases if phase.levels]
 
+    def _outline(self, levels: Sequence[Level], windows: Counter[Flow], block_words: int = 0) -> Outline:
+        return Outline(
+            workers=sum(map(len, self.groups)),
+            transfers=0,
+            cells=1,
+            levels=tuple(levels),
+            is_pipelined=block_words > 0,
+            block_words=block_words,
+            windows=windows,
+        )
 
-def _whole(stage: Steps, block: int, halves: int) -> Steps:
-    """A stage whose words pass several workers; each passes them on when it has all of a block."""
-    if stage.trips <= max(stage.hops, 1):
-        return stage
-    waits = max(0, stage.trips - halves) / (stage.trips - 1)
-    return stage._replace(passed_words=round(block / stage.chunks * waits))
+    def whole(self, words: int) -> Outline:
+        """All phases between hosts, one after the other."""
+        phases = self.phases(words)
+        windows = sum((phase.windows for phase in phases), Counter[Flow]())
+        return self._outline([level for phase in phases for level in phase.levels], windows)
 
 
 # Closed forms of hierarchies with switches; what they say is further down, above `CARRIED`.
@@ -238,8 +273,11 @@ def pace_of_phases(
 ) -> Pace:
     """Closed form for dense words on an idle network: the phases one after the other."""
     network, frame = job.site.network, frame_of(shape.section.frame)
-    key_of = partial(flow_key_plain, job.location.scenario.seed, job.index)
-    paces = [pace_of(network, job.nodes, steps, key_of, frame) for steps in shape.host_steps(job.elements)]
+    seed = job.location.scenario.seed
+    routed = [
+        Routed.by_seed(outline, network, job.nodes, seed, job.index) for outline in shape.phases(job.elements)
+    ]
+    paces = [pace_of(phase, frame) for phase in routed]
     longest = max(lane.share for lane in shape.lanes)
     paces += [
         _switch_pace(network, plans, share)
@@ -247,7 +285,7 @@ def pace_of_phases(
         if any(plans)
     ]
     if not paces:
-        return pace_of(network, job.nodes, Steps([(0, 0)], 0, 1, 0), key_of, frame)
+        return pace_of(Routed.by_seed(shape.whole(0), network, job.nodes, seed, job.index), frame)
     slowest = min(paces, key=lambda one: one.elements_per_s)
     return Pace(
         1 / sum(1 / one.elements_per_s for one in paces),
@@ -271,13 +309,13 @@ def estimate_switched(
 
     A link that is the busiest of several groups or lanes is busy for all of them.
     """
-    phases = [estimate_of(network, nodes, steps, words, seed) for steps in shape.host_steps(words)]
+    phases = [estimate_of(outline, network, nodes, words, seed) for outline in shape.phases(words)]
     many: list[list[Estimate]] = []
-    if shape.inner_spec.composable is None:
+    if not shape.inner_spec.is_between_hosts:
         inner_best = partial(_part_best, shape.inner_spec, shape.section.inner, network, seed=seed)
         groups = [[nodes[worker] for worker in group] for group in shape.groups if len(group) > 1]
         many.append([inner_best(nodes=group, words=words) for group in groups])
-    if shape.outer_spec.composable is None and len(shape.groups) > 1:
+    if not shape.outer_spec.is_between_hosts and len(shape.groups) > 1:
         outer_best = partial(_part_best, shape.outer_spec, shape.section.outer, network, seed=seed)
         many.append(
             [
@@ -383,28 +421,25 @@ def resolve_switched(shape: Shape, job: JobContext) -> Resolved:
     lanes = shape.lanes
     inside: tuple[CollectivePlan | None, ...] = (None,) * len(groups)
     across: tuple[CollectivePlan | None, ...] = (None,) * len(lanes)
-    if shape.inner_spec.composable is None:
+    if not shape.inner_spec.is_between_hosts:
         inside = tuple(
             _part(shape, job, "inner", group, share=1.0) if len(group) > 1 else None for group in groups
         )
-    if shape.outer_spec.composable is None and len(groups) > 1:
+    if not shape.outer_spec.is_between_hosts and len(groups) > 1:
         across = tuple(_part(shape, job, "outer", lane.members, share=lane.share) for lane in lanes)
     plans = [plan for plan in (*inside, *across) if plan is not None]
     _check_overflow(shape, plans, job.location)
-    steps = shape.host_steps(job.elements)
-    stages = [stage for phase in steps for stage in phase.stages] or [Steps([(0, 0)], 0, 1, 0)]
     make_plan = partial(
         SwitchedPlan,
-        chunk_words=section.chunk_words,
         groups=groups,
+        block_words=section.chunk_words,
         lanes=lanes,
         inner=shape.inner,
         outer=shape.outer,
         inside=inside,
         across=across,
     )
-    schedule = ClosedForm(section.kind, lambda workers: Steps.chain(stages))
-    between_hosts = schedule.resolve_on(section, job, job.nodes, make_plan)
+    between_hosts = resolve_as(section, job, shape.whole(job.elements), tables=0, make_plan=make_plan)
     pace = pace_of_phases(shape, job, inside, across)
     carrier = HostCarrier(
         latency_ps=max(1, pace.latency_ps),
@@ -423,14 +458,14 @@ def _with_switches(
     inner = [cuts[len(group)] for group in shape.groups]
     across = [shape.outer.schedule] * len(shape.lanes) if shape.outer is not None else []
     blocks = max(1, -(-elements // shape.section.chunk_words))
-    sizes = [
-        (ScheduleSize(blocks * one.transfers, blocks * one.chunks), one.workers) for one in (*inner, *across)
-    ]
     return replace(
         plan,
         timeout_max_ps=max(one.timeout_max_ps for one in (plan, *parts)),
         held_bytes=plan.held_bytes + _SUM_BYTES * (3 * len(shape.groups) + 2),
-        tables_bytes=sum(size.tables_bytes(workers) for size, workers in sizes),
+        tables_bytes=sum(
+            tables_bytes(blocks * one.transfers, blocks * one.chunks, one.workers)
+            for one in (*inner, *across)
+        ),
         aggregations=tuple(tree for one in parts for tree in one.aggregations),
         passes=max(
             (one.passes for one in parts), key=lambda one: (one.packet, one.result), default=plan.passes
@@ -458,12 +493,11 @@ def _part(
 
 def _check_parts(shape: Shape, job: JobContext) -> None:
     """Check that schedules fit the sizes of groups."""
-    inner, outer = shape.inner_spec.composable, shape.outer_spec.composable
-    for size in sorted({len(group) for group in shape.groups}) if inner else ():
-        assert inner is not None
-        inner.check(shape.section.inner, size, job)
-    if outer is not None:
-        outer.check(shape.section.outer, len(shape.groups), job)
+    if shape.inner_part is not None:
+        for size in sorted({len(group) for group in shape.groups}):
+            shape.inner_part.fit(size, job)
+    if shape.outer_part is not None:
+        shape.outer_part.fit(len(shape.groups), job)
 
 
 def _check_codec(shape: Shape, job: JobContext) -> None:
@@ -496,12 +530,12 @@ def _check_codec(shape: Shape, job: JobContext) -> None:
 
 def _check_overflow(shape: Shape, plans: Sequence[CollectivePlan], location: Location) -> None:
     """Refuse sums that one part wraps, and another does not."""
-    has_hosts = shape.inner_spec.composable is not None or shape.outer_spec.composable is not None
+    has_hosts = shape.inner_spec.is_between_hosts or shape.outer_spec.is_between_hosts
     found = {plan.overflow for plan in plans} | ({Overflow.WRAP} if has_hosts else set())
     if len(found) < 2:
         return
     names = ", ".join(sorted(one.name.lower() for one in found))
-    part = "inner" if shape.inner_spec.composable is None else "outer"
+    part = "inner" if not shape.inner_spec.is_between_hosts else "outer"
     raise location.job_error(
         f"collective.{part}.overflow",
         f"parts of the hierarchy treat sums that overflow differently: {names}"
@@ -521,34 +555,28 @@ def blocks_of(words: int, chunk_words: int) -> int:
     return max(1, -(-words // chunk_words))
 
 
-class SwitchedStage(ScheduledCollective):
+class SwitchedStage(ScheduledRun):
     """Carries messages of the workers `ranks` of a job by the schedule of `cut`, block by block.
 
     A schedule may be a half: then the words of a worker's result count that it is the owner of.
     """
 
     def __init__(
-        self, plan: ChunkedPlan, context: RunContext, cut: Cut, ranks: Sequence[int], number: int
+        self, plan: SwitchedPlan, context: RunContext, cut: Cut, ranks: Sequence[int], number: int
     ) -> None:
         """`context` is that of these workers; `number` tells apart the stages of a job."""
         super().__init__(plan, context)
-        self._cut, self._chunk_words = cut, plan.chunk_words
+        self._cut, self._chunk_words = cut, plan.block_words
         self._ranks = tuple(ranks)
         self._begun = number * _MESSAGES
         self._cuts: dict[int, Cut] = {}  # keys: blocks of a message
-        self._by_chunks: dict[int, Cut] = {}
 
-    def schedule(self, words: int, is_host: bool) -> Schedule:
+    def cut(self, words: int, by_codec: bool) -> Cut:
         """As many blocks as a message needs."""
         blocks = blocks_of(words, self._chunk_words)
         if blocks not in self._cuts:
-            cut = in_blocks(self._cut.schedule, self._cut.cells, blocks)
-            self._cuts[blocks] = self._by_chunks[cut.schedule.chunks] = cut
-        return self._cuts[blocks].schedule
-
-    def ends(self, schedule: Schedule, words: int) -> NDArray[np.int64]:
-        """Where chunks begin."""
-        return self._by_chunks[schedule.chunks].ends(words)
+            self._cuts[blocks] = in_blocks(self._cut.schedule, self._cut.cuts, blocks)
+        return self._cuts[blocks]
 
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """The message and operation of a word."""
@@ -672,7 +700,7 @@ class Switched:
         place: OperationPlace,
     ) -> Generator[simpy.Event, Any, None]:
         """One owner's side of the all-reduce of its words across groups."""
-        chunk_words = self._plan.chunk_words
+        chunk_words = self._plan.block_words
         parts = [
             self._plan.lanes[lane].slices(one.words.size, blocks_of(one.words.size, chunk_words))
             for one in sums

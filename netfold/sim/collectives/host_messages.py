@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,21 @@ from netfold.homomorphic.message import MERGEABLE, Merge, Merged, Message, Words
 from netfold.kernels import purposes
 from netfold.kernels.bits import same_bits
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import HostPlan
-from netfold.sim.collectives.collective import MergeOrders, OperationPlace, RunContext, Wait
+from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
+from netfold.sim.collectives.collective import (
+    CollectiveSpec,
+    JobContext,
+    MergeOrders,
+    OperationPlace,
+    Resolved,
+    RunContext,
+    Wait,
+)
+from netfold.sim.collectives.costs import Estimate
+from netfold.sim.collectives.transfers import Cut
 from netfold.sim.engine.interface import Flow, Operation, Overflow, Schedule
 from netfold.sim.workload.hardware import Device, charge_ps
-from netfold.topologies.network import flow_key_plain
+from netfold.topologies.network import Network, flow_key_plain
 
 if TYPE_CHECKING:
     import simpy
@@ -244,7 +254,7 @@ class _Open(NamedTuple):
     finished: Finished
 
 
-class HostCollective(ABC):
+class HostRun(ABC):
     """One job's messages between hosts. A collective adds how it carries one of them.
 
     Messages of one operation are carried one after the other; several operations may be under way.
@@ -337,7 +347,7 @@ class HostCollective(ABC):
         return self._context.fabric.engine.flow_retransmissions(self._context.job)
 
 
-class ChannelCollective(HostCollective):
+class ChannelRun(HostRun):
     """Messages between hosts in chunks, over connections that send them in order (`Channels`)."""
 
     def __init__(self, plan: HostPlan, context: RunContext, servers: tuple[int, ...] = ()) -> None:
@@ -400,8 +410,8 @@ class _UnderWay:
     final: dict[int, Words] = field(default_factory=dict)  # HOST: by part
 
 
-class ScheduledCollective(HostCollective):
-    """One job's messages between hosts, by schedules. A collective adds how it cuts and schedules a message.
+class ScheduledRun(HostRun):
+    """One job's messages between hosts, by the schedules of its collective.
 
     All keys, merges and counts of contributors are here and in the engine. Workers merge one transfer after
     the other if the schedule says so (`Schedule.follows`).
@@ -415,16 +425,18 @@ class ScheduledCollective(HostCollective):
         self._delayed = tuple(worker for worker in workers if context.hosts.is_delayed(worker))
         self._under_way: dict[int, _UnderWay] = {}  # keys: messages
 
-    @abstractmethod
-    def schedule(self, words: int, is_host: bool) -> Schedule:
-        """The schedule of a message of so many words, the same object for the same arguments.
+    def cut(self, words: int, by_codec: bool) -> Cut:
+        """The schedule of a message of so many words, the same object for those that are cut alike.
 
-        Of HOST, which the codec cuts into `chunks` parts, the number of words is 0: it is not known.
+        Of HOST, which the codec cuts into cells, the number of words is 0: it is not known.
         """
+        return self._plan.collective.cut(self.workers, words, by_codec)
 
-    def ends(self, schedule: Schedule, words: int) -> NDArray[np.int64]:
-        """(chunks + 1,) where the chunks of a message begin, and where the last one ends."""
-        return schedule.ends(words)
+    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
+        """The message, operation and worker of a word; all workers merge it."""
+        collective = self._plan.collective
+        where = f"worker {worker}{collective.where(worker, self.workers)}"
+        return f"message {part} of {place.in_words} {collective.path_in_words}, as {where} got it"
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Let a worker begin, and return the merged message when it has all of it."""
@@ -446,8 +458,9 @@ class ScheduledCollective(HostCollective):
         """Let the engine prepare for a message."""
         message, context, plan = exchange.message, self._context, self._plan
         is_host, has_codes = message.merge is Merge.HOST, message.has_codes
-        schedule = self.schedule(0 if is_host else message.size, is_host)
-        ends = np.zeros(schedule.chunks + 1, np.int64) if is_host else self.ends(schedule, message.size)
+        cut = self.cut(0 if is_host else message.size, is_host)
+        schedule = cut.schedule
+        ends = np.zeros(schedule.chunks + 1, np.int64) if is_host else cut.ends(message.size)
         result = None if is_host else np.empty(message.merged_size, message.merge.dtypes[-1])
         operation = Operation(
             schedule=schedule,
@@ -553,3 +566,38 @@ class ScheduledCollective(HostCollective):
     def share(self) -> float:
         """Share of the transfers of the messages in flight that are processed."""
         return self._context.fabric.engine.schedules_share(self._context.job)
+
+
+# What all other code sees of a collective that is one class.
+
+
+def scheduled(
+    collective: type[HostCollective], start: Callable[[Any, RunContext], HostRun] = ScheduledRun
+) -> CollectiveSpec:
+    """The specification of a collective between hosts; by default the engine carries out its schedule."""
+    (kind,) = get_args(collective.model_fields["kind"].annotation)
+
+    def resolve(section: HostCollective, job: JobContext) -> Resolved:
+        return section.resolve(job)
+
+    def estimate(
+        section: HostCollective, network: Network, nodes: Sequence[int], words: int, seed: int
+    ) -> Estimate:
+        return section.estimate(network, nodes, words, seed)
+
+    return CollectiveSpec(
+        kind,
+        collective.merges,
+        collective,
+        resolve,
+        start,
+        carries_absence=collective.carries_absence,
+        is_between_hosts=start is ScheduledRun,
+        estimate=estimate,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ScheduledCollective":
+        raise ImportError(f"{__name__}.{name} is gone; a HostCollective needs no class that runs it")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,25 +16,19 @@ from netfold.homomorphic.merge import HostHop, combine, gathered, join_host, spl
 from netfold.homomorphic.message import Merge, Merged, Message, Words
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import ChunkedPlan, ChunkedSection, ClosedForm, HostSection
-from netfold.sim.collectives.collective import (
-    CollectiveSpec,
-    Estimate,
-    JobContext,
-    OperationPlace,
-    Resolved,
-    RunContext,
-    Steps,
-    estimate_of,
-)
+from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as
+from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
+from netfold.sim.collectives.costs import Estimate, estimate_of
 from netfold.sim.collectives.host_messages import (
-    ChannelCollective,
+    ChannelRun,
     Finished,
     MessageExchange,
     Parcel,
     chunks_of,
     merge_ps,
+    scheduled,
 )
+from netfold.sim.collectives.transfers import Step, Transfers, outline_of
 from netfold.sim.keys import Count
 from netfold.sim.plan.plan import Placed
 from netfold.sim.workload.hardware import charge_ps
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerPlan(ChunkedPlan):
+class ServerPlan(HostPlan):
     """Workers push to servers and pull from them."""
 
     servers: tuple[int, ...]  # nodes
@@ -66,7 +60,7 @@ class ServerHost:
 
     def __init__(
         self,
-        job: ParameterServer,
+        job: ParameterServerRun,
         context: RunContext,
         index: int,
         owner: int | None,
@@ -217,14 +211,15 @@ class ServerHost:
 ABSENT = -1  # index of the parcel of a worker that contributes nothing
 
 
-class ParameterServer(ChannelCollective):
+class ParameterServerRun(ChannelRun):
     """One job's workers and servers."""
 
     needs_network_alone = True
 
     def __init__(self, plan: ServerPlan, context: RunContext) -> None:
         super().__init__(plan, context, plan.servers)
-        self.chunk_words = plan.chunk_words
+        assert isinstance(plan.collective, ParameterServer)
+        self.chunk_words = plan.collective.chunk_words
         self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker or server, and message
         parts = [context.make_server() for _ in plan.servers]
         self.servers = [one for one in parts if one is not None]
@@ -387,7 +382,6 @@ class ParameterServer(ChannelCollective):
 # of a message in each direction: the bound of ring all-reduce (Patarasuk and Yuan, JPDC 2009).
 
 
-KIND = "parameter_server"
 _POLICIES = ("pack", "spread", "beside_workers")
 _SERVERS = Placed(
     "server", "collective.servers", "collective.placement", "collective.placement: beside_workers"
@@ -402,10 +396,11 @@ def _check_placement(value: object) -> object:
     return value
 
 
-class ParameterServerSection(ChunkedSection):
+class ParameterServer(ChunkedCollective):
     """Workers push their messages to servers, which merge them and send every worker the result."""
 
-    recorded_always: ClassVar[tuple[str, ...]] = (*HostSection.recorded_always, "servers", "placement")
+    recorded_always: ClassVar[tuple[str, ...]] = (*HostCollective.recorded_always, "servers", "placement")
+    merges: ClassVar[frozenset[Merge]] = frozenset(Merge)
 
     kind: Literal["parameter_server"]
     servers: Count = 1
@@ -416,52 +411,52 @@ class ParameterServerSection(ChunkedSection):
     """Where servers run. pack, spread, or names: on hosts of their own, chosen as those of workers are;
     beside_workers: on hosts of workers, whose links they share."""
 
+    def schedule(self, workers: int, words: int, by_codec: bool = False) -> Transfers:
+        """Workers push and servers send what they have merged; servers come after the workers."""
+        return self._with(workers, self.servers)
 
-def steps_of(workers: int, servers: int) -> Steps:
-    """Workers and servers send to each other at the same time; the nodes of servers follow the workers'."""
-    pairs = [(worker, workers + server) for worker in range(workers) for server in range(servers)]
-    pairs += [(server, worker) for worker, server in pairs]
-    return Steps(pairs, hops=1, chunks=servers, merges=workers - 1, trips=2)
+    def _with(self, workers: int, servers: int) -> Transfers:
+        server, worker = np.indices((servers, workers)).reshape(2, -1)
+        pushed = Step(worker, workers + server, server, merges=worker > 0)
+        # A server sends when the last worker's words are in.
+        last = server * workers + workers - 1
+        pulled = Step(workers + server, worker, server, waits=last)
+        return Transfers(workers + servers, servers, (pushed, pulled), is_pipelined=True)
+
+    def estimate(self, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
+        """With its servers beside workers, evenly spread, wherever the keys place them."""
+        workers, servers = len(nodes), min(self.servers, len(nodes))
+        beside = [nodes[server * workers // servers] for server in range(servers)]
+        return estimate_of(outline_of(self._with(workers, servers)), network, [*nodes, *beside], words, seed)
+
+    def resolve(self, job: JobContext) -> Resolved:
+        """The plan of a job, with the places of its servers.
+
+        Raises
+        ------
+        ScenarioError
+            The servers have no place; or as for any collective between hosts.
+        """
+        owners, nodes = self._places(job)
+        make_plan = partial(ServerPlan, servers=nodes, owners=owners)
+        outline = self.outline(len(job.hosts))
+        found = resolve_as(self, job, outline, (*job.nodes, *nodes), 0, make_plan)
+        return found._replace(warnings=(*self.warnings, *found.warnings))
+
+    def _places(self, job: JobContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The workers that servers run beside, if they do, and the nodes of servers."""
+        workers, count = len(job.hosts), self.servers
+        if self.placement == "beside_workers":
+            if count > workers:
+                raise job.location.job_error(
+                    "collective.servers",
+                    f"cannot place {count} servers beside {workers} workers, one a host",
+                    f"use at most {workers} servers, or collective.placement: pack",
+                )
+            owners = tuple(server * workers // count for server in range(count))
+            return owners, tuple(job.nodes[owner] for owner in owners)
+        names = job.site.occupied.place(count, self.placement, job.location, _SERVERS)
+        return (), tuple(job.site.network.nodes.index(name) for name in names)
 
 
-def _resolve(section: ParameterServerSection, job: JobContext) -> Resolved:
-    owners, nodes = _places(section, job)
-    schedule = ClosedForm(KIND, partial(steps_of, servers=section.servers))
-    make_plan = partial(ServerPlan, chunk_words=section.chunk_words, servers=nodes, owners=owners)
-    found = schedule.resolve_on(section, job, (*job.nodes, *nodes), make_plan)
-    return found._replace(warnings=(*section.warnings, *found.warnings))
-
-
-def _places(section: ParameterServerSection, job: JobContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The workers that servers run beside, if they do, and the nodes of servers."""
-    workers, count = len(job.hosts), section.servers
-    if section.placement == "beside_workers":
-        if count > workers:
-            raise job.location.job_error(
-                "collective.servers",
-                f"cannot place {count} servers beside {workers} workers, one a host",
-                f"use at most {workers} servers, or collective.placement: pack",
-            )
-        owners = tuple(server * workers // count for server in range(count))
-        return owners, tuple(job.nodes[owner] for owner in owners)
-    placement = section.placement
-    names = job.site.occupied.place(count, placement, job.location, _SERVERS)
-    return (), tuple(job.site.network.nodes.index(name) for name in names)
-
-
-def _estimate(section: Any, network: Network, nodes: Sequence[int], words: int, seed: int) -> Estimate:
-    """With its servers beside workers, evenly spread, wherever the keys place them."""
-    servers = min(section.servers, len(nodes))
-    beside = [nodes[server * len(nodes) // servers] for server in range(servers)]
-    return estimate_of(network, [*nodes, *beside], steps_of(len(nodes), servers), words, seed)
-
-
-PARAMETER_SERVER = CollectiveSpec(
-    KIND,
-    frozenset(Merge),
-    ParameterServerSection,
-    _resolve,
-    ParameterServer,
-    carries_absence=True,
-    estimate=_estimate,
-)
+PARAMETER_SERVER = scheduled(ParameterServer, ParameterServerRun)

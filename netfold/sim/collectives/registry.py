@@ -17,13 +17,13 @@ from netfold.sim.collectives.collective import (
     COLLECTIVES,
     CollectiveSection,
     CollectiveSpec,
-    Estimate,
     JobContext,
     Keys,
     Resolved,
     check_absence,
     check_workers,
 )
+from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.halving_doubling import HALVING_DOUBLING
 from netfold.sim.collectives.hierarchical import hierarchical
 from netfold.sim.collectives.in_network.in_network import IN_NETWORK

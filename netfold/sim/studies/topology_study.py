@@ -17,7 +17,8 @@ from rich.text import Text
 
 from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError, names_hint
 from netfold.sim import files
-from netfold.sim.collectives.collective import CollectiveSection, Estimate
+from netfold.sim.collectives.collective import CollectiveSection
+from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.registry import estimates
 from netfold.sim.keys import Location, keys
 from netfold.sim.memory_footprint import available_bytes

@@ -25,7 +25,7 @@ from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.collectives import host_messages as scheduled
-from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledCollective
+from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list
@@ -181,10 +181,10 @@ def test_a_damaged_packet_on_the_ring_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, collective: str
 ) -> None:
     """The last word of a part that arrives at worker 2, before it is merged."""
-    merge_parts, struck = ScheduledCollective._merge_parts, list[int]()
+    merge_parts, struck = ScheduledRun._merge_parts, list[int]()
     bit = np.uint32(1 if how == "cascade" else 1 << 22)  # of a value: lower ones may be rounded away
 
-    def damaged(self: ScheduledCollective, under_way: Any, transfer: int) -> Any:
+    def damaged(self: ScheduledRun, under_way: Any, transfer: int) -> Any:
         schedule = under_way.schedule
         cell = under_way.cells[int(schedule.source[transfer]), int(schedule.first[transfer])]
         if schedule.target[transfer] == 2 and cell.words.size and not struck:
@@ -193,7 +193,7 @@ def test_a_damaged_packet_on_the_ring_fails(
             cell.words[-1] ^= bit
         return merge_parts(self, under_way, transfer)
 
-    monkeypatch.setattr(ScheduledCollective, "_merge_parts", damaged)
+    monkeypatch.setattr(ScheduledRun, "_merge_parts", damaged)
     found = checks(tmp_path, how, collective)
 
     assert struck

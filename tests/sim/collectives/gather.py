@@ -5,68 +5,44 @@ It has to be registered before scenarios are first read, so this module imports 
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.between_hosts import ClosedForm, HostSection
-from netfold.sim.collectives.collective import CollectiveSpec, OperationPlace, Steps
-from netfold.sim.collectives.host_messages import ScheduledCollective
+from netfold.sim.collectives.between_hosts import HostCollective
+from netfold.sim.collectives.host_messages import scheduled
 from netfold.sim.collectives.registry import COLLECTIVES
-from netfold.sim.engine.interface import NONE, Schedule
+from netfold.sim.collectives.transfers import Step, Transfers
+from netfold.sim.engine.interface import Schedule
 
 
-class Gather(HostSection):
+class Gather(HostCollective):
     """All words to worker 0, who sends the sums back."""
+
+    merges: ClassVar[frozenset[Merge]] = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
+    carries_absence: ClassVar[bool] = False
 
     kind: Literal["gather"]
 
+    def schedule(self, workers: int, words: int, by_codec: bool = False) -> Transfers:
+        """Worker r sends in step r; worker 0 merges by rank, and sends the sums back in step n + r."""
 
-def steps(workers: int) -> Steps:
-    return Steps([(worker, 0) for worker in range(1, workers)], hops=2, chunks=1, merges=workers - 1)
+        def steps() -> Iterator[Step]:
+            others = np.arange(1, workers)
+            zeros, number = np.zeros_like(others), others - 1
+            yield Step(others, zeros, 0, merges=True, follows=number - 1, name=others)
+            every = np.tile(number[:, None], number.size)  # the sums are those of all
+            yield Step(zeros, others, 0, waits=every, name=workers + others)
+
+        return Transfers(workers, 1, steps(), shares_windows=False)
 
 
-@lru_cache
 def gather_schedule(workers: int) -> Schedule:
-    """Worker r sends in step r; worker 0 merges by rank, and sends the sums back in step n + r."""
-    count = workers - 1
-    others, zeros = np.arange(1, workers), np.zeros(count, np.int64)
-    follows = np.append(np.arange(count) - 1, np.full(count, NONE))
-    waits_first = np.append(zeros, count * np.arange(count + 1))
-    waits_for = np.tile(np.arange(count), count)
-    return Schedule(
-        workers,
-        1,
-        np.append(others, zeros).astype(np.int32),
-        np.append(zeros, others).astype(np.int32),
-        np.zeros(2 * count, np.int32),
-        np.ones(2 * count, np.int32),
-        np.arange(2 * count) < count,
-        np.append(others, workers + others).astype(np.int64),
-        follows.astype(np.int32),
-        np.full(2 * count, NONE, np.int32),
-        waits_first.astype(np.int64),
-        waits_for.astype(np.int32),
-    )
-
-
-class GatherRun(ScheduledCollective):
-    """One job's way to worker 0 and back."""
-
-    def schedule(self, words: int, is_host: bool) -> Schedule:
-        """The same for all messages."""
-        return gather_schedule(self.workers)
-
-    def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
-        """At worker 0."""
-        return f"message {part} of operation {place.operation} at worker 0"
+    return Gather(kind="gather").cut(workers).schedule
 
 
 def register() -> None:
     """Add it to the collectives; before scenarios are first read."""
-    merges = frozenset({Merge.ADD, Merge.MAX, Merge.OR})
-    COLLECTIVES["gather"] = CollectiveSpec(
-        "gather", merges, Gather, ClosedForm("gather", steps).resolve, GatherRun
-    )
+    COLLECTIVES["gather"] = scheduled(Gather)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
 from time import process_time
 from typing import Any
@@ -18,19 +19,23 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.merge import merge_all, replay
 from netfold.homomorphic.message import Merge, Message
-from netfold.sim.collectives.all_gather import SCHEDULE as ALL_GATHER
-from netfold.sim.collectives.between_hosts import HostPlan, pace_of
-from netfold.sim.collectives.collective import Collective, Cut, Steps, equal_cells
-from netfold.sim.collectives.halving_doubling import HalvingDoubling, halving_schedule
-from netfold.sim.collectives.halving_doubling import steps_of as halving_steps
-from netfold.sim.collectives.hierarchical_schedule import Hierarchical, HierarchicalPlan, composed
-from netfold.sim.collectives.parameter_server import steps_of as server_steps
-from netfold.sim.collectives.ring import Ring, RingPlan, ring_schedule
-from netfold.sim.collectives.ring import steps_of as ring_steps
-from netfold.sim.collectives.torus_2d import TorusGrid, torus_schedule
-from netfold.sim.collectives.torus_2d import steps_of as torus_steps
-from netfold.sim.collectives.tree import Tree, TreePlan, binary_tree, tree_schedule
-from netfold.sim.collectives.tree import steps_of as tree_steps
+from netfold.sim.collectives.all_gather import AllGather
+from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
+from netfold.sim.collectives.collective import Collective
+from netfold.sim.collectives.costs import Routed, pace_of
+from netfold.sim.collectives.halving_doubling import HalvingDoubling
+from netfold.sim.collectives.hierarchical_schedule import (
+    HierarchicalPlan,
+    HierarchicalRun,
+    composed,
+    outline_of_hierarchy,
+)
+from netfold.sim.collectives.host_messages import ScheduledRun
+from netfold.sim.collectives.parameter_server import ParameterServer
+from netfold.sim.collectives.ring import Ring
+from netfold.sim.collectives.torus_2d import Torus2d
+from netfold.sim.collectives.transfers import Cut, Outline, equal_cuts
+from netfold.sim.collectives.tree import Tree, binary_tree
 from netfold.sim.engine.interface import NONE, Schedule
 from netfold.sim.workload.devices import FixedDevice, NoDevice
 from netfold.sim.workload.hardware import Device
@@ -42,7 +47,18 @@ from tests.reference.collectives.hosts import Hosts, Wire, in_any_order, leaves
 from tests.reference.collectives.links import Links
 from tests.reference.collectives.programs import Kind, tree_of
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.exchanges import FRAME, INTEGER_MERGES, assert_fair_signs, context_of, messages_of, options_of
+from tests.sim.exchanges import (
+    FRAME,
+    INTEGER_MERGES,
+    assert_fair_signs,
+    context_of,
+    halving_schedule,
+    messages_of,
+    options_of,
+    ring_schedule,
+    torus_schedule,
+    tree_schedule,
+)
 from tests.sim.host_codecs import Cascade, Union, cascade_encoded, to_list
 from tests.sim.scenes import BYTE_PS, LINK, Exchanged, Started, small_star
 
@@ -69,16 +85,23 @@ class Case:
 
 
 def whole(schedule: Schedule) -> Cut:
-    return Cut(schedule, equal_cells(schedule.chunks))
+    return Cut(schedule, equal_cuts(schedule.chunks))
+
+
+def collective_of(kind: Kind, words: int = 0) -> HostCollective:
+    """With chunks of so many words; 0: larger than any message here."""
+    chunk = f"{4 * words}B" if words else "1MiB"
+    if kind.name == "ring":
+        return Ring(kind="ring", channels=kind.channels, **({"chunk": chunk} if words else {}))
+    if kind.name == "tree":
+        return Tree(kind="tree", trees=kind.trees, chunk=chunk)
+    return HalvingDoubling(kind="halving_doubling")
 
 
 def cut_of(kind: Kind, workers: int) -> Cut:
     """The schedule of a share that is carried as a whole."""
-    if kind.name == "ring":
-        return whole(ring_schedule(workers, kind.channels, kind.pieces))
-    if kind.name == "tree":
-        return whole(tree_schedule(workers, kind.trees, kind.pieces))
-    return whole(halving_schedule(workers))
+    parts = kind.channels * workers if kind.name == "ring" else kind.trees
+    return collective_of(kind, 1).cut(workers, parts * kind.pieces)
 
 
 def flat(kind: Kind, workers: int, size: int) -> Case:
@@ -90,42 +113,36 @@ def flat(kind: Kind, workers: int, size: int) -> Case:
     pieces = max(1, -(-size // (parts * words))) if kind.pieces > 1 else 1
     kind = Kind(kind.name, kind.trees, pieces, kind.channels)
     lanes = "own" if kind.name in ("ring", "tree") else "none"
-    makers: dict[str, tuple[Any, Any]] = {
-        "ring": (
-            Ring,
-            lambda **o: RingPlan(channels=kind.channels, chunk_words=words if pieces > 1 else 0, **o),
-        ),
-        "tree": (Tree, lambda **o: TreePlan(trees=kind.trees, chunk_words=max(words, 1), **o)),
-        "halving_doubling": (HalvingDoubling, HostPlan),
-    }
-    run, plan = makers[kind.name]
+    collective = collective_of(kind, words if pieces > 1 else 0)
+
+    def plan(**options: Any) -> HostPlan:
+        return HostPlan(collective=collective, **options)
 
     def program(hosts: Hosts, **options: Any) -> None:
         programs.flat(hosts, workers, kind, lanes=lanes, **options)
 
-    return Case(kind.name, workers, size, cut_of(kind, workers), run, plan, program)
+    return Case(kind.name, workers, size, cut_of(kind, workers), ScheduledRun, plan, program)
 
 
 def hierarchy(groups: list[list[int]], inner: Kind, outer: Kind, size: int, blocks: int = 1) -> Case:
     """A hierarchy whose messages are so many blocks."""
     words = max(1, -(-size // blocks))
     blocks = max(1, -(-size // words))
-    across = cut_of(outer, len(groups))
-    cut = composed(groups, lambda members: cut_of(inner, members), across, blocks)
+    cut = composed(groups, lambda members: cut_of(inner, members), cut_of(outer, len(groups)), blocks)
 
     def plan(**options: Any) -> HierarchicalPlan:
         return HierarchicalPlan(
             groups=tuple(map(tuple, groups)),
-            inner=lambda members: cut_of(inner, members),
-            outer=across,
-            chunk_words=words,
+            parts=(collective_of(inner), collective_of(outer)),
+            block_words=words,
+            collective=collective_of(outer),
             **options,
         )
 
     def program(hosts: Hosts, **options: Any) -> None:
         programs.hierarchy(hosts, groups, inner, outer, blocks, **options)
 
-    return Case("hierarchical", sum(map(len, groups)), size, cut, Hierarchical, plan, program)
+    return Case("hierarchical", sum(map(len, groups)), size, cut, HierarchicalRun, plan, program)
 
 
 @st.composite
@@ -218,9 +235,9 @@ def test_so_is_every_hierarchy_of_any_groups(
     cut = composed(groups, lambda size: cut_of(inner, size), cut_of(outer, len(groups)), blocks)
 
     check_schedule(cut.schedule)
-    assert len(cut.cells) == cut.schedule.chunks + 1
-    assert list(cut.cells) == sorted(set(cut.cells))
-    assert (cut.cells[0], cut.cells[-1]) == (0, 1)
+    assert len(cut.cuts) == cut.schedule.chunks + 1
+    assert list(cut.cuts) == sorted(set(cut.cuts))
+    assert (cut.cuts[0], cut.cuts[-1]) == (0, 1)
     # What a worker sends to another shares one window, in all phases and blocks, and with nobody else.
     made = cut.schedule
     pairs = list(zip(made.source.tolist(), made.target.tolist(), strict=True))
@@ -246,7 +263,7 @@ def sent(cut: Cut, size: Fraction = Fraction(1)) -> list[Fraction]:
     found = [Fraction(0)] * cut.schedule.workers
     for row in range(cut.schedule.transfers):
         first, end = int(cut.schedule.first[row]), int(cut.schedule.first[row] + cut.schedule.count[row])
-        found[cut.schedule.source[row]] += cut.cells[end] - cut.cells[first]
+        found[cut.schedule.source[row]] += cut.cuts[end] - cut.cuts[first]
     return found
 
 
@@ -307,7 +324,7 @@ def test_the_longest_chains_are_as_long_as_published(workers: int) -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 4), (3, 5)])
 def test_rings_in_rows_and_across_them_are_a_torus(rows: int, columns: int) -> None:
     """The same transfers of the same words between the same workers."""
-    torus = torus_schedule(TorusGrid.of(rows * columns, rows), is_host=False)
+    torus = torus_schedule([columns] * rows)
     groups = [range(row * columns, (row + 1) * columns) for row in range(rows)]
     cut = composed(groups, lambda size: whole(ring_schedule(size)), whole(ring_schedule(rows)))
 
@@ -373,59 +390,98 @@ def test_long_messages_on_trees_take_as_many_words_as_the_busiest_worker_sends(
     most = (2 if trees == 2 else 3) * packets * PACKET_PS
     ways = 2 * (workers.bit_length() - 1)
     assert most <= found <= 1.1 * most + 3 * ways * way_ps(chunk)
-    pace = pace_of(
-        small_star(workers),
-        range(workers),
-        tree_steps(workers, trees, chunk * FRAME.elements),
-        lambda *flow: 0,
-        FRAME,
-    )
-    assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1) + (ways - 1) * chunk * PACKET_PS)
+    outline = collective_of(Kind("tree", trees=trees)).outline(workers)
+    pace = pace_of(routed_of(outline, workers), FRAME)
+    assert pace.time_ps(case.size) == pytest.approx(most + ways * way_ps(1))
+    # The first chunk of every tree passes all levels by itself.
+    pace = pace_of(routed_of(replace(outline, block_words=trees * chunk * FRAME.elements), workers), FRAME)
     # On one tree, what goes up is ready first and delays what goes down.
     assert pace.time_ps(case.size) * 0.95 < found < pace.time_ps(case.size) * (1.1 if trees == 2 else 1.2)
 
 
+def routed_of(outline: Outline, hosts: int) -> Routed:
+    nodes = [*range(hosts), *range(hosts)]  # servers beside workers are the second half
+    return Routed(outline, small_star(hosts), nodes, lambda *flow: 0)
+
+
+SERVERS = {count: ParameterServer(kind="parameter_server", servers=count) for count in (2, 8)}
+
+
 @pytest.mark.parametrize(
-    ("steps", "words", "ways", "hosts"),
+    ("collective", "words", "ways", "workers"),
     [
-        (ring_steps(8), 2 * 7 / 8, 14, 8),
-        (ring_steps(8, 2), 2 * 7 / 8, 14, 8),
-        (halving_steps(8), 2 * 7 / 8, 6, 8),
-        (halving_steps(12), 2 + 2 * 7 / 8, 8, 12),
-        (tree_steps(8), 2, 6, 8),
-        (tree_steps(8, 1), 3, 6, 8),
+        (Ring(kind="ring"), 2 * 7 / 8, 14, 8),
+        (Ring(kind="ring", channels=2), 2 * 7 / 8, 14, 8),
+        (HalvingDoubling(kind="halving_doubling"), 2 * 7 / 8, 6, 8),
+        (HalvingDoubling(kind="halving_doubling"), 2 + 2 * 7 / 8, 8, 12),
+        (Tree(kind="tree"), 2, 6, 8),
+        (Tree(kind="tree", trees=1), 3, 6, 8),
         *(
-            (torus_steps(TorusGrid.of(8, rows)), 2 * 7 / 8, ways, 8)
+            (Torus2d(kind="torus_2d", rows=rows), 2 * 7 / 8, ways, 8)
             for rows, ways in ((1, 14), (2, 8), (8, 14))
         ),
-        (ALL_GATHER.steps(8), 7, 7, 8),
-        (server_steps(8, 2), 8 / 2, 2, 10),
-        (server_steps(8, 8), 2 * 7 / 8, 2, 8),  # beside the workers
+        (AllGather(kind="all_gather"), 7, 7, 8),
+        (SERVERS[2], 8 / 2, 2, 8),
+        (SERVERS[8], 2 * 7 / 8, 2, 8),  # beside the workers
     ],
 )
-def test_the_closed_forms_say_so(steps: Steps, words: float, ways: int, hosts: int) -> None:
-    nodes = [*range(hosts), *range(hosts)]  # servers beside workers are the second eight
-    pace = pace_of(small_star(hosts), nodes, steps, lambda *flow: 0, FRAME)
+def test_what_a_schedule_costs_is_the_closed_form(
+    collective: HostCollective, words: float, ways: int, workers: int
+) -> None:
+    """Of the paper: words on the busiest link, and ways one after the other."""
+    hosts = workers + 2 if collective is SERVERS[2] else workers
+    pace = pace_of(routed_of(collective.outline(workers), hosts), FRAME)
 
     assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
     assert pace.latency_ps == ways * way_ps(1)
 
 
-def test_stages_that_overlap_count_what_the_busiest_link_carries_in_all() -> None:
-    inside, across = ring_steps(4), ring_steps(2)
-    one = Steps.chain([inside, across])
-    network, nodes = small_star(4), range(4)
-    apart, together = (
-        pace_of(network, nodes, steps, lambda *flow: 0, FRAME) for steps in (one, one._replace(overlaps=True))
-    )
+@pytest.mark.parametrize("workers", range(2, 65))
+def test_costs_of_any_number_of_workers(workers: int) -> None:
+    """Closed forms of the papers: words per worker, ways, and merges, as shares of a message."""
+    rounds = workers.bit_length() - 1
+    size = 1 << rounds
+    of_core = 2 * (size - 1) / size + (2 if size < workers else 0)
+    shapes = [
+        (Ring(kind="ring"), 2 * (workers - 1) / workers, 2 * (workers - 1), 2 * (workers - 1) * workers),
+        (
+            HalvingDoubling(kind="halving_doubling"),
+            of_core,
+            2 * rounds + 2 * (size < workers),
+            2 * size * rounds + 2 * (workers - size),
+        ),
+        (AllGather(kind="all_gather"), workers - 1, workers - 1, workers * (workers - 1)),
+        *(
+            (
+                Torus2d(kind="torus_2d", rows=rows),
+                2 * (workers - 1) / workers,
+                2 * (rows + workers // rows - 2),
+                2 * workers * (workers // rows - 1) + 2 * (rows - 1) * workers,
+            )
+            for rows in range(1, workers + 1)
+            if workers % rows == 0
+        ),
+    ]
+    for collective, words, ways, transfers in shapes:
+        outline = collective.outline(workers)
+        pace = pace_of(routed_of(outline, workers), FRAME)
+        assert pace.elements_per_s == pytest.approx(FRAME.elements / (PACKET_PS * 1e-12) / words)
+        assert (outline.hops, outline.transfers) == (ways, transfers)
+    for trees in (1, 2):
+        outline = Tree(kind="tree", trees=trees).outline(workers)
+        assert (outline.hops, outline.transfers) == (2 * rounds, 2 * (workers - 1) * trees)
 
+
+@pytest.mark.parametrize(("is_cut", "share"), [(False, 2 * 1 / 2 + 2 * 1 / 2 / 2), (True, 1.5)])
+def test_blocks_of_a_hierarchy_count_what_the_busiest_link_carries_in_all(is_cut: bool, share: float) -> None:
+    """Two pairs: one message in and one back inside, of which each owner exchanges half across."""
+    ring = collective_of(RING)
+    outline = outline_of_hierarchy(((0, 1), (2, 3)), (ring, ring), 64, 16 if is_cut else 64)
+
+    assert outline.is_pipelined == is_cut
     wire = FRAME.elements / (PACKET_PS * 1e-12)
-    assert apart.elements_per_s == pytest.approx(wire / (2 * 3 / 4 + 2 * 1 / 2))
-    assert together.elements_per_s == pytest.approx(apart.elements_per_s)  # workers 0 and 1 are in both
-    other = Steps.chain([inside, across._replace(pairs=[(2, 3)], channels=[0])])
-    assert pace_of(network, nodes, other, lambda *flow: 0, FRAME).elements_per_s == pytest.approx(
-        apart.elements_per_s
-    )
+    assert pace_of(routed_of(outline, 4), FRAME).elements_per_s == pytest.approx(wire / share)
+    assert outline.transfers == (4 if is_cut else 1) * (4 + 8 + 4)
 
 
 @examples(25)
@@ -501,7 +557,7 @@ def test_two_trees_cut_what_a_codec_merges_by_twice_their_depth(workers: int, ch
     """With 1, 2, 7 and 8 workers they are 0, 1, 2 and 3 links deep; each has at least one part."""
     tree: Any = Exchanged(small_star(workers), flat(TREE, workers, 64).started()).collective
 
-    assert tree.schedule(0, is_host=True).chunks == chunks
+    assert tree.cut(0, True).schedule.chunks == chunks
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -606,3 +662,16 @@ def _added(value: Any, words: list[Any]) -> Any:
     if isinstance(value, int):
         return words[value]
     return np.asarray(_added(value[0], words) + _added(value[1], words), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told"),
+    [
+        ("between_hosts", "HostSection", "use HostCollective"),
+        ("between_hosts", "ChunkedSection", "use ChunkedCollective"),
+        ("host_messages", "ScheduledCollective", "a HostCollective needs no class that runs it"),
+    ],
+)
+def test_a_name_that_is_gone_says_what_to_use(module: str, name: str, told: str) -> None:
+    with pytest.raises(ImportError, match=told):
+        getattr(import_module(f"netfold.sim.collectives.{module}"), name)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.collectives.collective import ScheduleSize
+from netfold.sim.collectives.costs import tables_bytes
 from netfold.sim.collectives.hierarchical_switched import (
     Shape,
     SwitchedPlan,
@@ -396,6 +396,6 @@ def test_it_is_the_size_of_the_schedule(
     (job,) = variant.jobs
     run_variant(plan, variant)
 
-    sizes = [ScheduleSize(one.transfers, one.chunks).tables_bytes(workers) for one in opened]
+    sizes = [tables_bytes(one.transfers, one.chunks, workers) for one in opened]
     assert set(sizes) <= {job.collective.tables_bytes}
     assert bool(opened) == (workers > 1)

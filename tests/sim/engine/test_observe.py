@@ -40,7 +40,8 @@ from tests.sim.engine.small import (
     star_of,
     start,
 )
-from tests.sim.engine.test_schedules import operation, ring_schedule
+from tests.sim.engine.test_schedules import operation
+from tests.sim.exchanges import ring_schedule
 
 WORKERS, SLOTS, UNITS = 3, 4, 10
 

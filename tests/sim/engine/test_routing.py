@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from netfold.sim.collectives.ring import ring_schedule
 from netfold.sim.engine.interface import Fate, Frame, Rule
 from netfold.topologies.graph import add_link, add_server, add_switch, hosts, new_graph
 from netfold.topologies.kinds.leaf_spine import leaf_spine
@@ -33,6 +32,7 @@ from tests.sim.engine.small import (
     run_dry,
 )
 from tests.sim.engine.test_schedules import operation
+from tests.sim.exchanges import ring_schedule
 from tests.topologies.graphs import KINDS, fat_tree, torus
 
 BIG = Frame("big", elements=250, overhead_bytes=0, ack_bytes=20)

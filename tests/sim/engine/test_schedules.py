@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.collectives.ring import ring_schedule
-from netfold.sim.collectives.torus_2d import TorusGrid, torus_schedule
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import NONE, Completion, Operation, Schedule
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, A, D, Make, X, run, star_of
+from tests.sim.exchanges import ring_schedule, torus_schedule
 
 LONG_PS = 10**12
 
@@ -235,7 +234,7 @@ def test_a_ring_takes_buffers_of_one_message() -> None:
 
 
 def test_the_torus_takes_all_merges_in_one_order() -> None:
-    given = torus_schedule(TorusGrid((3, 2)), is_host=False)
+    given = torus_schedule((3, 2))
     check_schedule(given)
     to_worker = np.flatnonzero(given.target == 1)
     assert sorted(given.follows[to_worker].tolist()) == [NONE, *to_worker.tolist()[:-1]]

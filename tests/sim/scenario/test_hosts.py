@@ -8,7 +8,7 @@ import pytest
 
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.sim.collectives.between_hosts import ChunkedPlan
+from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
 from tests.sim.host_codecs import HostCodec
@@ -60,8 +60,9 @@ def test_servers_of_several_jobs_share_no_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["all_gather", "parameter_server"])
 def test_chunks_are_words_and_a_note_says_if_they_fill_the_window(tmp_path: Path, kind: str) -> None:
     plain = job_plan(only(tmp_path, f"collective={{kind: {kind}}}", text=TEXT))
-    assert isinstance(plain.collective, ChunkedPlan)
-    assert plain.collective.chunk_words == 16384
+    assert isinstance(plain.collective, HostPlan)
+    assert isinstance(plain.collective.collective, ChunkedCollective)
+    assert plain.collective.collective.chunk_words == 16384
     assert not any("chunk" in warning for warning in plain.warnings)
 
     # 64 packets of 256 words: half of a window of 128.

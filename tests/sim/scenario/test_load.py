@@ -24,7 +24,7 @@ from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
-from netfold.sim.collectives.ring import RingSection
+from netfold.sim.collectives.ring import Ring
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
@@ -69,7 +69,7 @@ def test_a_variant_changes_keys_and_a_new_kind_replaces_the_mapping(tmp_path: Pa
     assert ring.topology.rate == 10**11
     assert isinstance(switch.collective, InNetworkSection)
     assert (switch.collective.frame, switch.collective.message_packets) == ("udp-256", 1)
-    assert isinstance(ring.collective, RingSection)
+    assert isinstance(ring.collective, Ring)
     assert (ring.collective.frame, ring.collective.window) == ("roce-1024", 64)
 
 

@@ -10,17 +10,14 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.message import MERGEABLE
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import AUTO
 from netfold.sim.collectives.collective import (
-    WORD_BITS,
     Collective,
     CollectiveSpec,
-    Estimate,
     JobContext,
     Resolved,
     RunContext,
-    usable_bps,
 )
+from netfold.sim.collectives.costs import AUTO, WORD_BITS, Estimate, usable_bps
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection, program_choices
 from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.collectives.in_network.job_plan import InNetworkResolver, PlacedJob
@@ -81,7 +78,7 @@ def estimate_in_network(
 ) -> Estimate:
     """The least time over the nearest switches that can be the root of a tree.
 
-    It assumes what `sim/collectives/collective.py` says. Of the keys, only the program counts; a switch whose
+    It assumes what `sim/collectives/costs.py` says. Of the keys, only the program counts; a switch whose
     profile is not netfold's own adds nothing up.
 
     Raises

@@ -13,12 +13,12 @@ from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.message import words_per_word
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.between_hosts import AUTO, auto_timeout_ps, check_timeout
 from netfold.sim.collectives.collective import check_absence, check_workers, fitted
+from netfold.sim.collectives.costs import AUTO, Routed, auto_timeout_ps, check_timeout, pace_of
 from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candidates, none_fits
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
-from netfold.sim.collectives.ring import SCHEDULE as RING
+from netfold.sim.collectives.ring import Ring
 from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location
@@ -359,7 +359,9 @@ class InNetworkResolver:
         crowded = crowding_warnings(
             network, [path(network, host, switch, route) for switch, host, route in streams if route >= 0]
         )
-        ring = RING.pace(network, hosts, seed, self.index, frame_of(RING_FRAME))
+        outline = Ring(kind="ring").outline(len(hosts))
+        routed = Routed.by_seed(outline, network, hosts, seed, self.index)
+        ring = pace_of(routed, frame_of(RING_FRAME))
         own = job_pace(network, *jobs)
         if not is_ring_faster(own, ring, self.elements):
             return crowded
