@@ -29,7 +29,7 @@ from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.processor import variables
 from netfold.sim.workload import devices, learning_rate, optimizers
 from netfold.sim.workload import fusion_rules as fusion_weighing
-from netfold.sim.workload.models.registry import model_kinds
+from netfold.sim.workload.models.registry import classes
 from netfold.switch.programs import programs
 from netfold.topologies.kind import topology_kinds
 from tests import ROOT
@@ -129,7 +129,7 @@ def of_kinds() -> dict[str, str]:
     return {
         **{f"codec {kind}": codec.__module__ for kind, codec in codec_kinds().items()},
         **{f"collective {kind}": made.__module__ for kind, made in collectives.items()},
-        **{f"model {kind}": model.__module__ for kind, model in model_kinds().items()},
+        **{f"model {kind}": model.__module__ for kind, model in classes().items()},
         **{f"program {kind}": spec.layout.__module__ for kind, spec in programs().items()},
         **{f"topology {kind}": topology.__module__ for kind, topology in topology_kinds().items()},
     }
@@ -336,8 +336,8 @@ print([name for name in {HEAVY} if name in sys.modules], {{*netfold.__all__}} <=
 print(netfold.testing.check_codec.__name__)
 before = {{*os.environ}}
 from netfold.sim.workload import devices, data_sets
-from netfold.sim.workload.models.registry import MODELS
-assert all(model().elements > 0 for model in MODELS)
+from netfold.sim.workload.models.registry import model_kinds, model_named
+assert all(model_named(kind).elements > 0 for kind in model_kinds())
 print("torch" in sys.modules)
 from netfold.sim.workload import TrainingSpec, training_workload
 training_workload(TrainingSpec("ncf"), 2, 1).gradients(0)

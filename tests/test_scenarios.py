@@ -86,7 +86,7 @@ def smaller(file: Path) -> list[str]:
             sets.append(f"{where}.elements={SMALL}")
         else:
             sets.append(f"{where}.batch=16")
-            if "expand" in type(model := variant.workload.model).model_fields:
+            if "expand" in (model := variant.workload.model).facts.options:
                 sets.append(f"{where}.expand=[1, 1]")
             elif model.kind != "user" and model.elements > LARGE:
                 sets.append(f"{where}.model=cnn")

@@ -32,9 +32,9 @@ def models_list(as_json: Json = False) -> None:
     from rich.text import Text
 
     from netfold.sim.studies.codec_study_gradients import described
-    from netfold.sim.workload.models.registry import MODELS
+    from netfold.sim.workload.models.registry import model_kinds, model_named
 
-    found = [described(kind.default()) for kind in MODELS]
+    found = [described(model_named(kind)) for kind in model_kinds()]
     if as_json:
         print_json({"models": found})
         return
@@ -141,9 +141,11 @@ def _print_densities(rows: list[DensityRow]) -> None:
     for row in rows:
         known = (row.known.own, row.known.union) if row.known else (None, None)
         shares = (row.own, known[0], row.union, known[1], row.common)
-        chosen = row.model.model_dump(mode="json", exclude_defaults=True)
-        options = ", ".join(f"{key} {value}" for key, value in chosen.items())
-        name = f"{row.model.title} ({options})" if options else row.model.title
+        written = row.model.written
+        chosen = written if isinstance(written, dict) else {}
+        options = ", ".join(f"{key} {value}" for key, value in chosen.items() if key != "kind")
+        title = row.model.facts.title
+        name = f"{title} ({options})" if options else title
         texts = ["–" if share is None else f"{100 * share:.1f} %" for share in shares]
         table.add_row(*map(Text, (name, row.data, f"{row.batch:,}", f"{row.model.elements:,}", *texts)))
     for column in table.columns[2:]:

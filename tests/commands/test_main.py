@@ -25,9 +25,7 @@ from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
 from netfold.sim.run.variant import Outcome
 from netfold.sim.studies.codec_study_gradients import read_model, wanted
-from netfold.sim.workload.models.mlp import Mlp784
-from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.registry import MODELS, model_kinds
+from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
@@ -213,10 +211,10 @@ def test_list_has_every_model() -> None:
     listed = json.loads(printed("list", "--json"))["models"]
 
     assert [one["kind"] for one in listed] == list(model_kinds())
-    for kind, one in zip(MODELS, listed, strict=True):
-        (line,) = [line for line in lines if line.startswith(f"│ {kind.name()} ")]
+    for kind, one in zip(model_kinds(), listed, strict=True):
+        (line,) = [line for line in lines if line.startswith(f"│ {kind} ")]
         assert f"{one['parameters']:,}" in line
-        assert all(data.name in line for data in kind.data)
+        assert all(data.name in line for data in facts_of(kind).data)
 
 
 def test_show_has_options_data_and_layers() -> None:
@@ -252,9 +250,9 @@ def test_other_settings_have_no_known_densities() -> None:
 def test_all_known_densities_are_wanted_without_names() -> None:
     items = wanted([], None, None)
 
-    assert (Ncf(expand=(147, 16)), 4096, "movielens-100k") in items
-    assert (Mlp784(hidden=(256, 128)), 16, "mnist-5k") in items
-    assert len(items) == sum(len(model.densities) for model in MODELS)
+    assert (read_model("ncf:expand=[147,16]"), 4096, "movielens-100k") in items
+    assert (read_model("mlp_784:hidden=[256,128]"), 16, "mnist-5k") in items
+    assert len(items) == sum(len(facts_of(kind).densities) for kind in model_kinds())
 
 
 @pytest.mark.parametrize(

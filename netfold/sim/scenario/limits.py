@@ -125,8 +125,8 @@ class JobSize:
         round_bytes += self.collective.tables_bytes
         kept_bytes = self.kept_bytes + (self.records_bytes if records else 0)
         if isinstance(self.workload, TrainingSpec):
-            model = self.workload.model
-            more = model.table_bytes + model.sample_bytes * self.workload.batch
+            facts = self.workload.model.facts
+            more = facts.table_bytes + facts.sample_bytes * self.workload.batch
             return kept_bytes + round_bytes + _TRAINING_BYTES * elements + _TRAINING_BASE_BYTES + more
         if isinstance(self.workload, FileSpec):
             kept_bytes += self.workload.held_bytes

@@ -30,6 +30,8 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.keys import NAME_RULE, Section, keys
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
+from netfold.sim.workload.model import Model
+from netfold.sim.workload.models.registry import model_sections
 
 _MUST_BE = {
     "int_type": "a whole number",
@@ -186,6 +188,8 @@ def _members(annotation: Any) -> tuple[Any, ...]:
     """The alternatives of a union, the item type of a list, or the annotation alone."""
     if annotation is TopologySection:
         return topology_sections()
+    if annotation is Model:
+        return model_sections()
     if get_origin(annotation) is Annotated:
         return _members(annotation.__origin__)
     parts = getattr(annotation, "__args__", (annotation,))

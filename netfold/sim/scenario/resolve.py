@@ -327,7 +327,9 @@ def workload_warnings(
         told = workload.recipe.warnings(codec.kind, getattr(codec, "momentum", 0.0))
         if workload.stands_in_for:
             data = workload.model.data_named(workload.data).name
-            told += (f"the data of {workload.model.title} are {data}, in place of {workload.stands_in_for}",)
+            told += (
+                f"the data of {workload.model.facts.title} are {data}, in place of {workload.stands_in_for}",
+            )
         return told
     if isinstance(workload, FileSpec) and workers < workload.rows:
         return (

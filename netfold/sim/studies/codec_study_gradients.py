@@ -20,7 +20,7 @@ from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.message import Gradient, Tensor
 from netfold.sim.capture.recording_files import NAME as TRACE
 from netfold.sim.capture.recording_files import read_trace
-from netfold.sim.keys import CodecOptions, Section, keys
+from netfold.sim.keys import CodecOptions, Section
 from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.processor import pin
 from netfold.sim.scenario.mistakes import explain, unknown_key
@@ -41,7 +41,7 @@ from netfold.sim.workload.gradient_files import (
 )
 from netfold.sim.workload.layers import FLOAT_BYTES, Shape, elements_of, given_tensors, layers_of
 from netfold.sim.workload.model import Density, Model, TaskSettings
-from netfold.sim.workload.models.registry import MODELS, AnyModel, model_kinds
+from netfold.sim.workload.models.registry import AnyModel, facts_of, known_densities, model_kinds
 from netfold.sim.workload.recording import trace_spec
 from netfold.sim.workload.workload_keys import Synthetic
 
@@ -489,29 +489,24 @@ def read_model(text: str) -> Model:
 
 
 def _model_options(kind: str) -> list[str] | None:
-    known = model_kinds().get(kind)
-    return [key for key in keys(known) if key != "kind"] if known else None
+    return list(facts_of(kind).options) if kind in model_kinds() else None
 
 
 def described(model: Model) -> dict[str, Any]:
     """What is known of a model, as JSON values; layers in gradient-ready order."""
-    tensors = model.tensors
+    facts = model.facts
     return {
         "kind": model.kind,
-        "title": model.title,
-        "meaning": (type(model).__doc__ or "").strip(),
-        "source": model.source,
+        "title": facts.title,
+        "meaning": facts.meaning,
+        "source": facts.source,
         "parameters": model.elements,
-        "metric": model.metric,
-        "data": [{"name": one.name, "stands_in_for": one.stands_in_for or None} for one in model.data],
-        "options": {
-            key: {"default": model.default().model_dump(mode="json")[key], "meaning": one.description}
-            for key, one in keys(type(model)).items()
-            if key != "kind"
-        },
+        "metric": facts.metric,
+        "data": [{"name": data.name, "stands_in_for": data.stands_in_for or None} for data in facts.data],
+        "options": {name: option._asdict() for name, option in facts.options.items()},
         "layers": [
             {"name": layer.name, "parameters": layer.elements, "ready_share": layer.ready_share}
-            for layer in layers_of(tensors)
+            for layer in layers_of(facts.tensors)
         ],
     }
 
@@ -519,16 +514,25 @@ def described(model: Model) -> dict[str, Any]:
 def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[WantedDensities]:
     if not texts:
         # All whose densities are known.
-        return [_wanted(model, batch, data, known) for kind in MODELS for model, known in kind.known()]
+        return [
+            _wanted(model, batch, data, known)
+            for kind in model_kinds()
+            for model, known in known_densities(kind)
+        ]
     models = [read_model(text) for text in texts]
     return [
-        _wanted(model, batch, data, next((known for one, known in model.known() if one == model), None))
+        _wanted(
+            model,
+            batch,
+            data,
+            next((known for one, known in known_densities(model.kind) if one == model), None),
+        )
         for model in models
     ]
 
 
 def _wanted(model: Model, batch: int | None, data: str | None, known: Density | None) -> WantedDensities:
-    names = [one.name for one in model.data]
+    names = [known_data.name for known_data in model.facts.data]
     if data is not None and data not in names:
         raise DataError(f"model {model.kind} is not trained on {data}", f"use {' or '.join(names)}")
     # Unless given: those for which densities are known, or else the first data set and `_BATCH`.
@@ -544,13 +548,13 @@ def measured(
 
     pin()
     for model, batch, data in items:
-        progress(f"{model.title}, batch {batch}")
+        progress(f"{model.facts.title}, batch {batch}")
         found = measure(model, TaskSettings(data, batch, workers, seed))
         yield DensityRow(model, data, batch, workers, *found, _known(model, batch, data, workers))
 
 
 def _known(model: Model, batch: int, data: str, workers: int) -> Density | None:
-    for one, known in model.known():
+    for one, known in known_densities(model.kind):
         if (one, known.batch, model.data_named(known.data).name, WORKERS) == (model, batch, data, workers):
             return known
     return None

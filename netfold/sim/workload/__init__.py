@@ -61,7 +61,7 @@ class TrainingSpec:
     @property
     def stands_in_for(self) -> str:
         # Empty where data are the benchmark's own.
-        return self.model.stands_in_for(self.data)
+        return self.model.data_named(self.data).stands_in_for
 
     @property
     def elements(self) -> int:

@@ -1,16 +1,16 @@
-"""The contract of a model: what is known of it without building it."""
+"""The contract of a model: what is known of it without building it, and the parts of a training."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from netfold.homomorphic.message import Tensor
-from netfold.sim.keys import Section, count_of
-from netfold.sim.workload.layers import elements_of, placed, tensor_of
+from netfold.sim.keys import Section
+from netfold.sim.workload.layers import elements_of
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +57,60 @@ class Density(NamedTuple):
     """One of the model's data sets; None: the default."""
 
 
+class Rows(NamedTuple):
+    """Most rows of a table that a batch uses: `each` for every `per` samples, and `more`."""
+
+    each: int = 1
+    per: int = 1
+    more: int = 0
+
+    def most(self, batch: int) -> int:
+        return self.each * -(-batch // self.per) + self.more
+
+
+class Option(NamedTuple):
+    """A key of a model, as documents and lists show it."""
+
+    default: Any
+    meaning: str
+
+
+class Facts(Section):
+    """What is known of a model with certain options without building it: what estimates and plans need.
+
+    `models/table.json` has those of netfold's own models, so that a scenario is checked without PyTorch.
+    """
+
+    title: str
+    meaning: str
+    source: str  # the paper or the code that has its layers and sizes
+    metric: str  # what tests on held-out data measure
+    data: tuple[Data, ...] = ()  # the first is the default
+    densities: tuple[Density, ...] = ()  # known ones
+    options: Mapping[str, Option] = {}
+    sample_bytes: int = 0  # memory of a pass for each sample of a batch, as measured; 0: little
+    table_bytes: int = 0  # memory of tables that its data need, beside the data set itself
+    untestable: str = ""  # why nothing can be held out for tests, with a hint on a second line
+    rows: Mapping[str, Rows] = {}  # the parameters whose gradients PyTorch gives as rows of a table
+    tensors: tuple[Tensor, ...] = ()  # its parameters, one after another in gradient-ready order
+
+
+class Parts(NamedTuple):
+    """A training: what `make` of a model returns, a user's or one of netfold's own."""
+
+    module: nn.Module
+    data: Any
+    """Items (input, target) by number, with a length; or `Batches`, which makes whole batches."""
+    loss: Callable[[Any, Any], Any]
+    """Of outputs and targets: the mean over the batch, a scalar."""
+    score: Callable[[nn.Module], Any] | None = None
+    """How good a module in evaluation mode is on data that are held out; None: nothing is."""
+
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+
+
 class Task(Protocol):
     """A model with data for a fixed number of workers: loss, samples of each worker, a test on others.
 
@@ -83,33 +137,12 @@ class Model(Section, ABC):
     What it says, it says without PyTorch, which is imported when `module` or `task` is called.
     """
 
-    kind: str  # a literal
-    title: ClassVar[str]
-    source: ClassVar[str]  # the paper or the code that has its layers and sizes
-    data: ClassVar[tuple[Data, ...]]  # the first is the default
-    metric: ClassVar[str]  # what tests on held-out data measure
-    densities: ClassVar[tuple[Density, ...]] = ()  # known ones
-    sample_bytes: ClassVar[int] = 0  # memory of a pass for each sample of a batch, as measured; 0: little
-
-    @classmethod
-    def name(cls) -> str:
-        """Its kind, by which a scenario names it."""
-        return str(cls.model_fields["kind"].default)
-
-    @classmethod
-    def default(cls) -> Model:
-        # With its default options; one without a default is a ValidationError.
-        return cls.model_validate({"kind": cls.name()})
-
-    @property
-    def code(self) -> str:
-        """The Python file that is run for it, as given; empty for netfold's own."""
-        return ""
+    kind: str
 
     @property
     @abstractmethod
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Its parameters, one after another in gradient-ready order."""
+    def facts(self) -> Facts:
+        """What is known of it with these options."""
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -125,29 +158,28 @@ class Model(Section, ABC):
             The data set is not available, or has fewer samples than there are workers.
         """
 
-    @classmethod
-    def known(cls) -> Iterator[tuple[Model, Density]]:
-        """Models of this kind whose densities are known."""
-        for density in cls.densities:
-            yield cls.model_validate({"kind": cls.name(), **density.options}), density
+    @property
+    def code(self) -> str:
+        """The Python file that is run for it, as given; empty for netfold's own."""
+        return ""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Its parameters, one after another in gradient-ready order."""
+        return self.facts.tensors
 
     @property
     def elements(self) -> int:
         return elements_of(self.tensors)
 
-    @property
-    def untestable(self) -> str:
-        """Why nothing can be held out for tests, with a hint on a second line; empty if it can."""
-        return ""
-
-    @property
-    def table_bytes(self) -> int:
-        """Memory of tables that its data need, beside the data set itself."""
-        return 0
-
     def row_tables(self, batch: int) -> Mapping[str, int]:
         """The parameters whose gradients PyTorch gives as rows of a table, with most rows of a batch."""
-        return {}
+        rows = self.facts.rows
+        return {
+            tensor.name: min(tensor.shape[0], rows[tensor.name].most(batch))
+            for tensor in self.tensors
+            if tensor.name in rows
+        }
 
     def held_elements(self, batch: int) -> int:
         """Elements that are kept of one worker's gradient, at most: all, or of a table its rows."""
@@ -177,99 +209,15 @@ class Model(Section, ABC):
         """
         return self
 
-    def stands_in_for(self, data: str | None) -> str:
-        """What a data set takes the place of; empty if it is the benchmark's own. None: the default."""
-        return self.data_named(data).stands_in_for
-
     def data_named(self, name: str | None) -> Data:
-        """One of its data sets, a KeyError if it is not trained on such data; None: the default."""
+        """One of its data sets; None: the default.
+
+        Raises
+        ------
+        KeyError
+            It is not trained on such data.
+        """
+        data = self.facts.data
         if name is None:
-            return self.data[0] if self.data else Data("")  # "": its own
-        return {one.name: one for one in self.data}[name]
-
-
-# Tensors of common layers as PyTorch names them, in the order in which their gradients become ready.
-
-
-def linear(name: str, inputs: int, outputs: int) -> tuple[Tensor, ...]:
-    # The bias is ready first.
-    return tensor_of(f"{name}.bias", (outputs,)), tensor_of(f"{name}.weight", (outputs, inputs))
-
-
-def embedding(name: str, rows: int, columns: int) -> tuple[Tensor, ...]:
-    return (tensor_of(f"{name}.weight", (rows, columns)),)
-
-
-def convolution(name: str, inputs: int, outputs: int, kernel: int, bias: bool = True) -> tuple[Tensor, ...]:
-    """Weight and bias of a convolution with a square kernel: the weight is ready first."""
-    weight = tensor_of(f"{name}.weight", (outputs, inputs, kernel, kernel))
-    return (weight, tensor_of(f"{name}.bias", (outputs,))) if bias else (weight,)
-
-
-def norm(name: str, channels: int, layer: str) -> tuple[Tensor, ...]:
-    """Weight and bias of a norm, which belongs to a layer: the weight is ready first."""
-    weight, bias = (tensor_of(f"{name}.{part}", (channels,)) for part in ("weight", "bias"))
-    return weight._replace(layer=layer), bias._replace(layer=layer)
-
-
-def lstm(name: str, inputs: int, hidden: int, layers: int) -> tuple[Tensor, ...]:
-    """Weights and biases of an LSTM's layers, from the last on: PyTorch gives those of a layer at once."""
-    shapes = [
-        (f"{part}_l{layer}", shape)
-        for layer in reversed(range(layers))
-        for part, shape in (
-            ("weight_ih", (4 * hidden, hidden if layer else inputs)),
-            ("weight_hh", (4 * hidden, hidden)),
-            ("bias_hh", (4 * hidden,)),
-            ("bias_ih", (4 * hidden,)),
-        )
-    ]
-    return tuple(tensor_of(f"{name}.{part}", shape) for part, shape in shapes)
-
-
-def in_ready_order(layers: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """All tensors, those of the last layer first; each layer's as they are given."""
-    return placed(tensor for layer in reversed(list(layers)) for tensor in layer)
-
-
-_EXPANSION = 4
-"""Outputs of a bottleneck for each channel of its 3 x 3 convolution."""
-
-
-class ResidualStage(NamedTuple):
-    """Blocks of a residual network with the same number of channels."""
-
-    width: int
-    """Channels of the convolutions 3 x 3."""
-    blocks: int
-    stride: int
-    """Stride of the first block."""
-    is_bottleneck: bool = False
-    pads: bool = False
-    """Whether shortcuts have no parameters (option A)."""
-
-    @property
-    def outputs(self) -> int:
-        return self.width * _EXPANSION if self.is_bottleneck else self.width
-
-
-# Options that several models of text have.
-
-
-if TYPE_CHECKING:
-    Tokens = int
-    Pieces = int
-    Sequence = int
-else:
-    Tokens = count_of(2)
-    """Size of a vocabulary: one token stands for all that it leaves out."""
-    Pieces = count_of(1000)
-    """Size of a vocabulary of pieces: more than the special ones and the characters."""
-    Sequence = count_of(16)
-    """Tokens of a sequence, with room for a question and a text."""
-
-
-def check_heads(heads: int, width: int) -> None:
-    """Require heads that divide the width; the error's hint is on a second line."""
-    if width % heads:
-        raise ValueError(f"{heads} heads do not divide the width {width}\nuse a multiple of {heads}")
+            return data[0] if data else Data("")  # "": its own
+        return {one.name: one for one in data}[name]

@@ -16,14 +16,14 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import field_validator
 
 from netfold.errors import UserModelError
 from netfold.homomorphic.message import Tensor
 from netfold.sim.files import UnreadableError, open_regular
-from netfold.sim.workload.model import Data, Model, TaskSettings
+from netfold.sim.workload.model import Facts, Model, TaskSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,11 +101,6 @@ class UserModel(Model):
     make: str
     """The file and the function, ./mine.py:make; the path is relative to the scenario file."""
 
-    title: ClassVar[str] = "your own model"
-    source: ClassVar[str] = "the user's file"
-    data: ClassVar[tuple[Data, ...]] = ()
-    metric: ClassVar[str] = "score"
-
     @field_validator("make")
     @classmethod
     def _names_a_function(cls, make: str) -> str:
@@ -134,8 +129,9 @@ class UserModel(Model):
         return self.make.rpartition(":")[2]
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        raise TypeError(f"{self.make} has not been read")
+    def facts(self) -> Facts:
+        # Its tensors are known when the file has been read.
+        return Facts(title="your own model", meaning="", source="the user's file", metric="score")
 
     def module(self) -> nn.Module:
         raise TypeError(f"{self.make} has not been read")
@@ -162,9 +158,9 @@ class LocatedModel(UserModel):
     found: tuple[Tensor, ...]
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        # In gradient-ready order, as a backward pass has shown it.
-        return self.found
+    def facts(self) -> Facts:
+        # Tensors are in gradient-ready order, as a backward pass has shown it.
+        return super().facts.model_copy(update={"tensors": self.found})
 
     def module(self) -> nn.Module:
         return self.task(TaskSettings("", 1, 1, 0)).build()

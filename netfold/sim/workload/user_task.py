@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -27,10 +27,11 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from netfold.errors import NetfoldError, UserModelError, names_hint
 from netfold.homomorphic.message import Tensor as Described
 from netfold.sim.workload.layers import placed
-from netfold.sim.workload.model import TaskSettings
+from netfold.sim.workload.model import Parts, TaskSettings
 from netfold.sim.workload.model_probe import probe
+from netfold.sim.workload.task import Batches, Draw, ModelTask
 from netfold.sim.workload.weights import drawing, one_thread
-from netfold.sim.workload.workload import Score, keyed, shards
+from netfold.sim.workload.workload import Score, keyed
 
 
 def told(error: BaseException, path: str, given: str, doing: str) -> UserModelError:
@@ -64,19 +65,6 @@ def _is_same(filename: str, path: str) -> bool:
 _RETURN = "return module, data, loss"
 _NAMES = ("module", "data", "loss", "score")
 _DATA = "data are a dataset with a length whose items are (input, target), or a pair of tensors"
-
-
-class Parts(NamedTuple):
-    """What the user's function returned, checked."""
-
-    module: nn.Module
-    data: Any  # items by number, with a length
-    loss: Callable[[Any, Any], Any]
-    score: Callable[[nn.Module], Any] | None
-
-    @property
-    def trained(self) -> dict[str, nn.Parameter]:
-        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
 
 
 def read_parts(returned: Any, make: str) -> Parts:
@@ -142,7 +130,7 @@ def _dataset(data: Any, make: str) -> Any:
             counts = ", ".join(str(len(one)) for one in data)
             raise UserModelError(f"{make}: the tensors of the data have different lengths: {counts}", _DATA)
         data = TensorDataset(*data)
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+    if not isinstance(data, Batches) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise UserModelError(f"{make}: the data are {kind_of(data)}", _DATA)
     if len(data) == 0:
         raise UserModelError(f"{make}: the data are empty", _DATA)
@@ -487,8 +475,8 @@ def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 # The task of a user's model: its module, its data in shards, its loss and its score.
 
 
-class UserTask:
-    """A `Task` made of what the user's function returns.
+class UserTask(ModelTask):
+    """A task of what the user's function returns: mistakes are told in words, gradients are looked at.
 
     Raises
     ------
@@ -499,30 +487,27 @@ class UserTask:
     """
 
     def __init__(self, model: UserFile, settings: TaskSettings) -> None:
-        self._model, self._settings = model, settings
+        self._model, self._function = model, function_of(model)
         self._watch = Watch(model.path, model.file, settings.seed)
-        self._function = function_of(model)
-        self._parts = self._made()
-        self._is_new = True  # whether the parts' module is still as the function has made it
+        super().__init__(self._made(settings), "score", self._another, settings)
         if settings.holds_out and self._parts.score is None:
             raise UserModelError(
                 f"{model.make} returned no score, which evaluate needs",
                 "return module, data, loss, score: a function of the module that returns a number; or remove "
                 "evaluate",
             )
-        self._shards = shards(len(self._parts.data), settings.workers, settings.seed)
         self._has_names = isinstance(self._first(self._parts), Mapping)
 
-    def _made(self) -> Parts:
-        returned = call(self._model, self._function, self._settings.seed)
-        return read_parts(returned, self._model.make)
+    def _made(self, settings: TaskSettings) -> Parts:
+        return read_parts(call(self._model, self._function, settings.seed), self._model.make)
+
+    def _another(self) -> nn.Module:
+        self._parts = self._made(self._settings)
+        return self._parts.module
 
     def build(self) -> nn.Module:
         """Return the module as the user's function has made it; another call makes another."""
-        if not self._is_new:
-            self._parts = self._made()
-        self._is_new = False
-        module = self._parts.module
+        module = super().build()
         for parameter in module.parameters():
             parameter.data = parameter.data.contiguous()
         self._watch.guard(module.train(), self._has_names)
@@ -531,13 +516,8 @@ class UserTask:
     def samples(self, step: int, worker: int) -> tuple[tuple[Any, ...], Any]:
         """Inputs of the module, and the target; of named inputs one mapping, which is the target too."""
         self._watch.begin(step, worker)
-        settings = self._settings
-        chosen = keyed(settings.seed, "batch", step, worker).choice(self._shards[worker], settings.batch)
-        with seeded(settings.seed, "samples", step, worker):
-            batch = self._batch(self._parts, chosen)
-        if self._has_names:
-            return (batch,), batch
-        return tuple(batch[:-1]), batch[-1]
+        with seeded(self._settings.seed, "samples", step, worker):
+            return super().samples(step, worker)
 
     def blaming(self) -> AbstractContextManager[None]:
         return self._watch.blaming()
@@ -545,25 +525,23 @@ class UserTask:
     def loss(self, outputs: Any, targets: Any) -> Tensor:
         """The user's loss, a scalar."""
         with self._watch.drawing(), self._watch.blaming():
-            value = self._parts.loss(outputs, targets)
+            value = super().loss(outputs, targets)
         return self._watch.loss(value)
 
     def score(self, model: nn.Module) -> Score | None:
         """The user's score; None if there is none."""
-        if self._parts.score is None:
-            return None
         with self._watch.blaming(), redirect_stdout(sys.stderr):
-            found = self._parts.score(model)
-        return Score("score", _number(found, self._model.make))
+            score = super().score(model)
+        return score and score._replace(value=_number(score.value, self._model.make))
 
-    def _batch(self, parts: Parts, chosen: NDArray[np.int64]) -> Any:
-        """Samples as one batch: a list of tensors, or a mapping."""
-        make, where = self._model.make, self._watch.where
+    def _batch(self, data: Any, shard: NDArray[np.int64], draw: Draw) -> Any:
+        if isinstance(data, TensorDataset):
+            _with_target(data.tensors, self._model.make)
         with self._watch.blaming(), beside(self._model):
-            if isinstance(parts.data, TensorDataset):
-                return [one[torch.from_numpy(chosen)] for one in _with_target(parts.data.tensors, make)]
-            items = [parts.data[index] for index in chosen.tolist()]
-        return _collated(items, make, where)
+            return super()._batch(data, shard, draw)
+
+    def _collated(self, items: list[Any]) -> Any:
+        return _collated(items, self._model.make, self._watch.where)
 
     def tensors(self) -> tuple[Described, ...]:
         """The parameters in gradient-ready order, from a pass of worker 0's first batch.
@@ -573,7 +551,7 @@ class UserTask:
         UserModelError
             The module cannot be trained on it, or another call of the function returns something else.
         """
-        other = self._made()
+        other = self._made(self._settings)
         batches = self._first(self._parts), self._first(other)
         require_same(self._parts, other, batches, self._model.make)
         del other
@@ -586,7 +564,8 @@ class UserTask:
     def _first(self, parts: Parts) -> Any:
         """The first sample of worker 0's shard, as a batch."""
         with seeded(self._settings.seed, "samples", 0, 0):
-            return self._batch(parts, self._shards[0][:1])
+            only = Draw(self._settings._replace(batch=1), 0, 0)
+            return self._batch(parts.data, self._shards[0][:1], only)
 
     def _first_loss(self, module: nn.Module) -> Tensor:
         inputs, targets = self.samples(0, 0)

@@ -33,7 +33,7 @@ from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
 from netfold.sim.workload.learning_rate import SECTIONS as SCHEDULES
 from netfold.sim.workload.learning_rate import ConstantSection, ScheduleSection
 from netfold.sim.workload.model import Model
-from netfold.sim.workload.models.registry import MODELS, AnyModel, data_names
+from netfold.sim.workload.models.registry import AnyModel, data_names, facts_of, model_kinds, read_model
 from netfold.sim.workload.optimizers import SECTIONS as OPTIMIZERS
 from netfold.sim.workload.optimizers import OptimizerSection, SgdSection
 from netfold.sim.workload.recipe import Recipe, metric_named
@@ -147,10 +147,10 @@ class Training(Section):
         model = info.data.get("model")
         if model is None:
             return expand
-        if "expand" not in type(model).model_fields:
-            others = " or ".join(one.name() for one in MODELS if "expand" in one.model_fields)
+        if "expand" not in model.facts.options:
+            others = " or ".join(kind for kind in model_kinds() if "expand" in facts_of(kind).options)
             raise ValueError(f"model {model.kind} cannot be expanded\nremove expand, or use model {others}")
-        if "expand" in model.model_fields_set:
+        if "expand" in model.written:
             raise ValueError("the model says expand, too\nleave out one of them")
         return expand
 
@@ -158,8 +158,10 @@ class Training(Section):
     @classmethod
     def _model_can_be_tested(cls, evaluate: Evaluate | None, info: ValidationInfo) -> Evaluate | None:
         model = info.data.get("model")
-        if evaluate and model and (reason := _expanded(model, info.data.get("expand", (1, 1))).untestable):
-            raise ValueError(reason)
+        if evaluate and model:
+            facts = _expanded(model, info.data.get("expand", (1, 1))).facts
+            if facts.untestable:
+                raise ValueError(facts.untestable)
         return evaluate
 
     @field_validator("evaluate")
@@ -168,7 +170,7 @@ class Training(Section):
         model = info.data.get("model")
         if model is None or evaluate is None or evaluate.target is None:
             return evaluate
-        metric, target = metric_named(model.metric), evaluate.target
+        metric, target = metric_named(model.facts.metric), evaluate.target
         if metric.is_share and not 0 < target <= 1:
             raise ValueError(
                 f"the target must be more than 0 and at most 1, found {target:g}: {metric.name} is a share\n"
@@ -185,12 +187,17 @@ class Training(Section):
     @classmethod
     def _data_fits_model(cls, data: str | None, info: ValidationInfo) -> str | None:
         model: Model | None = info.data.get("model")
-        if model is not None and data and not model.data:
-            raise ValueError(f"{model.title} has data of its own\nremove data")
-        if model is not None and data and data not in (own := [one.name for one in model.data]):
-            others = " or ".join(one.name() for one in MODELS if data in [known.name for known in one.data])
+        if model is None or not data:
+            return data
+        names = [known.name for known in model.facts.data]
+        if not names:
+            raise ValueError(f"{model.facts.title} has data of its own\nremove data")
+        if data not in names:
+            others = " or ".join(
+                kind for kind in model_kinds() if data in [known.name for known in facts_of(kind).data]
+            )
             raise ValueError(
-                f"model {model.kind} is not trained on {data}\nuse {' or '.join(own)}, or a model that is "
+                f"model {model.kind} is not trained on {data}\nuse {' or '.join(names)}, or a model that is "
                 f"trained on {data}: {others}"
             )
         return data
@@ -208,7 +215,10 @@ class Training(Section):
 
 
 def _expanded(model: Model, expand: tuple[int, int]) -> Model:
-    return model if expand == (1, 1) else model.model_copy(update={"expand": expand})
+    if expand == (1, 1):
+        return model
+    written = model.written if isinstance(model.written, dict) else {"kind": model.kind}
+    return read_model({**written, "expand": expand})
 
 
 class Synthetic(Section):

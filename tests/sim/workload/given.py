@@ -13,15 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from netfold.sim.workload import Workload
+from netfold.sim.workload.data_readers import Images, Ratings
 from netfold.sim.workload.fusion import Fusion, NoFusion
-from netfold.sim.workload.model import Model, Task, TaskSettings
+from netfold.sim.workload.model import Model, Parts, Task, TaskSettings
 from netfold.sim.workload.models.bert import BertQa
+from netfold.sim.workload.models.built_in import BuiltIn
 from netfold.sim.workload.models.gpt import Gpt
+from netfold.sim.workload.models.images import ImageModel
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.models.mlp import Mlp
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.recipe import Recipe
+from netfold.sim.workload.task import ModelTask
 from netfold.sim.workload.training import TrainingWorkload
-from netfold.sim.workload.weights import one_thread
+from netfold.sim.workload.weights import drawing, one_thread
 from netfold.sim.workload.workload import Score, keyed
 
 INPUTS, OUTPUTS, BATCH, SEED = 5, 3, 4, 11
@@ -145,11 +150,37 @@ ROWS: list[Model] = [LSTM, SAMPLED, BERT, SPARSE_NCF]
 
 def task_of(model: Model, batch: int = 4, workers: int = 2, seed: int = 1, holds_out: bool = False) -> Task:
     """The model's task on its first data."""
-    return model.task(TaskSettings(model.data[0].name, batch, workers, seed, holds_out))
+    return model.task(TaskSettings(model.data_named(None).name, batch, workers, seed, holds_out))
+
+
+def task_with(
+    model: BuiltIn, parts: Callable[[], Parts], settings: TaskSettings, metric: str = ""
+) -> ModelTask:
+    """A model with data that a test makes."""
+    with drawing(settings.seed, "weights"):
+        return ModelTask(parts(), metric or model.metric, model.module, settings)
+
+
+def images_task(images: Images, settings: TaskSettings, model: ImageModel = Mlp()) -> ModelTask:
+    return task_with(model, lambda: model.classifying(images, settings.holds_out), settings)
+
+
+def ratings_task(
+    ratings: Ratings,
+    copies: tuple[int, int] = (1, 1),
+    *,
+    batch: int,
+    workers: int = 1,
+    seed: int,
+    holds_out: bool = False,
+) -> ModelTask:
+    model, settings = Ncf(expand=copies), TaskSettings("", batch, workers, seed, holds_out)
+    return task_with(model, lambda: model.choosing(ratings, settings), settings)
 
 
 def module_of(task: Task, seed: int = 1) -> torch.nn.Module:
-    """The task's module, from the same seed the same."""
+    """A module of the task's, from the same seed the same."""
+    task.build()  # the first was made with the task
     torch.manual_seed(seed)
     return task.build()
 

@@ -35,9 +35,8 @@ from netfold.sim.workload.data_readers import (
 )
 from netfold.sim.workload.data_sets import DATA_SETS, DataFile, DataSet, Installed, Package
 from netfold.sim.workload.model import TaskSettings
-from netfold.sim.workload.models.cnn import CnnModel
-from netfold.sim.workload.tasks import ImagesTask
 from tests.examples import nightly
+from tests.sim.workload.given import images_task
 
 
 def sha256(content: bytes) -> str:
@@ -305,7 +304,7 @@ def test_nothing_is_trained_on_a_test_part(holds_out: bool) -> None:
     """Images whose value is their number, the last 20 of 60 for tests."""
     images = np.repeat(np.arange(60, dtype=np.uint8)[:, None], 16, axis=1)
     greys = Greys(images, np.zeros(60, np.int64), 20)
-    task = ImagesTask(greys, CnnModel().module, TaskSettings("", 10, 2, 1, holds_out))
+    task = images_task(greys, TaskSettings("", 10, 2, 1, holds_out))
     drawn = [task.samples(step, worker)[0][0] for step in range(60) for worker in range(2)]
     numbers = {round(float(one) * 255) for batch in drawn for one in batch[:, 0]}
 

@@ -22,13 +22,10 @@ from netfold.sim.workload.hardware import CONVOLUTION, CONVOLUTION_BACKWARD, MAT
 from netfold.sim.workload.layers import layers_of, placed, tensor_of
 from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.model_probe import KernelCounter, probe, timed_passes
-from netfold.sim.workload.models.mlp import Mlp
-from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
 from netfold.sim.workload.training import TrainingWorkload
 from netfold.sim.workload.workload import keyed, shards
 from tests.examples import examples
-from tests.sim.workload.given import Told, totals, train, weights_of
+from tests.sim.workload.given import Told, images_task, ratings_task, totals, train, weights_of
 
 
 class Residual(nn.Module):
@@ -302,7 +299,7 @@ def numbered_digits(labels: NDArray[np.int64] | None = None) -> Digits:
 
 def held_out_digits(workers: int, seed: int) -> set[int]:
     told = Told(lambda images: torch.zeros(len(images), 10))
-    ImagesTask(numbered_digits(), Mlp().module, settings(workers, seed)).score(told)
+    images_task(numbered_digits(), settings(workers, seed)).score(told)
     return {int(number) for (images,) in told.asked for number in images[:, 0]}
 
 
@@ -310,21 +307,15 @@ Seen = Callable[[int, int], list[int]]  # the samples of a step and worker
 
 
 def digits_seen(holds_out: bool = False) -> Seen:
-    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 1, holds_out))
+    task = images_task(numbered_digits(), settings(WORKERS, 1, holds_out))
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0][:, 0]]
 
 
 def ratings_seen() -> Seen:
     """Every user has rated one item, that of its own number."""
     numbers = np.arange(SAMPLES)
-    task = RecommenderTask(
-        Ncf().network,
-        Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES),
-        (1, 1),
-        batch=BATCH,
-        workers=WORKERS,
-        seed=1,
-    )
+    ratings = Ratings(numbers, numbers, numbers, SAMPLES, SAMPLES)
+    task = ratings_task(ratings, batch=BATCH, workers=WORKERS, seed=1)
     return lambda step, worker: [int(one) for one in task.samples(step, worker)[0][0]]
 
 
@@ -354,7 +345,7 @@ def test_no_worker_draws_a_digit_that_is_tested() -> None:
 
 
 def test_without_tests_all_digits_are_trained_on_as_ever() -> None:
-    task = ImagesTask(numbered_digits(), Mlp().module, settings(WORKERS, 7, holds_out=False))
+    task = images_task(numbered_digits(), settings(WORKERS, 7, holds_out=False))
     for worker, shard in enumerate(shards(SAMPLES, WORKERS, 7)):
         expected = keyed(7, "batch", 2, worker).choice(shard, BATCH)
         assert expected.tolist() == task.samples(2, worker)[0][0][:, 0].tolist()
@@ -385,7 +376,7 @@ def test_accuracy_is_that_of_numpy(data: str, large_digits: Digits, mnist: Digit
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
-    task = ImagesTask(numbered_digits(np.zeros(SAMPLES, np.int64)), Mlp().module, settings(1, 1))
+    task = images_task(numbered_digits(np.zeros(SAMPLES, np.int64)), settings(1, 1))
 
     for logit, accuracy in ((1.0, 1.0), (-1.0, 0.0), (value, 0.0)):
         row = torch.tensor([[logit] + [0.0] * 9])
@@ -418,7 +409,7 @@ def last_ratings(ratings: Ratings) -> dict[int, int]:
 @given(timed_ratings(), st.integers(0, 99))
 def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
     """Of each list of items, is the first among the ten of the largest logits? Some are equal."""
-    task = RecommenderTask(Ncf().network, ratings, (1, 1), batch=4, workers=1, seed=seed, holds_out=True)
+    task = ratings_task(ratings, batch=4, seed=seed, holds_out=True)
     table = np.random.default_rng(seed).integers(0, 40, (ratings.users_count, ratings.items_count))
     told = Told(lambda users, items: torch.from_numpy(table)[users, items].float())
     score = task.score(told)
@@ -443,7 +434,7 @@ def test_hit_rate_is_that_of_plain_python(ratings: Ratings, seed: int) -> None:
 
 
 def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
-    task = RecommenderTask(Ncf().network, movielens, (1, 1), batch=20_000, workers=2, seed=5, holds_out=True)
+    task = ratings_task(movielens, batch=20_000, workers=2, seed=5, holds_out=True)
     last = last_ratings(movielens)
     held_out = {(user, int(movielens.items[index])) for user, index in last.items()}
     drawn: set[tuple[int, int]] = set()
@@ -460,7 +451,7 @@ def test_no_worker_draws_the_last_rating_of_a_user(movielens: Ratings) -> None:
 
 def test_chance_finds_one_film_in_ten(movielens: Ratings) -> None:
     """Within 5 sigma of 943 draws at 0.1; and a model that knows the held-out film finds it."""
-    task = RecommenderTask(Ncf().network, movielens, (1, 1), batch=4, workers=1, seed=5, holds_out=True)
+    task = ratings_task(movielens, batch=4, seed=5, holds_out=True)
     generator = torch.Generator().manual_seed(1)
     score = task.score(Told(lambda users, _: torch.rand(len(users), generator=generator)))
     last = {user: int(movielens.items[index]) for user, index in last_ratings(movielens).items()}

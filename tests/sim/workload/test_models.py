@@ -24,16 +24,14 @@ from netfold.sim.workload.model_probe import measure
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.cnn import CnnModel
 from netfold.sim.workload.models.gpt import Gpt
-from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
+from netfold.sim.workload.models.lstm import LstmBillion, LstmModel, SampledLstm
 from netfold.sim.workload.models.mlp import Mlp784
-from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.registry import MODELS, model_kinds, model_named
+from netfold.sim.workload.models.ncf import Ncf, NeuMF
+from netfold.sim.workload.models.registry import classes, known_densities, model_kinds, model_named
 from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
 from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
-from netfold.sim.workload.networks import BertQuestions, GptNetwork, LstmLanguageModel, SampledLstm
-from netfold.sim.workload.tasks import RecommenderTask
 from tests.examples import examples, nightly
-from tests.sim.workload.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF
+from tests.sim.workload.given import BERT, GPT, LSTM, SAMPLED, SPARSE_NCF, ratings_task
 
 PUBLISHED = {  # parameters
     "ncf": 611_073,
@@ -111,13 +109,16 @@ def test_tensors_are_in_the_order_of_their_gradients(model: Model) -> None:
 
 
 @pytest.mark.usefixtures("short_text")
-@pytest.mark.parametrize("model", MODELS)
-def test_a_model_says_what_it_is(model: type[Model]) -> None:
-    assert all((model.title, model.source, model.metric, model.__doc__, model.data))
-    assert {data.name for data in model.data} <= set(DATA_SETS)
-    assert model().written == model.name() == model().kind
+@pytest.mark.parametrize("kind", model_kinds())
+def test_a_model_says_what_it_is(kind: str) -> None:
+    model, whole = model_named(kind), classes()[kind]()
+    facts = model.facts
+    assert all((facts.title, facts.source, facts.metric, facts.meaning, facts.data))
+    assert {data.name for data in facts.data} <= set(DATA_SETS)
+    assert model.written == whole.written == model.kind == kind
+    assert whole.facts.model_dump(mode="json") == facts.model_dump(mode="json")
     assert Ncf(expand=(7, 3)).written == {"kind": "ncf", "expand": [7, 3]}  # options are beside the kind
-    for options, known in model.known():
+    for options, known in known_densities(kind):
         assert 0 < known.own <= known.union <= 1
         assert options.data_named(known.data)
 
@@ -156,7 +157,7 @@ def linear(of: Weights, name: str, x: Tensor) -> Tensor:
 
 
 def test_neumf_forward() -> None:
-    model = Ncf().network(5, 7)
+    model = NeuMF(5, 7)
     users, items = torch.tensor([0, 4, 4]), torch.tensor([6, 0, 3])
     factors = floats(model, "factors_user.weight")[users] * floats(model, "factors_item.weight")[items]
     hidden = np.hstack((floats(model, "mlp_user.weight")[users], floats(model, "mlp_item.weight")[items]))
@@ -262,7 +263,7 @@ def test_vgg19() -> None:
 def test_embeddings_start_small_and_convolutions_as_he_et_al_say() -> None:
     """Normal with the variance 2 / (outputs · kernel²), here of 512 · 9: a third convolution of a stage."""
     torch.manual_seed(1)
-    assert floats(Ncf().network(500, 1), "mlp_user.weight").std() == pytest.approx(0.01, rel=0.02)
+    assert floats(NeuMF(500, 1), "mlp_user.weight").std() == pytest.approx(0.01, rel=0.02)
     for model in (ResNet18(), Vgg19Small()):
         for name, weight in model.module().named_parameters():
             if weight.shape == (512, 512, 3, 3):
@@ -293,7 +294,7 @@ DENSITIES_LARGE = [
     ids=shown,
 )
 def test_densities_are_the_known_ones(model: Model, batch: int, own: float, union: float) -> None:
-    found = measure(model, TaskSettings(model.data[0].name, batch, WORKERS, 1))
+    found = measure(model, TaskSettings(model.data_named(None).name, batch, WORKERS, 1))
 
     assert (found.own, found.union) == pytest.approx((own, union), abs=0.02)
 
@@ -303,7 +304,7 @@ def test_densities_are_those_of_a_run(model: Model) -> None:
     """Counted from the gradients of a workload with the same seed, which holds all of them."""
     workload = training_workload(TrainingSpec(model, 4, 0.1), WORKERS, 3)
     gradients = [np.concatenate(own[:]) != 0 for own in workload.gradients(0)]
-    found = measure(model, TaskSettings(model.data[0].name, 4, WORKERS, 3))
+    found = measure(model, TaskSettings(model.data_named(None).name, 4, WORKERS, 3))
 
     assert found.own == pytest.approx(np.mean(gradients), abs=1e-12)
     assert found.union == np.any(gradients, axis=0).mean()
@@ -336,7 +337,7 @@ def lstm_states(module: nn.Module, inputs: Floats, layers: int) -> Floats:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_lstm(layers: int) -> None:
     torch.manual_seed(2)
-    module = LstmLanguageModel(20, 6, 5, layers)
+    module: Any = LstmModel(vocabulary=20, embedding=6, hidden=5, layers=layers).module()
     nn.init.normal_(module.output.bias)
     words = torch.tensor([[3, 19, 0, 3], [7, 7, 1, 2]])
     found = module(words).detach().numpy()
@@ -354,7 +355,7 @@ def projected(module: nn.Module, words: list[int]) -> Floats:
 
 def sampled(vocabulary: int) -> SampledLstm:
     torch.manual_seed(3)
-    module = SampledLstm(vocabulary, 4, 5)
+    module = SampledLstm(LstmBillion(vocabulary=vocabulary, embedding=4, hidden=5, samples=4))
     nn.init.normal_(module.softmax_bias.weight)
     return module
 
@@ -419,8 +420,16 @@ def randomised(module: nn.Module) -> nn.Module:
     return module
 
 
+def small_bert(vocabulary: int, **options: Any) -> BertQa:
+    return BertQa(vocabulary=vocabulary, sequence=16, positions=16, heads=2, **options)
+
+
+def small_gpt(vocabulary: int, **options: Any) -> Gpt:
+    return Gpt(vocabulary=vocabulary, context=10, heads=2, bias=True, **options)
+
+
 def test_bert_is_pytorchs_encoder() -> None:
-    module: Any = randomised(BertQuestions(30, 10, (2, 2, 8, 12), 0.0))
+    module: Any = randomised(small_bert(1000, layers=2, width=8, inner=12, dropout=0.0).module())
     tokens, segments = torch.tensor([[3, 29, 0, 3, 7], [1, 2, 3, 4, 5]]), torch.tensor([[0, 0, 1, 1, 1]] * 2)
     hidden = module.tokens.weight[tokens] + module.positions.weight[:5] + module.segments.weight[segments]
     hidden = F.layer_norm(hidden, (8,), module.norm.weight, module.norm.bias, 1e-12)
@@ -435,7 +444,7 @@ def test_bert_is_pytorchs_encoder() -> None:
 
 
 def test_gpt_is_pytorchs_decoder() -> None:
-    module: Any = randomised(GptNetwork(30, 6, (2, 2, 8), 0.0, has_bias=True))
+    module: Any = randomised(small_gpt(30, layers=2, width=8, dropout=0.0).module())
     tokens = torch.tensor([[3, 29, 0, 3, 7], [1, 2, 3, 4, 5]])
     hidden = module.tokens.weight[tokens] + module.positions.weight[:5]
     mask = nn.Transformer.generate_square_subsequent_mask(5)
@@ -451,7 +460,8 @@ def test_gpt_is_pytorchs_decoder() -> None:
 def test_new_weights_are_as_published() -> None:
     """BERT: σ 0.02; GPT-2: that of layers that add to the residual is less, 0.02 / √(2 · layers)."""
     torch.manual_seed(1)
-    bert, gpt = BertQuestions(2000, 10, (1, 2, 64, 128), 0.1), GptNetwork(2000, 10, (8, 2, 64), 0.1, True)
+    bert = small_bert(2000, layers=1, width=64, inner=128).module()
+    gpt = small_gpt(2000, layers=8, width=64).module()
 
     assert floats(bert, "tokens.weight").std() == pytest.approx(0.02, rel=0.02)
     assert floats(bert, "layers.0.project.weight").std() == pytest.approx(0.02, rel=0.05)
@@ -496,7 +506,7 @@ def test_samples_are_rated_and_unrated_pairs(
     ratings: Ratings, copies: tuple[int, int], batch: int, seed: int
 ) -> None:
     """By the Kronecker product of the small copy and the ratings."""
-    task = RecommenderTask(Ncf().network, ratings, copies, batch=batch, workers=1, seed=seed)
+    task = ratings_task(ratings, copies, batch=batch, seed=seed)
     (users, items), labels = task.samples(step=3, worker=0)
     table = expanded(ratings, copies)
 
@@ -506,12 +516,12 @@ def test_samples_are_rated_and_unrated_pairs(
     assert torch.float32 == labels.dtype
     for start in range(0, batch, 5):
         assert len(set(users[start : start + 5].tolist())) == 1
-    assert np.array_equal(table, task.is_rated(*np.indices(table.shape)))
+    assert np.array_equal(table, task._parts.data.is_rated(*np.indices(table.shape)))
 
 
 def test_copies_keep_popularity_uneven(movielens: Ratings) -> None:
     """Blocks of a fractal expansion are as uneven as the ratings, in the frequencies of the small copy."""
-    task = RecommenderTask(Ncf().network, movielens, (1, 4), batch=100_000, workers=1, seed=2)
+    task = ratings_task(movielens, (1, 4), batch=100_000, seed=2)
     (_, items), _ = task.samples(step=0, worker=0)
     small = np.bincount(movielens.items * 4 // 1682) / 100_000
     drawn = np.bincount(items[::5] // 1682) / 20_000

@@ -37,24 +37,15 @@ from netfold.sim.workload.data_readers import (
     numbered,
     words_of,
 )
-from netfold.sim.workload.model import Model, TaskSettings
+from netfold.sim.workload.model import Model, Parts, TaskSettings
+from netfold.sim.workload.models.bert import LONGEST, SHORTEST, Questions, asked
+from netfold.sim.workload.models.lstm import expected_counts, log_uniform, probabilities
 from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.models.registry import model_named
-from netfold.sim.workload.tasks import HELD_OUT_WINDOWS as HELD_OUT
-from netfold.sim.workload.tasks import (
-    LONGEST,
-    PAGE,
-    SHORTEST,
-    LanguageTask,
-    QuestionsTask,
-    Windows,
-    asked,
-    expected_counts,
-    log_uniform,
-    perplexity,
-    probabilities,
-)
-from netfold.sim.workload.workload import keyed
+from netfold.sim.workload.models.text import HELD_OUT, PAGE, NextTokens, Windows, next_token_loss
+from netfold.sim.workload.recipe import perplexity
+from netfold.sim.workload.task import Draw, ModelTask
+from netfold.sim.workload.workload import keyed, shards
 from tests.examples import examples, nightly
 from tests.sim.workload.given import BERT, GPT, ROWS, SAMPLED, Told, backward, module_of, task_of, train
 
@@ -251,8 +242,8 @@ def test_the_default_vocabulary_is_the_same_everywhere() -> None:
 VOCABULARY = 9
 
 
-def settings(batch: int = 4, workers: int = 3, seed: int = 5, holds_out: bool = False) -> TaskSettings:
-    return TaskSettings("some", batch, workers, seed, holds_out)
+def settings(batch: int = 4, workers: int = 3, seed: int = 5) -> TaskSettings:
+    return TaskSettings("some", batch, workers, seed)
 
 
 def text_of(size: int, seed: int = 0) -> NDArray[np.int64]:
@@ -262,6 +253,12 @@ def text_of(size: int, seed: int = 0) -> NDArray[np.int64]:
 
 def rows(array: Any) -> set[tuple[int, ...]]:
     return set(map(tuple, array.tolist()))
+
+
+def drawn_by(windows: Windows, settings: TaskSettings) -> list[set[tuple[int, ...]]]:
+    """What each worker draws of its shard in the first step."""
+    own = shards(len(windows), settings.workers, settings.seed)
+    return [rows(windows.drawn(shard, Draw(settings, 0, worker))) for worker, shard in enumerate(own)]
 
 
 @examples(50)
@@ -275,8 +272,8 @@ def test_windows_are_neighbours_and_held_out_ones_are_not_drawn(
     held = -(-pages // HELD_OUT) if holds_out else 0
     if count - held * PAGE < workers:  # too short
         return
-    windows = Windows(text, window, settings(200, workers, holds_out=holds_out), tested=10**9)
-    drawn = [rows(windows.drawn(0, worker)) for worker in range(workers)]
+    windows = Windows(text, window, holds_out, tested=10**9)
+    drawn = drawn_by(windows, settings(200, workers))
     tested = rows(windows.tested)
     every = {tuple(range(start, start + window)) for start in range(0, size - window + 1, window)}
 
@@ -286,33 +283,33 @@ def test_windows_are_neighbours_and_held_out_ones_are_not_drawn(
     assert (held - 1) * PAGE < len(tested) <= held * PAGE or not held
 
 
-def test_the_same_text_is_held_out_for_all_and_a_part_of_it_is_tested() -> None:
+def test_a_part_of_the_text_that_is_held_out_is_tested() -> None:
     text = np.arange(400_000)
-    found = [
-        Windows(text, 10, settings(1, workers, seed, holds_out=True), tested=100).tested
-        for workers, seed in ((1, 1), (8, 2))
-    ]
-    whole = Windows(text, 10, settings(holds_out=True), tested=10**9).tested
+    found = Windows(text, 10, True, tested=100).tested
+    whole = Windows(text, 10, True, tested=10**9).tested
 
-    assert np.array_equal(*found)
-    assert len(found[0]) == 100
-    assert rows(found[0]) <= rows(whole)
+    assert len(found) == 100
+    assert rows(found) <= rows(whole)
     assert len(whole) == pytest.approx(40_000 / HELD_OUT, rel=0.05)
-    assert np.ptp(found[0]) > 200_000  # from all over the text
-    windows = Windows(np.arange(1000), 10, settings(2000, 2), tested=5)  # without tests all is trained
-    assert len(rows(windows.drawn(0, 0)) | rows(windows.drawn(0, 1))) == 100
+    assert np.ptp(found) > 200_000  # from all over the text
+    windows = Windows(np.arange(1000), 10, False, tested=5)  # without tests all is trained
+    assert len(set.union(*drawn_by(windows, settings(2000, 2)))) == 100
     assert not len(windows.tested)
-    Windows(np.arange(30), 10, settings(workers=3), tested=5)
+    language(time=9, size=30)
     with pytest.raises(DataError, match="3 workers cannot share 2 samples"):
-        Windows(np.arange(29), 10, settings(workers=3), tested=5)
+        language(time=9, size=29)
 
 
-def language(holds_out: bool = False, time: int = 7, size: int = 20_000) -> LanguageTask:
-    return LanguageTask(text_of(size), nn.Module, settings(holds_out=holds_out), time)
+def language(
+    holds_out: bool = False, time: int = 7, size: int = 20_000, text: NDArray[np.int64] | None = None
+) -> ModelTask:
+    data = NextTokens(text_of(size) if text is None else text, time, holds_out)
+    parts = Parts(nn.Module(), data, next_token_loss, data.perplexity if holds_out else None)
+    return ModelTask(parts, "perplexity", nn.Module, settings())
 
 
 def test_a_target_is_the_next_token() -> None:
-    task = LanguageTask(np.arange(20_000), nn.Module, settings(), 7)
+    task = language(text=np.arange(20_000))
     (tokens,), targets = task.samples(2, 1)
 
     assert tokens.shape == targets.shape == (4, 7)
@@ -334,7 +331,7 @@ def test_perplexity_is_by_the_tokens_that_are_held_out() -> None:
     """Of a model that gives fixed shares: e to the cross entropy with those of the held-out targets."""
     logits = torch.linspace(1, -3, VOCABULARY)
     task = language(True)
-    windows = Windows(text_of(20_000), 8, settings(holds_out=True), tested=8192 // 7)
+    windows = Windows(text_of(20_000), 8, True, tested=8192 // 7)
     counts = np.bincount(windows.tested[:, 1:].ravel(), minlength=VOCABULARY)
     log_shares = logits.double().log_softmax(0).numpy()
     expected = math.exp(-(counts * log_shares).sum() / counts.sum())
@@ -392,8 +389,12 @@ def test_all_lengths_and_places_are_asked_for() -> None:
     assert (starts.min(), answers[:, 1].max()) == (0, 62)
 
 
-def questions(holds_out: bool) -> QuestionsTask:
-    return QuestionsTask(np.arange(10, 200_010), nn.Module, settings(holds_out=holds_out), 32)
+def questions(holds_out: bool) -> ModelTask:
+    data = Questions(np.arange(10, 200_010), 32, holds_out)
+    score = data.exact_match if holds_out else None
+    return ModelTask(
+        Parts(nn.Module(), data, nn.functional.cross_entropy, score), "exact match", nn.Module, settings()
+    )
 
 
 def by_question(tokens: Tensor, segments: Tensor) -> Tensor:

@@ -31,14 +31,21 @@ from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.models.bert import BertQa
 from netfold.sim.workload.models.gpt import Gpt
 from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.mlp import Mlp
-from netfold.sim.workload.models.ncf import Ncf
 from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Recipe
-from netfold.sim.workload.tasks import ImagesTask, RecommenderTask
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import nightly
-from tests.sim.workload.given import by_name, bytes_of, flat, one_pass, totals, train, weights_of
+from tests.sim.workload.given import (
+    by_name,
+    bytes_of,
+    flat,
+    images_task,
+    one_pass,
+    ratings_task,
+    totals,
+    train,
+    weights_of,
+)
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
 ORDER = ["2.bias", "2.weight", "0.bias", "0.weight"]  # back to front, bias before weight
@@ -64,7 +71,7 @@ def mlp_gradient(
 
 
 def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
-    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", batch=16, workers=3, seed=7))
+    task = images_task(digits, TaskSettings("digits", batch=16, workers=3, seed=7))
     workload = TrainingWorkload(task, 3, learning_rate=0.5, fusion=BySize(2**20), seed=7)
     before = {name: weights.astype(np.float64) for name, weights in weights_of(workload).items()}
     assert workload.loss is None
@@ -88,7 +95,7 @@ def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
 
 def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
     """Those of a private copy of the model."""
-    task = RecommenderTask(Ncf().network, movielens, (2, 1), batch=64, workers=3, seed=1)
+    task = ratings_task(movielens, (2, 1), batch=64, workers=3, seed=1)
     workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=NoFusion(), seed=1)
     for step in (0, 1):
         gradients = workload.gradients(step)
@@ -248,7 +255,7 @@ RATE, FACTS_WORKERS = 0.3, 3
 
 
 def made(digits: Digits, fusion: Fusion = NoFusion(), recipe: Recipe = Recipe()) -> TrainingWorkload:
-    task = ImagesTask(digits, Mlp().module, TaskSettings("digits", 16, FACTS_WORKERS, 7))
+    task = images_task(digits, TaskSettings("digits", 16, FACTS_WORKERS, 7))
     return TrainingWorkload(task, FACTS_WORKERS, RATE, fusion, 7, recipe=recipe)
 
 

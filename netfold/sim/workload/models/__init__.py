@@ -1,19 +1,20 @@
-"""Models to train: one file each, with all that is known of a model but its PyTorch module.
+"""Models to train: one file each, with all that is known of a model. `gpt.py` is a good example to copy.
 
-To add a model `name`:
+A model of netfold's own is what a user's is, with options: `make` returns a module, data, a loss, and a score
+if a part of the data is held out. To add a model `name`:
 
-1. `models/name.py`: a subclass of `Model` (`workload/model.py`). Its fields are the options that a scenario
+1. `models/name.py`: a subclass of `BuiltIn` (`built_in.py`). Its fields are the options that a scenario
    may set, as in `model: {kind: name, option: …}`; each has a default, which `model: name` takes. Its
-   docstring is the sentence of the guide. It says its title, source, data sets (the first is the default; for
-   each, what it stands in for), its metric, and its `tensors` in gradient-ready order (helpers stand beside
-   `Model`). If PyTorch gives gradients of its tables as rows, its `row_tables` says which. It imports no
-   PyTorch.
-2. `workload/networks.py`: the module, plain PyTorch, initialised from PyTorch's global generator only.
-3. `Model.module` imports and builds the module. `Model.task` imports the data and returns a `Task`:
-   those of `workload/tasks.py`. Data sets are in `workload/data_sets.py`, readers in `data_readers.py`.
-4. Add the class to `registry.MODELS`. The scenario format, the schema, the guide's keys and estimates of
-   memory follow from it: write them with `netfold schema` and `python -m tests.test_readme`.
-5. `tests/sim/workload/test_models.py` tests every registered model: its tensors are the
-   parameters of the built module, in the order in which hooks see their gradients. Add its published number
-   of parameters there, and test its forward pass against another implementation.
+   docstring is the sentence of the guide. It says its title, source, metric and data sets (the first is
+   the default; for each, what it stands in for). `module` is plain PyTorch, initialised from PyTorch's
+   global generator only. `make` reads the data (`workload/data_readers.py`) and returns the `Parts`;
+   classifiers of images have it from `images.py`, text is in `text.py`. Data are items (input, target)
+   by number, or `Batches`. `inputs` are what a pass on PyTorch's meta device needs. If PyTorch gives
+   gradients of its tables as rows, `rows` says how many.
+2. `python -m tests.sim.workload.test_model_table` writes `table.json`: what scenarios, estimates and lists
+   need to know without PyTorch, tensors in gradient-ready order among it. It is found from the class; a test
+   holds the two equal. Options that are not in the table cost the import of PyTorch when a scenario is
+   checked.
+3. `tests/sim/workload/test_models.py` tests every model: add its published number of parameters, and test its
+   forward pass against another implementation. Then `netfold schema` and `python -m tests.test_readme`.
 """

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from netfold.homomorphic.message import Tensor
-from netfold.sim.workload.model import Data, Density, convolution, in_ready_order, linear
+from torch import Tensor, nn
+from torch.nn import functional
+
+from netfold.sim.workload.model import Data, Density
 from netfold.sim.workload.models.images import ImageModel
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 CONVOLUTIONS = (32, 64)  # channels
 HIDDEN, CLASSES, SIDE = 128, 10, 28
@@ -35,21 +33,25 @@ class CnnModel(ImageModel):
     side: ClassVar[int] = SIDE
     sample_bytes: ClassVar[int] = 650_000
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """From the last layer to the first."""
-        first, second = CONVOLUTIONS
-        return in_ready_order(
-            [
-                convolution("conv1", 1, first, 3),
-                convolution("conv2", first, second, 3),
-                linear("fc1", second * (SIDE // 4) ** 2, HIDDEN),
-                linear("fc2", HIDDEN, CLASSES),
-            ]
-        )
-
     def module(self) -> nn.Module:
-        """A Cnn."""
-        from netfold.sim.workload.networks import Cnn
+        """Its network."""
+        return Cnn()
 
-        return Cnn(CONVOLUTIONS, HIDDEN, CLASSES, SIDE)
+
+class Cnn(nn.Module):
+    """Images `(batch, 1, 28, 28)` to logits `(batch, 10)`: two convolutions, two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = CONVOLUTIONS
+        self.conv1 = nn.Conv2d(1, first, 3, padding=1)
+        self.conv2 = nn.Conv2d(first, second, 3, padding=1)
+        self.fc1 = nn.Linear(second * (SIDE // 4) ** 2, HIDDEN)
+        self.fc2 = nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        hidden = functional.max_pool2d(functional.relu(self.conv1(images)), 2)
+        hidden = functional.max_pool2d(functional.relu(self.conv2(hidden)), 2)
+        logits: Tensor = self.fc2(functional.relu(self.fc1(hidden.flatten(1))))
+        return logits

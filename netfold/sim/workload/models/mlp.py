@@ -4,49 +4,40 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor, nn
 
-from netfold.homomorphic.message import Tensor
 from netfold.sim.keys import Count
-from netfold.sim.workload.layers import placed
-from netfold.sim.workload.model import Data, Density, Model, TaskSettings, linear
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from netfold.sim.workload.model import Task
+from netfold.sim.workload.data_readers import load_images
+from netfold.sim.workload.model import Data, Density, Parts, TaskSettings
+from netfold.sim.workload.models.images import ImageModel
 
 
-class Perceptron(Model):
-    """What perceptrons have in common: images in, ten logits out, with ReLUs in between."""
-
-    metric: ClassVar[str] = "accuracy"
+class Perceptron(ImageModel):
+    """What perceptrons have in common: images `(batch, pixels)` in, ten logits out, with ReLUs in between."""
 
     @property
     @abstractmethod
     def sizes(self) -> tuple[int, ...]:
         """Inputs, hidden layers, outputs."""
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The layers from the last on; every other module is a ReLU."""
-        layers = reversed(list(enumerate(pairwise(self.sizes))))
-        return placed(tensor for index, pair in layers for tensor in linear(str(2 * index), *pair))
-
     def module(self) -> nn.Module:
         """Linear layers and ReLUs in turn."""
-        from netfold.sim.workload.networks import perceptron
+        modules: list[nn.Module] = []
+        for inputs, outputs in pairwise(self.sizes):
+            modules += [nn.Linear(inputs, outputs), nn.ReLU()]
+        return nn.Sequential(*modules[:-1])
 
-        return perceptron(self.sizes)
-
-    def task(self, settings: TaskSettings) -> Task:
+    def make(self, settings: TaskSettings) -> Parts:
         """Which digit is it?"""
-        from netfold.sim.workload.data_readers import load_images
-        from netfold.sim.workload.tasks import ImagesTask
+        return self.classifying(load_images(settings.data, self.sizes[0]), settings.holds_out)
 
-        return ImagesTask(load_images(settings.data, self.sizes[0]), self.module, settings)
+    def inputs(self) -> tuple[Tensor, ...]:
+        """An image."""
+        return (torch.zeros(1, self.sizes[0]),)
 
 
 class Mlp(Perceptron):

@@ -1,46 +1,109 @@
-"""All models."""
+"""All models: the table of what is known of them, and the key `model` of a scenario."""
 
 from __future__ import annotations
 
+import inspect
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from netfold.errors import shown
-from netfold.sim.keys import ByKind, refuse_unknown
-from netfold.sim.workload.model import Model
-from netfold.sim.workload.models.bert import BertQa
-from netfold.sim.workload.models.cnn import CnnModel
-from netfold.sim.workload.models.gpt import Gpt
-from netfold.sim.workload.models.lstm import LstmBillion, LstmModel
-from netfold.sim.workload.models.mlp import Mlp, Mlp784
-from netfold.sim.workload.models.ncf import Ncf
-from netfold.sim.workload.models.resnet import ResNet18, ResNet20, ResNet50
-from netfold.sim.workload.models.vgg import Vgg19, Vgg19Small
+from netfold.sim.keys import Section, refuse_unknown
+from netfold.sim.workload.model import Density, Facts, Model, TaskSettings
 from netfold.sim.workload.user_model import PATTERN, UserModel, require_function
 
-MODELS: tuple[type[Model], ...] = (
-    Ncf,
-    Mlp,
-    Mlp784,
-    CnnModel,
-    ResNet20,
-    ResNet18,
-    ResNet50,
-    Vgg19Small,
-    Vgg19,
-    LstmModel,
-    LstmBillion,
-    BertQa,
-    Gpt,
-)
+if TYPE_CHECKING:
+    from torch import nn
+
+    from netfold.sim.workload.model import Task
+    from netfold.sim.workload.models.built_in import BuiltIn
+
+TABLE = Path(__file__).with_name("table.json")
+"""What is known of each model with its default options, and with those whose densities are known."""
 
 
-def model_kinds() -> dict[str, type[Model]]:
-    """All models by kind, in the order in which they are listed."""
-    return {one.name(): one for one in MODELS}
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(TABLE.read_text("utf-8"))
+    return table
+
+
+def model_kinds() -> tuple[str, ...]:
+    """The kinds of all models of netfold's own."""
+    return tuple(key for key in _table() if not key.startswith("{"))
+
+
+@cache
+def facts_of(key: str) -> Facts:
+    """What the table says of a model, as `key_of` names it."""
+    return Facts.model_validate_json(json.dumps(_table()[key]))
+
+
+def key_of(written: object) -> str:
+    """A model as a scenario writes it, as a key of the table."""
+    if isinstance(written, dict) and written.keys() == {"kind"}:
+        written = written["kind"]
+    try:
+        return written if isinstance(written, str) else json.dumps(written, sort_keys=True)
+    except TypeError:  # no options of a model
+        return ""
+
+
+class ListedModel(Model):
+    """A model whose facts are in the table: PyTorch is imported when it is built."""
+
+    kind: str
+    key: str
+
+    @property
+    def facts(self) -> Facts:
+        """What the table says."""
+        return facts_of(self.key)
+
+    @property
+    def written(self) -> str | dict[str, Any]:
+        """The model as a scenario writes it."""
+        options: dict[str, Any] = {} if self.key == self.kind else json.loads(self.key)
+        return {"kind": self.kind, **options} if options else self.kind
+
+    @property
+    def whole(self) -> BuiltIn:
+        """The model with its options."""
+        written = self.written if isinstance(self.written, dict) else {"kind": self.kind}
+        options = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in written.items()
+        }
+        return classes()[self.kind].model_validate(options)
+
+    def module(self) -> nn.Module:
+        """That of the whole model."""
+        return self.whole.module()
+
+    def task(self, settings: TaskSettings) -> Task:
+        """That of the whole model."""
+        return self.whole.task(settings)
+
+
+@cache
+def classes() -> dict[str, type[BuiltIn]]:
+    """The classes of all models by kind, in the order of their files; imports PyTorch."""
+    package = __name__.rpartition(".")[0]
+    found: dict[str, type[BuiltIn]] = {}
+    for module in iter_modules([str(TABLE.parent)]):
+        for value in vars(import_module(f"{package}.{module.name}")).values():
+            is_model = isinstance(value, type) and issubclass(value, Model) and not inspect.isabstract(value)
+            kind = value.model_fields["kind"].default if is_model else None
+            if isinstance(kind, str) and kind != "user":
+                found[kind] = value
+    return found
 
 
 def model_named(kind: str) -> Model:
@@ -51,24 +114,56 @@ def model_named(kind: str) -> Model:
     KeyError
         There is no such model.
     """
-    return model_kinds()[kind].default()
+    if kind not in model_kinds():
+        raise KeyError(kind)
+    return ListedModel(kind=kind, key=kind)
+
+
+def read_model(value: object) -> Model:
+    """The model of a name, a mapping with its options, or a user's file and function; see `AnyModel`."""
+    if isinstance(value, Model):
+        return value
+    if not isinstance(value, str | dict):
+        raise ValueError(f"must be the name of a model, or a mapping, found {shown(value)}")
+    if isinstance(value, str) and any(sign in value for sign in (":", "/", ".")):
+        return UserModel(make=require_function(value))
+    kind = value if isinstance(value, str) else value.get("kind")
+    if isinstance(value, str):
+        refuse_unknown(value, model_kinds())
+    if (key := key_of(value)) in _table():
+        return ListedModel(kind=str(kind), key=key)
+    model: Model = _sections().validate_python(value)
+    return ListedModel(kind=model.kind, key=key) if (key := key_of(model.written)) in _table() else model
+
+
+def known_densities(kind: str) -> Iterator[tuple[Model, Density]]:
+    """Models of a kind whose densities are known."""
+    for density in facts_of(kind).densities:
+        yield ListedModel(kind=kind, key=key_of({"kind": kind, **density.options})), density
 
 
 def data_names() -> tuple[str, ...]:
     """The data sets that some model can be trained on."""
-    return tuple(sorted({data.name for model in MODELS for data in model.data}))
+    return tuple(sorted({data.name for kind in model_kinds() for data in facts_of(kind).data}))
 
 
-# The key `model`: a model's name, a mapping with its options, or a user's file and function.
+def model_sections() -> tuple[type[Section], ...]:
+    """What the key `model` may hold; imports PyTorch."""
+    return (*classes().values(), UserModel)
 
 
-class _ByName:
-    """Writes a model's name out as a mapping before that is validated, and back when it is dumped."""
+@cache
+def _sections() -> TypeAdapter[Model]:
+    sections: Any = Annotated[Union[model_sections()], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+    return TypeAdapter(sections)
+
+
+class _Named:
+    """Reads the key `model`; options that are not in the table are read by the model's own class."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(
-            _written_out,
-            handler(source),
+        return core_schema.no_info_plain_validator_function(
+            read_model,
             serialization=core_schema.plain_serializer_function_ser_schema(lambda model: model.written),
         )
 
@@ -77,22 +172,8 @@ class _ByName:
     ) -> JsonSchemaValue:
         names: JsonSchemaValue = {"enum": list(model_kinds()), "type": "string"}
         own: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
-        mappings: Any = schema
-        return {"anyOf": [names, own, handler(mappings["schema"])]}
+        return {"anyOf": [names, own, handler(_sections().core_schema)]}
 
 
-def _written_out(value: object) -> object:
-    """The mapping that a name, or a user's file and function, is short for."""
-    if isinstance(value, dict | Model):
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f"must be the name of a model, or a mapping, found {shown(value)}")
-    if any(sign in value for sign in (":", "/", ".")):
-        return {"kind": "user", "make": require_function(value)}
-    return {"kind": refuse_unknown(value, model_kinds())}
-
-
-if TYPE_CHECKING:
-    AnyModel = Model
-else:
-    AnyModel = Annotated[Union[(*MODELS, UserModel)], ByKind(), _ByName()]
+AnyModel = Annotated[Model, _Named()]
+"""The key `model`: a model's name, a mapping with its options, or a user's file and function."""

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple, cast
 
-from netfold.homomorphic.message import Tensor
-from netfold.sim.workload.model import Data, Density, ResidualStage, convolution, in_ready_order, linear, norm
+from torch import Tensor, nn
+from torch.nn import functional
+
+from netfold.sim.workload.model import Data, Density
 from netfold.sim.workload.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
 
-if TYPE_CHECKING:
-    from torch import nn
-
-
 _SOURCE = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
+_EXPANSION = 4
+"""Outputs of a bottleneck for each channel of its 3 x 3 convolution."""
+
+
+class ResidualStage(NamedTuple):
+    """Blocks of a residual network with the same number of channels."""
+
+    width: int
+    """Channels of the convolutions 3 x 3."""
+    blocks: int
+    stride: int
+    """Stride of the first block."""
+    is_bottleneck: bool = False
+    pads: bool = False
+    """Whether shortcuts have no parameters (option A)."""
+
+    @property
+    def outputs(self) -> int:
+        """Channels of its result."""
+        return self.width * _EXPANSION if self.is_bottleneck else self.width
 
 
 class _ResNet(ImageModel):
@@ -23,27 +40,9 @@ class _ResNet(ImageModel):
     classes: ClassVar[int]
     channels: ClassVar[int] = 3
 
-    @property
-    def _is_large(self) -> bool:
-        # The first convolution is 7 x 7, and pooled.
-        return self.side > 32
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """From the last layer to the first."""
-        inputs = self.stages[0].width
-        layers = [*_normed("conv1", "bn1", 3, inputs, 7 if self._is_large else 3)]
-        for number, stage in enumerate(self.stages, 1):
-            for index in range(stage.blocks):
-                layers += _block(f"layer{number}.{index}", stage, inputs)
-                inputs = stage.outputs
-        return in_ready_order([*layers, linear("fc", inputs, self.classes)])
-
     def module(self) -> nn.Module:
-        """A ResNet."""
-        from netfold.sim.workload.networks import ResNet
-
-        return ResNet(self.stages, self.classes, self._is_large)
+        """Its network; for large images the first convolution is 7 x 7, and pooled."""
+        return ResNet(self.stages, self.classes, is_large=self.side > 32)
 
 
 class ResNet20(_ResNet):
@@ -99,18 +98,109 @@ class ResNet50(_ResNet):
     classes: ClassVar[int] = 1000
 
 
-def _block(name: str, stage: ResidualStage, inputs: int) -> Iterator[tuple[Tensor, ...]]:
-    """The layers of a block in the order in which they run, a shortcut's last."""
-    kernels = (1, 3, 1) if stage.is_bottleneck else (3, 3)
-    channels = [inputs, *(stage.width for _ in kernels[1:]), stage.outputs]
-    for index, kernel in enumerate(kernels):
-        conv, bn = f"{name}.conv{index + 1}", f"{name}.bn{index + 1}"
-        yield from _normed(conv, bn, channels[index], channels[index + 1], kernel)
-    if inputs != stage.outputs and not stage.pads:
-        yield from _normed(f"{name}.downsample.0", f"{name}.downsample.1", inputs, stage.outputs, 1)
+# The network.
 
 
-def _normed(name: str, bn: str, inputs: int, outputs: int, kernel: int) -> Iterator[tuple[Tensor, ...]]:
-    """A convolution without bias, and its norm."""
-    yield convolution(name, inputs, outputs, kernel, bias=False)
-    yield norm(bn, outputs, layer=name)
+class Basic(nn.Module):
+    """Two convolutions 3 x 3, and what they are added to."""
+
+    def __init__(self, stage: ResidualStage, inputs: int, stride: int) -> None:
+        super().__init__()
+        width = stage.width
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.downsample = _shortcut(stage, inputs, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Channels `(batch, width, …)`."""
+        hidden = functional.relu(self.bn1(self.conv1(images)))
+        hidden = self.bn2(self.conv2(hidden))
+        return functional.relu(hidden + self.downsample(images))
+
+
+class Bottleneck(nn.Module):
+    """A convolution 3 x 3 between two of 1 x 1, and what they are added to."""
+
+    def __init__(self, stage: ResidualStage, inputs: int, stride: int) -> None:
+        super().__init__()
+        width = stage.width
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, stage.outputs, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(stage.outputs)
+        self.downsample = _shortcut(stage, inputs, stride)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Channels `(batch, outputs, …)`."""
+        hidden = functional.relu(self.bn1(self.conv1(images)))
+        hidden = functional.relu(self.bn2(self.conv2(hidden)))
+        hidden = self.bn3(self.conv3(hidden))
+        return functional.relu(hidden + self.downsample(images))
+
+
+class Padded(nn.Module):
+    """A shortcut without parameters: every second row and column, and channels of zeros (option A)."""
+
+    def __init__(self, more: int, stride: int) -> None:
+        super().__init__()
+        self._more, self._stride = more, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Half of the new channels come before the old ones, half after them."""
+        before = self._more // 2
+        kept = images[:, :, :: self._stride, :: self._stride]
+        return functional.pad(kept, (0, 0, 0, 0, before, self._more - before))
+
+
+class ResNet(nn.Module):
+    """Images `(batch, 3, side, side)` to logits `(batch, classes)`; parameters as torchvision names them.
+
+    Convolutions start from a normal distribution (He et al., fan out), as in torchvision.
+    """
+
+    def __init__(self, stages: tuple[ResidualStage, ...], classes: int, is_large: bool) -> None:
+        super().__init__()
+        inputs = stages[0].width
+        self.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False) if is_large else _first(inputs)
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.pool = nn.MaxPool2d(3, 2, 1) if is_large else nn.Identity()
+        self._stages = []
+        for number, stage in enumerate(stages, 1):
+            block = Bottleneck if stage.is_bottleneck else Basic
+            blocks = []
+            for index in range(stage.blocks):
+                blocks.append(block(stage, inputs, stage.stride if index == 0 else 1))
+                inputs = stage.outputs
+            self._stages.append(f"layer{number}")
+            self.add_module(f"layer{number}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        hidden = self.pool(functional.relu(self.bn1(self.conv1(images))))
+        for name in self._stages:
+            hidden = cast(nn.Module, getattr(self, name))(hidden)
+        logits: Tensor = self.fc(hidden.mean((2, 3)))
+        return logits
+
+
+def _first(outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(3, outputs, 3, 1, 1, bias=False)
+
+
+def _shortcut(stage: ResidualStage, inputs: int, stride: int) -> nn.Module:
+    """What is added: the inputs as they are where the shape stays."""
+    if stride == 1 and inputs == stage.outputs:
+        return nn.Identity()
+    if stage.pads:
+        return Padded(stage.outputs - inputs, stride)
+    return nn.Sequential(
+        nn.Conv2d(inputs, stage.outputs, 1, stride, bias=False), nn.BatchNorm2d(stage.outputs)
+    )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from netfold.homomorphic.message import Tensor
-from netfold.sim.workload.model import Data, Density, convolution, in_ready_order, linear, norm
+from torch import Tensor, nn
+
+from netfold.sim.workload.model import Data, Density
 from netfold.sim.workload.models.images import LARGE_IMAGES, SMALL_IMAGES, ImageModel
-
-if TYPE_CHECKING:
-    from torch import nn
-
 
 BLOCKS = ((64,) * 2, (128,) * 2, (256,) * 4, (512,) * 4, (512,) * 4)  # channels of the convolutions
 HIDDEN = 4096
@@ -33,21 +29,9 @@ class Vgg19(ImageModel):
     side: ClassVar[int] = 224
     sample_bytes: ClassVar[int] = 85_000_000
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """From the last layer to the first."""
-        head = [
-            linear("classifier.0", BLOCKS[-1][-1] * POOLED**2, HIDDEN),
-            linear("classifier.3", HIDDEN, HIDDEN),
-            linear("classifier.6", HIDDEN, 1000),
-        ]
-        return in_ready_order([*_features(batch_norm=False), *head])
-
     def module(self) -> nn.Module:
-        """A Vgg."""
-        from netfold.sim.workload.networks import Vgg
-
-        return Vgg(BLOCKS, HIDDEN, POOLED, classes=1000, has_head=True, batch_norm=False)
+        """Its network."""
+        return Vgg(classes=1000, has_head=True, batch_norm=False)
 
 
 class Vgg19Small(ImageModel):
@@ -67,27 +51,67 @@ class Vgg19Small(ImageModel):
     side: ClassVar[int] = 32
     sample_bytes: ClassVar[int] = 6_000_000
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """From the last layer to the first."""
-        return in_ready_order([*_features(self.batch_norm), linear("classifier.0", BLOCKS[-1][-1], 10)])
-
     def module(self) -> nn.Module:
-        """A Vgg."""
-        from netfold.sim.workload.networks import Vgg
-
-        return Vgg(BLOCKS, HIDDEN, POOLED, classes=10, has_head=False, batch_norm=self.batch_norm)
+        """Its network."""
+        return Vgg(classes=10, has_head=False, batch_norm=self.batch_norm)
 
 
-def _features(batch_norm: bool) -> Iterator[tuple[Tensor, ...]]:
-    """The convolutions, each with its norm, numbered as the modules in between are."""
-    inputs, index = 3, 0
+# The network.
+
+
+class Vgg(nn.Module):
+    """Images `(batch, 3, side, side)` to logits `(batch, classes)`; parameters as torchvision names them.
+
+    Convolutions start from a normal distribution (He et al., fan out), linear layers from one with σ 0.01,
+    biases from 0, as in torchvision.
+
+    Parameters
+    ----------
+    classes
+        How many logits.
+    has_head
+        Whether three linear layers with dropout follow, as for ImageNet; otherwise one.
+    batch_norm
+        Whether a norm follows each convolution.
+    """
+
+    def __init__(self, *, classes: int, has_head: bool, batch_norm: bool) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*_features(batch_norm))
+        channels = BLOCKS[-1][-1]
+        self.pool = nn.AdaptiveAvgPool2d(POOLED if has_head else 1)
+        self.classifier = (
+            nn.Sequential(
+                *(nn.Linear(channels * POOLED**2, HIDDEN), nn.ReLU(inplace=True), nn.Dropout()),
+                *(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(inplace=True), nn.Dropout()),
+                nn.Linear(HIDDEN, classes),
+            )
+            if has_head
+            else nn.Sequential(nn.Linear(channels, classes))
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.01)
+            if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        logits: Tensor = self.classifier(self.pool(self.features(images)).flatten(1))
+        return logits
+
+
+def _features(batch_norm: bool) -> list[nn.Module]:
+    """Convolutions with ReLUs; each block ends with a pooling that halves the sides."""
+    modules: list[nn.Module] = []
+    inputs = 3
     for block in BLOCKS:
         for outputs in block:
-            name = f"features.{index}"
-            yield convolution(name, inputs, outputs, 3)
-            if batch_norm:
-                yield norm(f"features.{index + 1}", outputs, layer=name)
-            index += 3 if batch_norm else 2
+            modules.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+            modules += [nn.BatchNorm2d(outputs)] if batch_norm else []
+            modules.append(nn.ReLU(inplace=True))
             inputs = outputs
-        index += 1
+        modules.append(nn.MaxPool2d(2))
+    return modules
