@@ -203,6 +203,9 @@ def test_a_handler_is_compiled_when_it_is_first_called(monkeypatch: pytest.Monke
     assert table[1] == table[3] not in before
     call(1, -2, 6)
     assert total[0] == 23
+    compiled = list(table)
+    handlers.compile(1)  # once more would be another piece of memory for each network
+    assert list(table) == compiled
 
 
 @nightly

@@ -258,6 +258,7 @@ class Handlers:
         self._table = (ctypes.c_int64 * (max(self._functions) + 1))()
         for number, stand_in in self._stand_ins.items():
             self._table[number] = ctypes.cast(stand_in, ctypes.c_void_p).value or 0
+        self._is_compiled = dict.fromkeys(self._functions, False)
         self._failure: BaseException | None = None
 
     @property
@@ -265,12 +266,14 @@ class Handlers:
         return ctypes.addressof(self._table)
 
     def compile(self, number: int) -> None:
-        """Compile a function now."""
+        """Compile a function now, unless it is compiled."""
+        if self._is_compiled[number]:
+            return
         types: Any = _numba().types
         function = self._functions[number]
         address = address_of(function, types.void(*[types.int64] * self._parameters))
         for each in self._numbers[function]:
-            self._table[each] = address
+            self._table[each], self._is_compiled[each] = address, True
 
     def _call(self, number: int, *arguments: int) -> None:
         try:
