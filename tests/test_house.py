@@ -96,6 +96,7 @@ def imported_by(path: Path, modules: set[str]) -> set[str]:
     return found & modules - {module_of(path)}
 
 
+@pytest.mark.slow
 def test_no_file_is_imported_by_what_it_imports() -> None:
     modules = {module_of(path) for path in sources()}
     left = {module_of(path): imported_by(path, modules) for path in sources()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -118,8 +118,9 @@ class OneBitOff(Encoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from self.encoder.exchange(gradient, round)
-        decoded.total[7] = np.nextafter(decoded.total[7], np.float32(np.inf))
-        return decoded
+        total = decoded.total.copy()  # workers that received the same words share it
+        total[7] = np.nextafter(total[7], np.float32(np.inf))
+        return replace(decoded, total=total)
 
 
 @pytest.fixture

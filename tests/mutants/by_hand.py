@@ -127,8 +127,8 @@ CHANGES = (
     ),
     (
         "flipped bits are not found",
-        'if head["__metadata__"]["sha256"] != _digest(tensors):',
-        'if not head["__metadata__"]["sha256"]:',
+        "if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:",
+        "if not data[:_DIGEST_BYTES]:",
     ),
     (
         "sums may be ten times off the bound",
@@ -202,9 +202,9 @@ CHANGES = (
         "in zip(parts, present, strict=True)]",
     ),
     (
-        "what goes round is a share too far on",
-        "chunk = (every - step + 1) % workers",
-        "chunk = (every - step) % workers",
+        "the last share that goes round a ring is copied, not added",
+        "merges=step < workers - 1,",
+        "merges=step < workers - 2,",
     ),
     (
         "the group's own sum is taken for the total",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from netfold.homomorphic.codec import Codec
+from netfold.homomorphic.codec import Codec, make_encoder
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Merge, Round
 from netfold.kernels.compiled import threads_count
@@ -122,7 +122,8 @@ def _rehearse(codecs: Sequence[Codec]) -> None:
     for codec in codecs:
         if type(codec).__module__.startswith("netfold."):
             with suppress(Exception):  # what is wrong with a codec, the run says
-                fold([codec.worker(rank, 2, 0) for rank in range(2)], [gradient] * 2, Round(0, 0, 2, 0))
+                encoders = [make_encoder(codec, rank, 2, 0) for rank in range(2)]
+                fold(encoders, [gradient] * 2, Round(0, 0, 2, 0))
 
 
 if __name__ == "__main__":

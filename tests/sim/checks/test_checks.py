@@ -422,6 +422,7 @@ class NotingEncoder(Encoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         decoded = yield from self.encoder.exchange(gradient, round)
+        decoded = replace(decoded, total=decoded.total.copy())  # workers share it
         guessed: list[int] = []
 
         def report(note: Note) -> None:

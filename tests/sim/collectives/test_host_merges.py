@@ -287,8 +287,7 @@ def weights_after(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingWorkload, "apply", kept)
         result = simulate(folder, *sets, text=TEXT)
-    state = {name: one for name, one in seen[-1].state().items() if name.startswith("weights.")}
-    return state, " ".join(sorted(set(verdicts(result).values())))
+    return seen[-1].state()["weights"], " ".join(sorted(set(verdicts(result).values())))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
 from netfold.homomorphic.codecs.count_sketch import CountSketch
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
-from netfold.sim.collectives.between_hosts import HostCarrier
+from netfold.sim.collectives.costs import HostCarrier
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.engine.interface import Frame
 from netfold.sim.plan.plan import frame_of
