@@ -197,7 +197,7 @@ def run(  # noqa: PLR0913  one argument an option
     Training computes with AVX2 alone, so that results are the same on all x86-64 processors that have it.
     With --native PyTorch uses all that this processor has, and the result says that others get other bits.
     """
-    _check_scenario(file, sets, seed)
+    scenario = _read_scenario(file, sets, seed, no_code)
     from netfold.sim.processor import pin
 
     if not native:
@@ -205,13 +205,12 @@ def run(  # noqa: PLR0913  one argument an option
     from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.run.checkpoint import Checkpoints
     from netfold.sim.run.run import run_scenario
-    from netfold.sim.scenario.load import running_code
 
     try:
-        with running_code(not no_code), progress_bar() as progress:
+        with progress_bar() as progress:
             kept = Checkpoints(checkpoint or 0, resume) if checkpoint or resume else None
             names = tuple(variant or ())
-            outcome = run_scenario(file, tuple(sets or ()), seed, out, progress, names, kept)
+            outcome = run_scenario(scenario, tuple(sets or ()), seed, out, progress, names, kept)
     except InvariantError as error:
         raise reproducible(error, file, sets, seed, variant) from error
     print_json(outcome.as_dict()) if as_json else _print_outcome(outcome)
@@ -335,12 +334,12 @@ def data_fetch(name: Annotated[str, typer.Argument(metavar="NAME", help="See `ne
     print_line(fetch(name))
 
 
-def _check_scenario(file: Path, sets: list[str] | None, seed: int | None) -> None:
-    """Check a scenario file before slow imports; skip standard input, which can be read only once."""
-    from netfold.sim.scenario.load import load
+def _read_scenario(file: Path, sets: list[str] | None, seed: int | None, no_code: bool) -> Scenario:
+    """A scenario file, read before slow imports."""
+    from netfold.sim.scenario.load import load, running_code
 
-    if str(file) != "-":
-        load(file, sets or (), seed)
+    with running_code(not no_code):
+        return load(file, sets or (), seed)
 
 
 def _points(scenario: Scenario) -> str:

@@ -68,7 +68,7 @@ def run_returns(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[tuple[A
             return result
 
         monkeypatch.setattr(netfold.sim.run.run, "run_scenario", run_scenario)
-        monkeypatch.setattr(netfold.commands.main, "_check_scenario", lambda *arguments: None)
+        monkeypatch.setattr(netfold.commands.main, "_read_scenario", lambda file, *others: file)
         monkeypatch.setattr(netfold.sim.report.html, "build_report", lambda folder: folder / "report.html")
         return calls
 

@@ -68,7 +68,7 @@ def approximations_of(plan: Plan) -> tuple[str, ...]:
 
 
 def run_scenario(
-    path: str | Path | ScenarioText,
+    path: str | Path | ScenarioText | Scenario,
     sets: tuple[str, ...],
     seed: int | None,
     out_dir: Path,
@@ -76,12 +76,14 @@ def run_scenario(
     variants: Sequence[str] = (),
     checkpoints: Checkpoints | None = None,
 ) -> Outcome:
+    # A scenario that is read already has its changes: `sets` are then only recorded.
     # If anything ends the run after the first variant (no memory, Ctrl-C, a full disk, a bug), the outcome
     # has the finished variants and, as `stopped`, the reason; their folder then has "unfinished" in its name.
     # What ends it earlier is raised. A stall, or a gradient that a codec cannot encode, ends only its variant
     # (`sim.checks`). Threads take turns, a whole run each.
     with one_run():
-        return _run(load(path, sets, seed), sets, out_dir, progress, variants, checkpoints)
+        scenario = path if isinstance(path, Scenario) else load(path, sets, seed)
+        return _run(scenario, sets, out_dir, progress, variants, checkpoints)
 
 
 def _run(

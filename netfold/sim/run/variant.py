@@ -6,7 +6,7 @@ import gc
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.results.summary import Stay, VariantFacts, summarize
+from netfold.sim.results.summary import Stay, VariantFacts, summarize, worst
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
@@ -145,6 +145,11 @@ class VariantResult:
             self.steps, self.rounds, notes, self.phases, self.links, self.faults, self.checks, self.nodes
         )
 
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        # As that of a run of this variant alone.
+        return summarize(self.facts, self.records)
+
 
 def link_records(variant: VariantPlan, engine: Engine) -> list[LinkRecord]:
     """Traffic of every link so far."""
@@ -200,9 +205,13 @@ def records_of(results: list[VariantResult]) -> Records:
 
 
 def summary_of(results: list[VariantResult]) -> dict[str, Any]:
-    """Verdict, metrics and checks of all variants."""
-    facts = {label: own for result in results for label, own in result.facts.items()}
-    return summarize(facts, records_of(results))
+    """Verdict, metrics and checks of all variants; each is summed up once, however often this is called."""
+    rows: dict[str, list[Any]] = {}
+    for result in results:
+        for name, own in result.summary.items():
+            if name != "verdict":
+                rows.setdefault(name, []).extend(own)
+    return {"verdict": worst(entry["verdict"] for entry in rows["variants"]), **rows}
 
 
 def engine_of(results: list[VariantResult]) -> dict[str, Any]:

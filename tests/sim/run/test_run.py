@@ -15,6 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import netfold.sim.run.run
+import netfold.sim.run.variant
+import netfold.sim.scenario.load
 from netfold.commands.main import app
 from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.homomorphic.codec import codec_kinds
@@ -561,6 +563,30 @@ def test_variants_that_are_done_are_kept(
     assert f"Finished variants are in {kept}\nTo write a report: netfold report {kept}\n" in result.stdout
     assert isinstance(error, NetfoldError | KeyboardInterrupt | MemoryError) or result.exception is error
     assert not (tmp_path / "runs" / "latest").exists()
+
+
+def test_a_scenario_is_read_once_and_each_variant_is_summed_up_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the folder of the finished variants is written."""
+    read: list[Any] = []
+    summed: list[list[str]] = []
+    read_source, summarize = netfold.sim.scenario.load.read_source, netfold.sim.run.variant.summarize
+
+    def reads(path: Any) -> Any:
+        read.append(path)
+        return read_source(path)
+
+    def sums(facts: Any, records: Any) -> Any:
+        summed.append(list(facts))
+        return summarize(facts, records)
+
+    monkeypatch.setattr(netfold.sim.scenario.load, "read_source", reads)
+    monkeypatch.setattr(netfold.sim.run.variant, "summarize", sums)
+    result = run_three_variants(tmp_path)
+
+    assert (result.exit_code, read) == (0, [tmp_path / "three.yaml"])
+    assert summed == [["first"], ["second"], ["third"]]
 
 
 def test_the_first_variant_leaves_nothing_to_keep(tmp_path: Path, after: Any) -> None:
