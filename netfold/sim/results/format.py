@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -416,7 +417,11 @@ def _require_plain(path: str, found: object) -> None:
                 below += [*value.keys(), *value.values()]
             elif isinstance(value, list):
                 below += value
-            elif isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+            elif (
+                isinstance(value, str)
+                and not value.isascii()
+                and any("\ud800" <= one <= "\udfff" for one in value)
+            ):
                 raise DataError(
                     f"{path}: damaged: holds text that is not Unicode: {ascii(value)[:60]}", _DAMAGED
                 )
@@ -493,12 +498,14 @@ _COLUMN_TYPES: dict[Any, type[pl.DataType]] = {
 }
 
 
+@cache
 def schema(record_type: type) -> pl.Schema:
     """Column names and types of the table of one record type."""
     hints = get_type_hints(record_type)
     return pl.Schema({field.name: _COLUMN_TYPES[hints[field.name]]() for field in fields(record_type)})
 
 
+@cache
 def nullable(record_type: type) -> set[str]:
     # Names of the columns that may hold nulls.
     return {name for name, hint in get_type_hints(record_type).items() if type(None) in get_args(hint)}
