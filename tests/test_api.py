@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -60,6 +62,15 @@ def test_every_name_is_there() -> None:
         assert getattr(netfold, name).__doc__, name
     with pytest.raises(AttributeError, match=r"^module 'netfold' has no attribute 'runn'$"):
         netfold.runn  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_scenario_is_checked_without_what_runs_and_draws_it() -> None:
+    code = (
+        "import sys, netfold; netfold.validate(sys.argv[1])\n"
+        "print(sorted({'matplotlib', 'simpy', 'torch'} & sys.modules.keys()))"
+    )
+    checked = subprocess.run([sys.executable, "-c", code, TEXT], capture_output=True, text=True, check=True)
+    assert checked.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("module", [netfold, netfold.testing, netfold.topology, netfold.torch])

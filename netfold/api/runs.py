@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from rich.table import Table
@@ -18,17 +18,17 @@ from netfold.sim.report.shown import Shown
 from netfold.sim.results import folder as reader
 from netfold.sim.results.format import plain_frame, schema
 from netfold.sim.results.records import CheckRecord
-from netfold.sim.run.context import Progress
 from netfold.sim.run.named_files import setups
 from netfold.sim.scenario.load import Given, running_code, scenario_of, sets_of
 from netfold.sim.scenario.load import load as load_scenario
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.studies.calibrate import calibrate as measured
-from netfold.sim.studies.calibrate import device_path, write_device
-from netfold.sim.studies.sweep import OnPoint, SweepSettings, cores, require_jobs, run_sweep, sweep_of
-from netfold.sim.studies.sweep_output import FinishedSweep, counts, load_sweep, sweep_table, write_report
-from netfold.sim.studies.sweep_points import points_of
-from netfold.sim.studies.sweep_workers import LOCAL, cluster_of, own_versions
+
+if TYPE_CHECKING:
+    from netfold.sim.run.context import Progress
+    from netfold.sim.studies.sweep import OnPoint
+    from netfold.sim.studies.sweep_output import FinishedSweep
+
+# Late imports: the engine, Matplotlib and PyTorch take longer than what only reads a scenario or a folder.
 
 
 class Run(Shown):
@@ -161,7 +161,7 @@ def run(
     If an exception (Ctrl-C included) ends a run after its first variant, its note says where the results of
     the finished variants are.
     """
-    from netfold.sim.run.run import run_scenario  # late: the engine and torch are slow to import
+    from netfold.sim.run.run import run_scenario
 
     if not native:
         pin()
@@ -240,6 +240,9 @@ def validate(
     with running_code(code):
         found = load_scenario(scenario_of(scenario), sets_of(set), seed)
         if found.sweep is not None:
+            from netfold.sim.studies.sweep_points import points_of
+            from netfold.sim.studies.sweep_workers import own_versions
+
             points_of(found, own_versions())
         return setups(resolve(found))
 
@@ -262,6 +265,9 @@ def calibrate(file: str | Path = "cpu.json", threads: int = 1) -> Path:
     NetfoldError
         The file's name does not end in .json, or it cannot be written.
     """
+    from netfold.sim.studies.calibrate import calibrate as measured
+    from netfold.sim.studies.calibrate import device_path, write_device
+
     path = device_path(Path(file))
     write_device(path, measured(threads, lambda what: None))
     return path
@@ -305,13 +311,19 @@ class Swept(Shown):
         UnwrittenError
             The folder cannot be written.
         """
+        from netfold.sim.studies.sweep_output import write_report
+
         return write_report(self._found)
 
     def table(self) -> Table:
         """The table that `netfold sweep` prints."""
+        from netfold.sim.studies.sweep_output import sweep_table
+
         return sweep_table(self._found)
 
     def __repr__(self) -> str:
+        from netfold.sim.studies.sweep_output import counts
+
         return f"<netfold sweep of {self.summary['scenario']}: {counts(self.summary)}, in {self.path}>"
 
 
@@ -325,7 +337,7 @@ def sweep(  # noqa: PLR0913  as many as the command has options
     out: str | os.PathLike[str] = "runs",
     fresh: bool = False,
     keep_runs: bool = False,
-    scheduler: str = LOCAL,
+    scheduler: str = "local",
     scheduler_file: str | os.PathLike[str] | None = None,
     progress: OnPoint | None = None,
     trust_kept: bool = False,
@@ -373,6 +385,10 @@ def sweep(  # noqa: PLR0913  as many as the command has options
 
     If an exception (Ctrl-C included) ends a sweep, its note says how many points are kept.
     """
+    from netfold.sim.studies.sweep import SweepSettings, cores, require_jobs, run_sweep, sweep_of
+    from netfold.sim.studies.sweep_output import load_sweep
+    from netfold.sim.studies.sweep_workers import cluster_of
+
     swept = {f"sweep.{path}": list(values) for path, values in (over or {}).items()}
     file = None if scheduler_file is None else Path(scheduler_file)
     settings = SweepSettings(

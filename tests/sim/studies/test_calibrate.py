@@ -74,7 +74,7 @@ def test_predictions_of_real_steps_are_near(tmp_path: Path) -> None:
 
 def test_python_writes_the_same_kind_of_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Calibration("{}\n", [], [])
-    monkeypatch.setattr("netfold.api.runs.measured", lambda threads, report: found)
+    monkeypatch.setattr("netfold.sim.studies.calibrate.calibrate", lambda threads, report: found)
 
     assert netfold.calibrate(tmp_path / "cpu.json", threads=2) == tmp_path / "cpu.json"
     assert (tmp_path / "cpu.json").read_text() == "{}\n"
