@@ -24,12 +24,15 @@ from ruamel.yaml import YAML
 
 from netfold.errors import did_you_mean, names_hint
 from netfold.homomorphic.codecs import codec_kinds
+from netfold.kinds import registered
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.processor import variables
-from netfold.sim.workload import devices, learning_rate, optimizers
-from netfold.sim.workload import fusion_rules as fusion_weighing
+from netfold.sim.workload import devices
+from netfold.sim.workload.fusion import Fusion
+from netfold.sim.workload.learning_rate import RateSchedule
 from netfold.sim.workload.models.registry import classes
+from netfold.sim.workload.optimizers import Optimizer
 from netfold.switch.programs import programs
 from netfold.topologies.kind import topology_kinds
 from tests import ROOT
@@ -154,9 +157,9 @@ def test_a_kind_stands_in_the_file_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("family", "members"),
     [
-        ("optimizers", optimizers.SECTIONS),
-        ("learning_rate", learning_rate.SECTIONS),
-        ("fusion", fusion_weighing.SECTIONS),
+        ("optimizers", tuple(registered(Optimizer).values())),
+        ("learning_rate", tuple(registered(RateSchedule).values())),
+        ("fusion", tuple(registered(Fusion).values())),
         ("devices", devices.SECTIONS),
         ("host_profiles", tuple(map(type, host_profiles().values()))),
     ],

@@ -8,11 +8,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import Field as DataclassField
 from functools import cache, partial
 from itertools import pairwise
 from textwrap import fill
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Union, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -31,11 +32,18 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticKnownError, SchemaValidator, core_schema
+from pydantic_core import (
+    CoreSchema,
+    PydanticKnownError,
+    PydanticUndefined,
+    SchemaValidator,
+    core_schema,
+)
 
 from netfold.errors import ScenarioError, shown
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
+from netfold.kinds import registered
 from netfold.switch.profiles import Profile
 from netfold.switch.program import FORMATS
 from netfold.switch.programs import formats
@@ -285,7 +293,15 @@ class _RegisteredCodec:
 CodecOptions = Annotated[Codec, _RegisteredCodec()]
 
 
-# The base class of every mapping of a scenario file.
+# The base classes of every mapping of a scenario file.
+
+
+_UNITS = ("_bps", "_ps", "_bytes")
+
+
+def key_of(name: str) -> str:
+    """The key of a field, which is named without its unit: "rate" for "rate_bps"."""
+    return next((name.removesuffix(unit) for unit in _UNITS if name.endswith(unit)), name)
 
 
 class Section(BaseModel):
@@ -300,44 +316,110 @@ class Section(BaseModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         described_class = handler(schema)
-        properties = handler.resolve_ref_schema(described_class)["properties"]
-        for key, field in keys(cls).items():
-            if field.description is not None:
-                properties[key]["description"] = field.description
+        _describe(cls, handler.resolve_ref_schema(described_class)["properties"])
         return described_class
 
 
-class ByKind:
-    """Marks a union of sections of which a mapping's `kind` selects one; only that one is ever prepared.
+def _describe(section: type[AnySection], properties: dict[str, Any]) -> None:
+    """Add to the properties of a schema what their keys mean, and defaults as a file has them."""
+    for key, field in keys(section).items():
+        if field.description is not None:
+            properties[key]["description"] = field.description
+        if isinstance(field.default, Option):
+            properties[key]["default"] = written(field.default)
 
-    A discriminator of pydantic prepares all of them before it reads the first mapping. Errors are the same.
+
+class Option:
+    """What a scenario can name or describe: a frozen dataclass whose fields are the keys.
+
+    The key of `rate_bps` is `rate`: a unit is left out, the type of the field reads it. Attribute docstrings
+    are the key table; `__post_init__` may refuse values that do not fit together, with a ValueError whose
+    second line is a hint. A subclass with a `kind` is one of a family, see `netfold.kinds`. Pydantic reads
+    and writes it; what that takes is made when a file first names it.
     """
 
-    def sections(self, source: Any) -> Mapping[str, Callable[[], type[Section]]]:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        alias_generator=key_of,
+    )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        resolved: Any = handler.resolve_ref_schema(schema)
+        resolved["strict"] = False  # takes a mapping, too; its fields are strict
+        names = [field.name for field in key_fields(cls)]
+        arguments = resolved["schema"]
+        while arguments["type"] != "dataclass-args":
+            arguments = arguments["schema"]
+        arguments["fields"] = [field for field in arguments["fields"] if field["name"] in names]
+        resolved["fields"] = names
+        return schema
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        described_class = handler(schema)
+        resolved = handler.resolve_ref_schema(described_class)
+        properties = resolved.get("properties", {})
+        if (kind := kind_of(cls)) is not None:
+            properties = {"kind": {"const": kind, "type": "string"}, **properties}
+        _describe(cls, properties)
+        resolved["properties"] = properties
+        return described_class
+
+
+AnySection = Section | Option
+NO_KEY = {"is_key": False}
+"""Metadata of a field of an option that no file can set."""
+
+
+def key_fields(option: type[Option]) -> list[DataclassField[Any]]:
+    """The fields of an option that are keys."""
+    every: tuple[DataclassField[Any], ...] = fields(option)  # type: ignore[arg-type]
+    return [field for field in every if field.metadata.get("is_key", True)]
+
+
+class ByKind:
+    """Marks a type whose mappings name a `kind`; only the section of that kind is ever prepared.
+
+    The type is a family of the registry, or a union of sections. A discriminator of pydantic prepares all of
+    them before it reads the first mapping. Errors are the same.
+    """
+
+    def sections(self, source: Any) -> Mapping[str, Callable[[], type[AnySection]]]:
         """What makes the section of each kind; `source` is the marked type."""
-        return {kind: partial(_itself, section) for section in get_args(source) for kind in kinds_of(section)}
+        return {
+            kind: partial(_itself, section) for section in members_of(source) for kind in kinds_of(section)
+        }
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            lambda value: _of_kind(value, self.sections(source)), metadata={"marked": source}
+            lambda value: _of_kind(value, self.sections(source)),
+            metadata={"marked": source},
+            serialization=core_schema.plain_serializer_function_ser_schema(written),
         )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         plain: Any = schema
-        union: Any = Union
-        every = tuple(dict.fromkeys(make() for make in self.sections(plain["metadata"]["marked"]).values()))
-        return handler(TypeAdapter(Annotated[union[every], Field(discriminator="kind")]).core_schema)
+        sections = self.sections(plain["metadata"]["marked"])
+        return handler(
+            core_schema.tagged_union_schema({kind: _read(make()) for kind, make in sections.items()}, "kind")
+        )
 
 
-def _itself(section: type[Section]) -> type[Section]:
+def _itself(section: type[AnySection]) -> type[AnySection]:
     return section
 
 
-def _of_kind(value: object, sections: Mapping[str, Callable[[], type[Section]]]) -> object:
+def _of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]]]) -> object:
     """The section that a mapping describes; an error becomes the cause of the field's."""
-    if isinstance(value, Section):  # a default
+    if isinstance(value, AnySection):  # a default
         return value
     if not isinstance(value, dict):
         raise PydanticKnownError("model_attributes_type")
@@ -351,14 +433,54 @@ def _of_kind(value: object, sections: Mapping[str, Callable[[], type[Section]]])
 
 
 @cache
-def _reader(kind: str, section: type[Section]) -> SchemaValidator:
+def _reader(kind: str, section: type[AnySection]) -> SchemaValidator:
     """What reads one section; the places of its errors begin with the kind, as those of a union."""
-    section.model_rebuild()
-    return SchemaValidator(core_schema.tagged_union_schema({kind: section.__pydantic_core_schema__}, "kind"))
+    return SchemaValidator(core_schema.tagged_union_schema({kind: _read(section)}, "kind"))
 
 
-def kinds_of(section: type[Section]) -> tuple[str, ...]:
-    return get_args(section.model_fields["kind"].annotation)
+def _read(section: type[AnySection]) -> CoreSchema:
+    """What reads a mapping with a `kind`, which an option has in its class."""
+    if issubclass(section, Section):
+        section.model_rebuild()
+        return section.__pydantic_core_schema__
+    return core_schema.no_info_before_validator_function(_without_kind, _adapter_of(section).core_schema)
+
+
+def _without_kind(value: Any) -> Any:
+    return {key: given for key, given in value.items() if key != "kind"} if isinstance(value, dict) else value
+
+
+@cache
+def _adapter_of(option: type[Option]) -> TypeAdapter[Any]:
+    return TypeAdapter(option)
+
+
+def written(section: AnySection, **settings: Any) -> dict[str, Any]:
+    """A section as a file has it, `kind` first; `settings` are those of pydantic's `model_dump`."""
+    if isinstance(section, Section):
+        return section.model_dump(mode="json", by_alias=True, **settings)
+    kind = kind_of(type(section))
+    values = _adapter_of(type(section)).dump_python(section, mode="json", by_alias=True, **settings)
+    return values if kind is None else {"kind": kind, **values}
+
+
+def members_of(marked: Any) -> tuple[Any, ...]:
+    """The sections of a family or of a union; of another type itself."""
+    return tuple(registered(marked).values()) or get_args(marked) or (marked,)
+
+
+def kind_of(option: type[Option]) -> str | None:
+    """The kind of an option; None: it is part of another one."""
+    has_key = any(field.name == "kind" for field in key_fields(option))
+    return None if has_key else getattr(option, "kind", None)
+
+
+def kinds_of(section: type[AnySection]) -> tuple[str, ...]:
+    """The kinds that a section is for; empty: it has no kind."""
+    if issubclass(section, Option):
+        kind = kind_of(section)
+        return () if kind is None else (kind,)
+    return get_args(section.model_fields["kind"].annotation) if "kind" in section.model_fields else ()
 
 
 @cache
@@ -384,19 +506,33 @@ def described(text: str) -> str:
     return fill(text, 106, initial_indent="   ").lstrip()
 
 
-def keys(section: type[Section]) -> dict[str, FieldInfo]:
+def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
     """The keys of a section as a file spells them (`from` and `for` are not Python names), `kind` first.
 
     A key whose field has no description is described by the docstring below it. Pydantic could do so when it
     makes the class, but that reads sources, and would take a fifth of the time of a `validate`.
     """
-    sources = [base for base in (section.described_by or section).__mro__ if issubclass(base, Section)]
-    for base in sources:
+    described_fields = _described_fields(section) if issubclass(section, Option) else section.model_fields
+    described_by = section if issubclass(section, Option) else section.described_by or section
+    for base in described_by.__mro__:
         for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
-            if name in section.model_fields and section.model_fields[name].description is None:
-                section.model_fields[name].description = text
-    written = {field.alias or name: field for name, field in section.model_fields.items()}
-    return dict(sorted(written.items(), key=lambda item: item[0] != "kind"))
+            if name in described_fields and described_fields[name].description is None:
+                described_fields[name].description = text
+    named = {field.alias or name: field for name, field in described_fields.items()}
+    return dict(sorted(named.items(), key=lambda item: item[0] != "kind"))
+
+
+@cache
+def _described_fields(option: type[Option]) -> dict[str, FieldInfo]:
+    """The keys of an option as pydantic describes them, by field."""
+    types, found = get_type_hints(option, include_extras=True), {}
+    if (kind := kind_of(option)) is not None:
+        found["kind"] = FieldInfo.from_annotation(Literal.__getitem__(kind))
+    for key in key_fields(option):
+        default: Any = PydanticUndefined if key.default is MISSING else key.default
+        found[key.name] = FieldInfo.from_annotated_attribute(types[key.name], default)
+        found[key.name].alias = found[key.name].alias or key_of(key.name)
+    return found
 
 
 # Packet formats in a scenario file: the name of a known format, or a custom one.

@@ -95,8 +95,7 @@ class WarmUps:
 
     def _settled(self, variant: VariantPlan, job: JobPlan, reporter: ProgressReporter) -> JobPlan:
         fusion = job.workload.fusion
-        given = fusion.given if isinstance(fusion, Weighing) else None
-        costs = self._costs(variant, job, given, reporter)
+        costs = self._costs(variant, job, _given(job), reporter)
         if costs is None:
             return job
         if isinstance(fusion, Weighing):
@@ -208,7 +207,7 @@ def _weighs(job: JobPlan) -> bool:
 
 def _given(job: JobPlan) -> Stages | None:
     fusion = job.workload.fusion
-    return fusion.given if isinstance(fusion, Weighing) else None
+    return fusion.given.stages() if isinstance(fusion, Weighing) and fusion.given is not None else None
 
 
 def _are_alike(variant: VariantPlan, job: JobPlan, other: VariantPlan, peer: JobPlan) -> bool:

@@ -9,13 +9,12 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import BaseModel
-
 from netfold.errors import DataError
 from netfold.homomorphic.codec import Codec
 from netfold.sim.capture.recording_files import NAME as LAYOUT
 from netfold.sim.capture.recording_files import read_trace
 from netfold.sim.files import UnreadableError, open_regular
+from netfold.sim.keys import AnySection, written
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.plan.plan import VariantPlan
 from netfold.sim.results.summary import ONLY_CODECS
@@ -261,10 +260,9 @@ def _data(workload: TrainingSpec | SyntheticSpec | FileSpec) -> dict[str, str]:
     return {"stands_in_for": stands_in_for} if stands_in_for else {}
 
 
-def _section(section: BaseModel, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
+def _section(section: AnySection, recorded_always: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of a section that differ from its defaults, `kind` first; a section in it is whole."""
-    whole = section.model_dump(mode="json", by_alias=True)
-    differs = section.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    whole, differs = written(section), written(section, exclude_defaults=True)
     said = {key: _given(whole[key]) if isinstance(value, dict) else value for key, value in differs.items()}
     always = {key: whole[key] for key in recorded_always if whole.get(key) is not None}
     kind = {"kind": whole["kind"]} if "kind" in whole else {}

@@ -27,7 +27,7 @@ from netfold.errors import (
 )
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.keys import NAME_RULE, Section, keys
+from netfold.sim.keys import NAME_RULE, AnySection, Section, keys, kinds_of, members_of
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
 from netfold.sim.workload.model import Model
@@ -42,6 +42,7 @@ _MUST_BE = {
     "list_type": "a list",
     "too_short": "a list of at least {min_length}",
     "model_type": "a mapping",
+    "dataclass_type": "a mapping",
     "model_attributes_type": "a mapping",
     "greater_than": "more than {gt}",
     "greater_than_equal": "at least {ge}",
@@ -139,7 +140,7 @@ class _Position:
 
     @property
     def meaning(self) -> str:
-        if self.annotation is Codec or dataclasses.is_dataclass(self.owner):
+        if self.annotation is Codec or _is_codec(self.owner):
             return "`netfold codecs` lists codecs and their options"
         return f"{self.key}: {self.field.description}" if self.field and self.field.description else ""
 
@@ -192,7 +193,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
         return model_sections()
     if get_origin(annotation) is Annotated:
         return _members(annotation.__origin__)
-    parts = getattr(annotation, "__args__", (annotation,))
+    parts = getattr(annotation, "__args__", None) or members_of(annotation)
     if get_origin(annotation) not in (Union, UnionType):
         return tuple(parts)
     return tuple(
@@ -201,18 +202,20 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Section)
+    return isinstance(annotation, type) and issubclass(annotation, AnySection)
+
+
+def _is_codec(owner: Any) -> bool:
+    return dataclasses.is_dataclass(owner) and not _is_section(owner)
 
 
 def _kinds(member: Any) -> tuple[str, ...]:
-    if not _is_section(member) or "kind" not in member.model_fields:
-        return ()
-    return tuple(member.model_fields["kind"].annotation.__args__)
+    return kinds_of(member) if _is_section(member) else ()
 
 
 def _keys(owner: Any) -> list[str]:
     """Keys of a section or codec, `kind` first."""
-    if dataclasses.is_dataclass(owner):
+    if _is_codec(owner):
         return ["kind", *(field.name for field in dataclasses.fields(owner))]
     return list(keys(owner))
 

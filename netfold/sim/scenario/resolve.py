@@ -180,7 +180,7 @@ def _spec_of(
             return _read_spec(section, workers, Path(location.scenario.file).parent / section.path)
         except DataError as error:
             raise location.job_error("workload.path", error.message, error.hint) from None
-    fusion = section.fusion.rule()
+    fusion = section.fusion
     if isinstance(section, workload_keys.Training):
         return TrainingSpec(
             _model_of(section, workers, location),
@@ -229,11 +229,11 @@ def _read_spec(
     if isinstance(section, Trace):
         from netfold.sim.workload.recording import trace_spec
 
-        fusion = section.fusion.rule() if section.fusion else None
+        fusion = section.fusion
         return trace_spec(path, section.path, workers, fusion, section.times == "recorded")
     from netfold.sim.workload.gradient_files import file_spec
 
-    return file_spec(path, section.path, workers, section.per_step, section.fusion.rule())
+    return file_spec(path, section.path, workers, section.per_step, section.fusion)
 
 
 def _profile_of(given: str, shrink: int, location: Location) -> LayerProfile:

@@ -514,7 +514,7 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
     tensors = _tensors(given, found[0], section.element_bytes)
     names = tuple(tensor.name for tensor in tensors)
     times = RecordedTimes(names, tuple((_pass_times(step),) for step in found))
-    fusion = section.fusion.rule() if section.fusion else AsRecorded(tuple((i,) for i in range(len(tensors))))
+    fusion = section.fusion or AsRecorded(tuple((i,) for i in range(len(tensors))))
     return SyntheticSpec(
         sum(tensor.elements for tensor in tensors),
         section.density,

@@ -1,8 +1,7 @@
 """Fusion: which layers' gradients are sent together, as one bucket.
 
-A rule has keys in a scenario (a `FusionSection`), and is a `Fusion` that turns layers into a partition.
-Rules that weigh what buckets cost, and the list of all sections, are in `fusion_rules.py`; all other code
-knows no rule by name.
+A rule is a `Fusion`: its fields are its keys in a scenario, and it turns layers into a partition. Rules that
+weigh what buckets cost are in `fusion_rules.py`; all other code knows no rule by name.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 from netfold.errors import NetfoldError, did_you_mean, shown
 from netfold.homomorphic.message import Gradient, Tensor
-from netfold.sim.keys import Section, Size
+from netfold.kinds import family, register
+from netfold.sim.keys import Option, Size
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer, is_vector, layers_of, placed
 
 # The contract of a rule of fusion.
@@ -28,7 +28,7 @@ Partition = tuple[tuple[int, ...], ...]
 
 
 class FusionError(NetfoldError):
-    """Layers that a rule cannot divide into buckets; `key` is the key of its section that is at fault."""
+    """Layers that a rule cannot divide into buckets; `key` is the key of the rule that is at fault."""
 
     def __init__(self, key: str, message: str, hint: str) -> None:
         super().__init__(message, hint)
@@ -36,12 +36,14 @@ class FusionError(NetfoldError):
         self.key = key
 
 
-class Fusion(ABC):
-    """A rule that divides layers into buckets: a frozen dataclass whose fields are its options.
+@family
+class Fusion(Option, ABC):
+    """A rule that divides layers into buckets: a frozen dataclass whose fields are its keys.
 
     A rule that weighs the costs of encoding and sending is a `Weighing` (`fusion_rules.py`).
     """
 
+    kind: ClassVar[str]
     title: ClassVar[str] = "a rule of its own"  # what the report calls it
 
     @abstractmethod
@@ -70,45 +72,30 @@ class Fusion(ABC):
         return max(sum(layers[index].elements for index in members) for members in self.partition(layers))
 
 
-class FusionSection(Section, ABC):
-    """The keys of a rule in a scenario; the first is `kind`, a literal."""
-
-    kind: str
-
-    @abstractmethod
-    def rule(self) -> Fusion:
-        """The rule with these options."""
-
-
 # No fusion: each layer is a bucket.
 
 
+@register
 @dataclass(frozen=True)
 class NoFusion(Fusion):
     """Each layer is a bucket."""
 
+    kind: ClassVar[str] = "none"
     title: ClassVar[str] = "no fusion"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         return tuple((index,) for index in range(len(layers)))
 
 
-class NoneSection(FusionSection):
-    """Each layer is a bucket."""
-
-    kind: Literal["none"] = "none"
-
-    def rule(self) -> Fusion:
-        return NoFusion()
-
-
 # Fusion of all layers: the whole gradient is one bucket.
 
 
+@register
 @dataclass(frozen=True)
 class OneBucket(Fusion):
-    """All layers in one bucket."""
+    """The whole gradient is one bucket."""
 
+    kind: ClassVar[str] = "one"
     title: ClassVar[str] = "one bucket"
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
@@ -118,13 +105,47 @@ class OneBucket(Fusion):
 ONE_BUCKET = OneBucket()
 
 
-class OneSection(FusionSection):
-    """The whole gradient is one bucket."""
+# Fusion by size, as in PyTorch's DistributedDataParallel.
 
-    kind: Literal["one"] = "one"
 
-    def rule(self) -> Fusion:
-        return OneBucket()
+DDP_BYTES = 25 << 20  # the default of DistributedDataParallel
+
+
+@register
+@dataclass(frozen=True)
+class BySize(Fusion):
+    """Layers, in gradient-ready order, until a bucket has a size; only the last bucket may be smaller.
+
+    So a large layer makes a larger bucket, as in PyTorch's DistributedDataParallel (which divides between any
+    two tensors, and limits the first bucket to 1 MiB; this rule does neither).
+    """
+
+    kind: ClassVar[str] = "size"
+    title: ClassVar[str] = "by size"
+    bytes: Size
+    """Size from which on a bucket is full."""
+
+    def partition(self, layers: Sequence[Layer]) -> Partition:
+        """Neighbouring layers together."""
+        buckets: list[list[int]] = []
+        size_bytes = self.bytes  # the first layer begins a bucket, as after a full one
+        for index, layer in enumerate(layers):
+            if size_bytes >= self.bytes:
+                buckets.append([])
+                size_bytes = 0
+            buckets[-1].append(index)
+            size_bytes += layer.elements * FLOAT_BYTES
+        return tuple(map(tuple, buckets))
+
+    def piece_elements(self, elements: int) -> int:
+        return min(self._elements, elements)
+
+    def full_elements(self, layers: Sequence[Layer]) -> int:
+        return self.piece_elements(sum(layer.elements for layer in layers))
+
+    @property
+    def _elements(self) -> int:
+        return -(-self.bytes // FLOAT_BYTES)
 
 
 # Fusion as given: a list of buckets, each a list of layers.
@@ -134,12 +155,24 @@ _KEY = "buckets"
 _SHOWN = 8  # layers in an error
 
 
+def _name_or_number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"must be the name or the number of a layer, found {shown(value)}")
+    return value
+
+
+LayerName = Annotated[str | int, BeforeValidator(_name_or_number)]
+
+
+@register
 @dataclass(frozen=True)
 class AsGiven(Fusion):
-    """The buckets that a user wrote down."""
+    """The buckets as listed."""
 
+    kind: ClassVar[str] = "partition"
     title: ClassVar[str] = "as listed"
-    buckets: tuple[tuple[str | int, ...], ...]  # layers by name, or by number in gradient-ready order
+    buckets: Annotated[tuple[Annotated[tuple[LayerName, ...], Field(min_length=1)], ...], Field(min_length=1)]
+    """The layers of each bucket, by name, or by number from 0 on in gradient-ready order; each layer once."""
 
     def partition(self, layers: Sequence[Layer]) -> Partition:
         """The buckets, with every layer once."""
@@ -187,78 +220,6 @@ def _listed(layers: Sequence[Layer]) -> str:
     listed = [f"{index} is {layer.name!r}" for index, layer in enumerate(layers[:_SHOWN])]
     more = [f"and {len(layers) - _SHOWN} more"] if len(layers) > _SHOWN else []
     return f"layers, in gradient-ready order: {', '.join(listed + more)}"
-
-
-def _name_or_number(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"must be the name or the number of a layer, found {shown(value)}")
-    return value
-
-
-LayerName = Annotated[str | int, BeforeValidator(_name_or_number)]
-
-
-class PartitionSection(FusionSection):
-    """The buckets as listed."""
-
-    kind: Literal["partition"] = "partition"
-    buckets: Annotated[tuple[Annotated[tuple[LayerName, ...], Field(min_length=1)], ...], Field(min_length=1)]
-    """The layers of each bucket, by name, or by number from 0 on in gradient-ready order; each layer once."""
-
-    def rule(self) -> Fusion:
-        return AsGiven(self.buckets)
-
-
-# Fusion by size, as in PyTorch's DistributedDataParallel.
-
-
-DDP_BYTES = 25 << 20  # the default of DistributedDataParallel
-
-
-@dataclass(frozen=True)
-class BySize(Fusion):
-    """Whole layers, in order, until a bucket has this size or more.
-
-    So a large layer makes a larger bucket, and only the last bucket may be smaller, as in PyTorch's
-    DistributedDataParallel (which divides between any two tensors, and limits the first bucket to 1 MiB;
-    this rule does neither).
-    """
-
-    bytes: int
-    title: ClassVar[str] = "by size"
-
-    def partition(self, layers: Sequence[Layer]) -> Partition:
-        """Neighbouring layers together."""
-        buckets: list[list[int]] = []
-        size_bytes = self.bytes  # the first layer begins a bucket, as after a full one
-        for index, layer in enumerate(layers):
-            if size_bytes >= self.bytes:
-                buckets.append([])
-                size_bytes = 0
-            buckets[-1].append(index)
-            size_bytes += layer.elements * FLOAT_BYTES
-        return tuple(map(tuple, buckets))
-
-    def piece_elements(self, elements: int) -> int:
-        return min(self._elements, elements)
-
-    def full_elements(self, layers: Sequence[Layer]) -> int:
-        return self.piece_elements(sum(layer.elements for layer in layers))
-
-    @property
-    def _elements(self) -> int:
-        return -(-self.bytes // FLOAT_BYTES)
-
-
-class SizeSection(FusionSection):
-    """Layers, in gradient-ready order, until a bucket has a size; only the last bucket may be smaller."""
-
-    kind: Literal["size"] = "size"
-    bytes: Size
-    """Size from which on a bucket is full."""
-
-    def rule(self) -> Fusion:
-        return BySize(self.bytes)
 
 
 # Buckets: tensors of whole layers that are sent as one unit.

@@ -1,30 +1,21 @@
-"""Rules of fusion that weigh what buckets cost: costs, predictions, and the registry of all rules."""
+"""Rules of fusion that weigh what buckets cost: costs, predictions, and the rules."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Union
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from netfold.kernels.functions import LN2, logs
-from netfold.sim.keys import ByKind, Section, Size, Time
-from netfold.sim.workload.fusion import (
-    Fusion,
-    FusionError,
-    FusionSection,
-    NoFusion,
-    NoneSection,
-    OneSection,
-    Partition,
-    PartitionSection,
-    SizeSection,
-)
+from netfold.kinds import register
+from netfold.sim.keys import NO_KEY, ByKind, Option, Size, Time
+from netfold.sim.workload.fusion import Fusion, FusionError, NoFusion, Partition
 from netfold.sim.workload.layers import FLOAT_BYTES, Layer
 from netfold.units import SIZE
 
@@ -166,12 +157,45 @@ _MILLION = 10**6
 
 
 @dataclass(frozen=True)
+class StageCost(Option):
+    """Time of one stage of a bucket, by its size."""
+
+    start_ps: Time = 0
+    """Of any bucket."""
+    per_megabyte_ps: Time = 0
+    """For each 10^6 bytes of the dense gradient (4 bytes an element)."""
+    sorting_ps: Time = 0
+    """For each 10^6 elements, times the binary logarithm of the bucket's elements, as sorting takes."""
+
+    def cost(self) -> Cost:
+        # From megabytes and millions of elements to elements.
+        return Cost(
+            float(self.start_ps), self.per_megabyte_ps * FLOAT_BYTES / _MILLION, self.sorting_ps / _MILLION
+        )
+
+
+@dataclass(frozen=True)
+class GivenCosts(Option):
+    """The costs of a bucket; a stage that is left out takes no time."""
+
+    encode: StageCost = StageCost()
+    """Encoding, on the device."""
+    network: StageCost = StageCost()
+    """Sending, until the last worker has the result."""
+    decode: StageCost = StageCost()
+    """Decoding, on the device."""
+
+    def stages(self) -> Stages:
+        return Stages(self.encode.cost(), self.network.cost(), self.decode.cost())
+
+
+@dataclass(frozen=True)
 class Weighing(Fusion, ABC):
     """A rule that weighs costs. Until it has them it divides nothing."""
 
-    given: Stages | None = None
-    """Costs that the scenario gives; None: a run measures them."""
-    costs: Costs | None = None
+    given: Annotated[GivenCosts | None, Field(alias="costs")] = None
+    """What encoding, sending and decoding a bucket cost; by default a warm-up of the run measures it."""
+    costs: Costs | None = field(default=None, metadata=NO_KEY)
 
     @abstractmethod
     def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
@@ -202,44 +226,86 @@ class _Unmeasured(NoFusion):
         return sum(layer.elements for layer in layers)
 
 
-class StageCost(Section):
-    """Time of one stage of a bucket, by its size."""
-
-    start: Time = 0
-    """Of any bucket."""
-    per_megabyte: Time = 0
-    """For each 10^6 bytes of the dense gradient (4 bytes an element)."""
-    sorting: Time = 0
-    """For each 10^6 elements, times the binary logarithm of the bucket's elements, as sorting takes."""
-
-    def cost(self) -> Cost:
-        # From megabytes and millions of elements to elements.
-        return Cost(float(self.start), self.per_megabyte * FLOAT_BYTES / _MILLION, self.sorting / _MILLION)
+# MG-WFBP: merge a gradient with the next one if that costs less than the start of a message.
+#
+# Shi, Chu and Li, "MG-WFBP: Efficient Data Communication for Distributed Synchronous SGD Algorithms", INFOCOM
+# 2019; the conditions are those of the authors' code (github.com/HKBU-HPML/MG-WFBP). Published.
 
 
-class GivenCosts(Section):
-    """The costs of a bucket; a stage that is left out takes no time."""
+@register
+@dataclass(frozen=True)
+class MgWfbp(Weighing):
+    """MG-WFBP (greedy): layers are merged while waiting costs less than the start of a message.
 
-    encode: StageCost = StageCost()
-    """Encoding, on the device."""
-    network: StageCost = StageCost()
-    """Sending, until the last worker has the result."""
-    decode: StageCost = StageCost()
-    """Decoding, on the device."""
+    It goes from the first gradient that is ready to the last, and knows backward and network alone. A bucket
+    whose message would begin at S takes in the next layer, ready at R, if R < S, so that the message has to
+    wait anyway, or if R − S is less than the start of a message. Then R is before the message's end, for
+    which the authors' code asks too.
+    """
 
-    def stages(self) -> Stages:
-        return Stages(self.encode.cost(), self.network.cost(), self.decode.cost())
+    kind: ClassVar[str] = "mg_wfbp"
+    title: ClassVar[str] = "MG-WFBP"
+
+    def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
+        """Greedy merging."""
+        network = costs.stages.network
+        groups, elements = [[0]], layers[0].elements
+        free_ps = 0.0  # time when the network has carried all buckets before
+        ready_ps = layers[0].ready_share * costs.backward_ps
+        for index, layer in enumerate(layers[1:], start=1):
+            start_ps = max(free_ps, ready_ps)
+            ready_ps = layer.ready_share * costs.backward_ps
+            if ready_ps - start_ps < network.start_ps:
+                groups[-1].append(index)
+                elements += layer.elements
+            else:
+                groups.append([index])
+                free_ps, elements = start_ps + network.ps(elements), layer.elements
+        return tuple(map(tuple, groups))
 
 
-class WeighingSection(FusionSection, ABC):
-    """The keys of a rule that weighs costs."""
+# OMGS-SGD: merge a gradient with the next one if the network saves more than the device loses.
+#
+# Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient Sparsification on GPUs",
+# INFOCOM 2020; the condition is that of the authors' code (github.com/HKBU-HPML/OMGS-SGD). Published. Their
+# code puts the first two layers together without asking; here they are asked about as all others are.
 
-    costs: GivenCosts | None = None
-    """What encoding, sending and decoding a bucket cost; by default a warm-up of the run measures it."""
 
-    @property
-    def given(self) -> Stages | None:
-        return None if self.costs is None else self.costs.stages()
+@register
+@dataclass(frozen=True)
+class Omgs(Weighing):
+    """OMGS-SGD (greedy): layers are merged while the network saves more than the device loses.
+
+    It goes from the first gradient that is ready to the last, and knows backward, encoding and network. A
+    bucket that is encoded at R and whose message would begin at S takes in the next layer if the extra wait,
+    its backward + encode(both) − encode(one) − encode(other) − (S − R), is less than what the network saves,
+    network(one) + network(other) − network(both).
+    """
+
+    kind: ClassVar[str] = "omgs"
+    title: ClassVar[str] = "OMGS-SGD"
+
+    def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
+        """Greedy merging."""
+        encode, network = costs.stages.encode, costs.stages.network
+        groups, elements = [[0]], layers[0].elements
+        device_ps = layers[0].ready_share * costs.backward_ps  # time when the bucket's backward has ended
+        free_ps = 0.0  # time when the network has carried all buckets before
+        for index, layer in enumerate(layers[1:], start=1):
+            both = elements + layer.elements
+            backward_ps = (layer.ready_share - layers[index - 1].ready_share) * costs.backward_ps
+            encoded_ps = device_ps + encode.ps(elements)
+            start_ps = max(free_ps, encoded_ps)
+            encode_ps = encode.ps(both) - encode.ps(elements) - encode.ps(layer.elements)
+            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(both)
+            if backward_ps + encode_ps - (start_ps - encoded_ps) < saved_ps:
+                groups[-1].append(index)
+                device_ps, elements = device_ps + backward_ps, both
+            else:
+                groups.append([index])
+                free_ps = start_ps + network.ps(elements)
+                device_ps, elements = encoded_ps + backward_ps, layer.elements
+        return tuple(map(tuple, groups))
 
 
 # LayerFusion: the buckets with the least predicted time, found exactly.
@@ -255,10 +321,12 @@ _PROMISING = 64  # plans of each prefix that the first search keeps
 _ROUNDING = 1e-11  # share of a step below which two times are the same: sums in another order differ
 
 
+@register
 @dataclass(frozen=True)
 class LayerFusion(Weighing):
-    """The best division into neighbours, whatever the shape of the costs."""
+    """LayerFusion (reconstructed): the division into neighbours with the least predicted time, exactly."""
 
+    kind: ClassVar[str] = "layer_fusion"
     title: ClassVar[str] = "LayerFusion, reconstructed"
 
     def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
@@ -387,126 +455,7 @@ def _pareto(plans: _Plans, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-class LayerFusionSection(WeighingSection):
-    """LayerFusion (reconstructed): the division into neighbours with the least predicted time, exactly."""
-
-    kind: Literal["layer_fusion"] = "layer_fusion"
-
-    def rule(self) -> Fusion:
-        return LayerFusion(self.given)
-
-
-# MG-WFBP: merge a gradient with the next one if that costs less than the start of a message.
-#
-# Shi, Chu and Li, "MG-WFBP: Efficient Data Communication for Distributed Synchronous SGD Algorithms", INFOCOM
-# 2019; the conditions are those of the authors' code (github.com/HKBU-HPML/MG-WFBP). Published.
-
-
-@dataclass(frozen=True)
-class MgWfbp(Weighing):
-    """Greedy, from the first gradient that is ready to the last. It knows backward and network alone.
-
-    A bucket whose message would begin at S takes in the next layer, ready at R, if R < S, so that the message
-    has to wait anyway, or if R − S is less than the start of a message. Then R is before the message's end,
-    for which the authors' code asks too.
-    """
-
-    title: ClassVar[str] = "MG-WFBP"
-
-    def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
-        """Greedy merging."""
-        network = costs.stages.network
-        groups, elements = [[0]], layers[0].elements
-        free_ps = 0.0  # time when the network has carried all buckets before
-        ready_ps = layers[0].ready_share * costs.backward_ps
-        for index, layer in enumerate(layers[1:], start=1):
-            start_ps = max(free_ps, ready_ps)
-            ready_ps = layer.ready_share * costs.backward_ps
-            if ready_ps - start_ps < network.start_ps:
-                groups[-1].append(index)
-                elements += layer.elements
-            else:
-                groups.append([index])
-                free_ps, elements = start_ps + network.ps(elements), layer.elements
-        return tuple(map(tuple, groups))
-
-
-class MgWfbpSection(WeighingSection):
-    """MG-WFBP (greedy): layers are merged while waiting costs less than the start of a message."""
-
-    kind: Literal["mg_wfbp"] = "mg_wfbp"
-
-    def rule(self) -> Fusion:
-        return MgWfbp(self.given)
-
-
-# OMGS-SGD: merge a gradient with the next one if the network saves more than the device loses.
-#
-# Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient Sparsification on GPUs",
-# INFOCOM 2020; the condition is that of the authors' code (github.com/HKBU-HPML/OMGS-SGD). Published. Their
-# code puts the first two layers together without asking; here they are asked about as all others are.
-
-
-@dataclass(frozen=True)
-class Omgs(Weighing):
-    """Greedy, from the first gradient that is ready to the last. It knows backward, encoding and network.
-
-    A bucket that is encoded at R and whose message would begin at S takes in the next layer if the extra
-    wait, its backward + encode(both) − encode(one) − encode(other) − (S − R), is less than what the network
-    saves, network(one) + network(other) − network(both).
-    """
-
-    title: ClassVar[str] = "OMGS-SGD"
-
-    def divide(self, layers: Sequence[Layer], costs: Costs) -> Partition:
-        """Greedy merging."""
-        encode, network = costs.stages.encode, costs.stages.network
-        groups, elements = [[0]], layers[0].elements
-        device_ps = layers[0].ready_share * costs.backward_ps  # time when the bucket's backward has ended
-        free_ps = 0.0  # time when the network has carried all buckets before
-        for index, layer in enumerate(layers[1:], start=1):
-            both = elements + layer.elements
-            backward_ps = (layer.ready_share - layers[index - 1].ready_share) * costs.backward_ps
-            encoded_ps = device_ps + encode.ps(elements)
-            start_ps = max(free_ps, encoded_ps)
-            encode_ps = encode.ps(both) - encode.ps(elements) - encode.ps(layer.elements)
-            saved_ps = network.ps(elements) + network.ps(layer.elements) - network.ps(both)
-            if backward_ps + encode_ps - (start_ps - encoded_ps) < saved_ps:
-                groups[-1].append(index)
-                device_ps, elements = device_ps + backward_ps, both
-            else:
-                groups.append([index])
-                free_ps = start_ps + network.ps(elements)
-                device_ps, elements = encoded_ps + backward_ps, layer.elements
-        return tuple(map(tuple, groups))
-
-
-class OmgsSection(WeighingSection):
-    """OMGS-SGD (greedy): layers are merged while the network saves more than the device loses."""
-
-    kind: Literal["omgs"] = "omgs"
-
-    def rule(self) -> Fusion:
-        return Omgs(self.given)
-
-
-# All rules of fusion, and the keys that choose one.
-
-
-SECTIONS: tuple[type[FusionSection], ...] = (
-    NoneSection,
-    OneSection,
-    SizeSection,
-    PartitionSection,
-    MgWfbpSection,
-    OmgsSection,
-    LayerFusionSection,
-)
-
-if TYPE_CHECKING:
-    AnyFusion = FusionSection
-else:
-    AnyFusion = Annotated[Union[SECTIONS], ByKind()]  # noqa: UP007 (as many as there are)
+# The keys `fusion` and `bucket`.
 
 
 def _only_without_fusion(size_bytes: int | None) -> int | None:
@@ -520,4 +469,5 @@ def _only_without_fusion(size_bytes: int | None) -> int | None:
     return size_bytes
 
 
+AnyFusion = Annotated[Fusion, ByKind()]
 ShortFusion = Annotated[Size | None, AfterValidator(_only_without_fusion)]

@@ -1,18 +1,15 @@
-"""Optimizers, with the bits of PyTorch's: their keys, their rules, and the registry."""
+"""Optimizers, with the bits of PyTorch's: their keys and their rules."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from netfold.sim.keys import Section
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from netfold.kinds import family, register
+from netfold.sim.keys import Option
 
 # The contract of an optimizer.
 #
@@ -28,8 +25,13 @@ if TYPE_CHECKING:
     """State of one tensor of weights, by PyTorch's name: momentum_buffer, exp_avg …"""
 
 
-class Optimizer(ABC):
-    """A frozen dataclass whose fields are the options."""
+NonNegative = Annotated[float, Field(ge=0)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+@family
+class Optimizer(Option, ABC):
+    """How the mean of the workers' gradients moves the weights."""
 
     kind: ClassVar[str]
 
@@ -63,36 +65,88 @@ class Optimizer(ABC):
         """
 
 
-class OptimizerSection(Section, ABC):
-    """The keys of an optimizer in a scenario; the first is `kind`, a literal."""
+# Stochastic gradient descent, plain or with momentum and weight decay, as in `torch.optim.SGD`.
 
-    kind: str
 
-    @abstractmethod
-    def optimizer(self) -> Optimizer:
-        """The optimizer with these options."""
+_BUFFER = "momentum_buffer"
+
+
+@register
+@dataclass(frozen=True)
+class Sgd(Optimizer):
+    """Stochastic gradient descent.
+
+    v ← momentum · v + gradient; weights −= rate · v, with Nesterov's rate · (gradient + momentum · v).
+
+    Weight decay adds weight_decay · weights to the gradient. PyTorch's convention: the first v is the first
+    gradient, and the rate is outside v (Sutskever et al., ICML 2013, have it inside).
+    """
+
+    kind: ClassVar[str] = "sgd"
+    momentum: Beta = 0.0
+    """What remains of past gradients after a step; 0.9 is usual, 0 is none."""
+    nesterov: bool = False
+    """Nesterov's momentum, as PyTorch has it."""
+    weight_decay: NonNegative = 0.0
+    """This times the weights is added to the gradient."""
+
+    def __post_init__(self) -> None:
+        if self.nesterov and not self.momentum:
+            raise ValueError(
+                "nesterov is given without momentum\ngive a momentum, such as 0.9, or remove nesterov"
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.momentum and not self.weight_decay
+
+    @property
+    def state_floats(self) -> int:
+        return int(bool(self.momentum))
+
+    def step(self, weights: Tensor, gradient: Tensor, rate: float, state: TensorState) -> None:
+        """One step of `torch.optim.SGD`."""
+        from torch.optim.sgd import sgd
+
+        buffers = [state.get(_BUFFER)]
+        sgd(
+            [weights],
+            [gradient],
+            buffers,
+            lr=rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            dampening=0,
+            maximize=False,
+            foreach=False,
+        )
+        if buffers[0] is not None:
+            state[_BUFFER] = buffers[0]
 
 
 # Adam, as in `torch.optim.Adam`.
 
 
-BETAS, EPS = (0.9, 0.999), 1e-8  # PyTorch's, and the paper's
-Beta = Annotated[float, Field(ge=0, lt=1)]
 _MEAN, _SQUARE, _STEP = "exp_avg", "exp_avg_sq", "step"
 
 
+@register
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Steps of the size of the rate, whatever that of gradients (Kingma and Ba, ICLR 2015).
+    """Adam: steps of the size of the rate, whatever that of gradients (Kingma and Ba, ICLR 2015).
 
     m and v are running means of gradients and of their squares, each freed from its start at 0; weights −=
     rate · m / (√v + eps). Weight decay adds weight_decay · weights to the gradient.
     """
 
     kind: ClassVar[str] = "adam"
-    betas: tuple[float, float] = BETAS
-    eps: float = EPS
-    weight_decay: float = 0.0
+    betas: tuple[Beta, Beta] = (0.9, 0.999)  # PyTorch's and the paper's, as eps
+    """What remains of the running means of gradients and of their squares after a step."""
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the squares, against division by 0."""
+    weight_decay: NonNegative = 0.0
+    """This times the weights is added to the gradient."""
 
     @property
     def momentum(self) -> float:
@@ -136,135 +190,23 @@ class Adam(Optimizer):
         )
 
 
-class AdamSection(OptimizerSection):
-    """Adam."""
-
-    kind: Literal["adam"] = "adam"
-    betas: tuple[Beta, Beta] = BETAS
-    """What remains of the running means of gradients and of their squares after a step."""
-    eps: Annotated[float, Field(gt=0)] = EPS
-    """Added to the root of the squares, against division by 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """This times the weights is added to the gradient."""
-
-    def optimizer(self) -> Adam:
-        return Adam(self.betas, self.eps, self.weight_decay)
-
-
 # AdamW: Adam with decoupled weight decay, as in `torch.optim.AdamW`.
 
 
-DECAY = 0.01  # PyTorch's
-
-
+@register
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam whose weight decay goes around the means (Loshchilov and Hutter, ICLR 2019).
+    """Adam with decoupled weight decay, which goes around the means (Loshchilov and Hutter, ICLR 2019).
 
     Each step first takes rate · weight_decay · weights off the weights, as in PyTorch.
     """
 
     kind: ClassVar[str] = "adamw"
-    weight_decay: float = DECAY
+    weight_decay: NonNegative = 0.01  # PyTorch's
+    """This times the rate times the weights is taken off the weights."""
 
     def step(self, weights: Tensor, gradient: Tensor, rate: float, state: TensorState) -> None:
         """One step of `torch.optim.AdamW`."""
         from torch.optim.adamw import adamw
 
         self.step_by(adamw, weights, gradient, rate, state)
-
-
-class AdamWSection(OptimizerSection):
-    """Adam with decoupled weight decay."""
-
-    kind: Literal["adamw"] = "adamw"
-    betas: tuple[Beta, Beta] = BETAS
-    """What remains of the running means of gradients and of their squares after a step."""
-    eps: Annotated[float, Field(gt=0)] = EPS
-    """Added to the root of the squares, against division by 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = DECAY
-    """This times the rate times the weights is taken off the weights."""
-
-    def optimizer(self) -> AdamW:
-        return AdamW(self.betas, self.eps, self.weight_decay)
-
-
-# Stochastic gradient descent, plain or with momentum and weight decay, as in `torch.optim.SGD`.
-
-
-_BUFFER = "momentum_buffer"
-
-
-@dataclass(frozen=True)
-class Sgd(Optimizer):
-    """v ← momentum · v + gradient; weights −= rate · v, with Nesterov's rate · (gradient + momentum · v).
-
-    Weight decay adds weight_decay · weights to the gradient. PyTorch's convention: the first v is the first
-    gradient, and the rate is outside v (Sutskever et al., ICML 2013, have it inside).
-    """
-
-    kind: ClassVar[str] = "sgd"
-    momentum_share: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-
-    @property
-    def is_plain(self) -> bool:
-        return not self.momentum_share and not self.weight_decay
-
-    @property
-    def momentum(self) -> float:
-        return self.momentum_share
-
-    @property
-    def state_floats(self) -> int:
-        return int(bool(self.momentum_share))
-
-    def step(self, weights: Tensor, gradient: Tensor, rate: float, state: TensorState) -> None:
-        """One step of `torch.optim.SGD`."""
-        from torch.optim.sgd import sgd
-
-        buffers = [state.get(_BUFFER)]
-        sgd(
-            [weights],
-            [gradient],
-            buffers,
-            lr=rate,
-            momentum=self.momentum_share,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-            dampening=0,
-            maximize=False,
-            foreach=False,
-        )
-        if buffers[0] is not None:
-            state[_BUFFER] = buffers[0]
-
-
-class SgdSection(OptimizerSection):
-    """Stochastic gradient descent."""
-
-    kind: Literal["sgd"] = "sgd"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """What remains of past gradients after a step; 0.9 is usual, 0 is none."""
-    nesterov: bool = False
-    """Nesterov's momentum, as PyTorch has it."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """This times the weights is added to the gradient."""
-
-    @model_validator(mode="after")
-    def _nesterov_has_momentum(self) -> SgdSection:
-        if self.nesterov and not self.momentum:
-            raise ValueError(
-                "nesterov is given without momentum\ngive a momentum, such as 0.9, or remove nesterov"
-            )
-        return self
-
-    def optimizer(self) -> Sgd:
-        return Sgd(self.momentum, self.nesterov, self.weight_decay)
-
-
-# All optimizers.
-
-
-SECTIONS: tuple[type[OptimizerSection], ...] = (SgdSection, AdamSection, AdamWSection)

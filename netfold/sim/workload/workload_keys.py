@@ -6,7 +6,7 @@ The rules of `sim.scenario.models` hold here too.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -27,26 +27,17 @@ from netfold.sim.workload import (
     synthetic_workload,
     training_workload,
 )
-from netfold.sim.workload.fusion import DDP_BYTES, OneSection, SizeSection
+from netfold.sim.workload.fusion import DDP_BYTES, ONE_BUCKET, BySize
 from netfold.sim.workload.fusion_rules import AnyFusion, ShortFusion
 from netfold.sim.workload.layers import SHAPE_PATTERN, read_tensors
-from netfold.sim.workload.learning_rate import SECTIONS as SCHEDULES
-from netfold.sim.workload.learning_rate import ConstantSection, ScheduleSection
+from netfold.sim.workload.learning_rate import Constant, RateSchedule
 from netfold.sim.workload.model import Model
 from netfold.sim.workload.models.registry import AnyModel, data_names, facts_of, model_kinds, read_model
-from netfold.sim.workload.optimizers import SECTIONS as OPTIMIZERS
-from netfold.sim.workload.optimizers import OptimizerSection, SgdSection
+from netfold.sim.workload.optimizers import Optimizer, Sgd
 from netfold.sim.workload.recipe import Recipe, metric_named
 from netfold.sim.workload.recording import ChakraTrace, Trace
 from netfold.sim.workload.workload import Workload
 from netfold.units import FRACTION_PATTERN, parse_fraction
-
-if TYPE_CHECKING:
-    AnyOptimizer = OptimizerSection
-    AnySchedule = ScheduleSection
-else:
-    AnyOptimizer = Annotated[Union[OPTIMIZERS], ByKind()]  # noqa: UP007 (as many as there are)
-    AnySchedule = Annotated[Union[SCHEDULES], ByKind()]  # noqa: UP007
 
 
 def _read_tensors(items: tuple[str | int, ...] | None) -> tuple[str | int, ...] | None:
@@ -124,9 +115,9 @@ class Training(Section):
     """Optimizer steps; with local_steps, exchanges."""
     learning_rate: Annotated[float, Field(gt=0)] = 0.01
     """Step size of the optimizer."""
-    optimizer: AnyOptimizer = SgdSection()
+    optimizer: Annotated[Optimizer, ByKind()] = Sgd()
     """How the mean of the workers' gradients moves the weights."""
-    schedule: AnySchedule = ConstantSection()
+    schedule: Annotated[RateSchedule, ByKind()] = Constant()
     """How the learning rate changes from step to step."""
     local_steps: Count = 1
     """Optimizer steps that each worker takes on weights of its own before an exchange. From 2 on it is the
@@ -136,7 +127,7 @@ class Training(Section):
     images (accuracy), or the data set's own test part, or each user's last rating (HR@10): no worker is
     trained on these. Tests take no simulated time. Without this key nothing is held out but a data set's own
     test part."""
-    fusion: AnyFusion = SizeSection.model_construct(kind="size", bytes=DDP_BYTES)
+    fusion: AnyFusion = BySize(DDP_BYTES)
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
     """Short for fusion by this size: {kind: size, bytes: …}."""
@@ -209,9 +200,7 @@ class Training(Section):
     def recipe(self) -> Recipe:
         """How weights are learned."""
         target = self.evaluate.target if self.evaluate else None
-        return Recipe(
-            self.optimizer.optimizer(), self.schedule.schedule(), self.steps, self.local_steps, target
-        )
+        return Recipe(self.optimizer, self.schedule, self.steps, self.local_steps, target)
 
 
 def _expanded(model: Model, expand: tuple[int, int]) -> Model:
@@ -249,7 +238,7 @@ class Synthetic(Section):
     """Share of a worker's non-zero positions that all workers have in common."""
     distribution: Literal["normal", "lognormal", "loguniform", "integer"] = "normal"
     """Distribution of the non-zero elements."""
-    fusion: AnyFusion = OneSection()
+    fusion: AnyFusion = ONE_BUCKET
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
     """Short for fusion by this size: {kind: size, bytes: …}."""
@@ -288,7 +277,7 @@ class GradientFile(Section):
     per_step: bool = False
     """For named tensors: true: the first axis is the step, the second the worker; false: the first axis is
     the worker."""
-    fusion: AnyFusion = OneSection()
+    fusion: AnyFusion = ONE_BUCKET
     """Which layers are sent together, as one bucket."""
     bucket: ShortFusion = None
     """Short for fusion by this size: {kind: size, bytes: …}."""

@@ -584,7 +584,7 @@ def rules(folder: Path, text: str, *sets: str) -> list[Fusion]:
     """The rule of each variant."""
     found = [variant.workload for variant in load(write(folder, text), sets).variants]
     assert all(isinstance(one, Training | Synthetic | GradientFile) for one in found)
-    return [one.fusion.rule() for one in found]
+    return [one.fusion for one in found]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from netfold.sim.workload.fusion import (
     Cutter,
     Fusion,
     FusionError,
-    FusionSection,
     NoFusion,
     Partition,
     bucket_count,
@@ -382,17 +380,6 @@ class ByWork(Fusion):
         return tuple(map(tuple, buckets))
 
 
-class WorkSection(FusionSection):
-    """Layers by their work."""
-
-    kind: Literal["work"] = "work"
-    least_flops: int
-
-    def rule(self) -> Fusion:
-        """The rule."""
-        return ByWork(self.least_flops)
-
-
 @pytest.mark.parametrize(
     ("least_flops", "layers"),
     [
@@ -402,7 +389,7 @@ class WorkSection(FusionSection):
     ],
 )
 def test_a_rule_sees_the_work_of_layers(least_flops: int, layers: list[list[str]]) -> None:
-    rule = WorkSection.model_validate({"least_flops": least_flops}).rule()
+    rule = ByWork(least_flops)
     workload = training_workload(TrainingSpec("mlp", BATCH, 0.1, rule), 2, 1)
 
     found = [list(dict.fromkeys(tensor.layer for tensor in bucket.tensors)) for bucket in workload.buckets]
