@@ -429,7 +429,8 @@ def _of_kind(value: object, sections: Mapping[str, Callable[[], type[AnySection]
     if not isinstance(kind, str) or kind not in sections:
         context = {"discriminator": "'kind'", "tag": str(kind), "expected_tags": ", ".join(sections)}
         raise PydanticKnownError("union_tag_invalid", context)
-    return _reader(kind, sections[kind]()).validate_python(value)
+    section: Any = sections[kind]()  # to mypy a class has no hash
+    return _reader(kind, section).validate_python(value)
 
 
 @cache
@@ -443,7 +444,8 @@ def _read(section: type[AnySection]) -> CoreSchema:
     if issubclass(section, Section):
         section.model_rebuild()
         return section.__pydantic_core_schema__
-    return core_schema.no_info_before_validator_function(_without_kind, _adapter_of(section).core_schema)
+    option: Any = section
+    return core_schema.no_info_before_validator_function(_without_kind, _adapter_of(option).core_schema)
 
 
 def _without_kind(value: Any) -> Any:
@@ -459,8 +461,9 @@ def written(section: AnySection, **settings: Any) -> dict[str, Any]:
     """A section as a file has it, `kind` first; `settings` are those of pydantic's `model_dump`."""
     if isinstance(section, Section):
         return section.model_dump(mode="json", by_alias=True, **settings)
-    kind = kind_of(type(section))
-    values = _adapter_of(type(section)).dump_python(section, mode="json", by_alias=True, **settings)
+    option: Any = type(section)
+    kind = kind_of(option)
+    values = _adapter_of(option).dump_python(section, mode="json", by_alias=True, **settings)
     return values if kind is None else {"kind": kind, **values}
 
 
@@ -512,7 +515,8 @@ def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
     A key whose field has no description is described by the docstring below it. Pydantic could do so when it
     makes the class, but that reads sources, and would take a fifth of the time of a `validate`.
     """
-    described_fields = _described_fields(section) if issubclass(section, Option) else section.model_fields
+    option: Any = section
+    described_fields = _described_fields(option) if issubclass(section, Option) else section.model_fields
     described_by = section if issubclass(section, Option) else section.described_by or section
     for base in described_by.__mro__:
         for name, text in _docstrings(base.__module__).get(base.__name__, {}).items():
@@ -526,8 +530,9 @@ def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
 def _described_fields(option: type[Option]) -> dict[str, FieldInfo]:
     """The keys of an option as pydantic describes them, by field."""
     types, found = get_type_hints(option, include_extras=True), {}
+    literal: Any = Literal
     if (kind := kind_of(option)) is not None:
-        found["kind"] = FieldInfo.from_annotation(Literal.__getitem__(kind))
+        found["kind"] = FieldInfo.from_annotation(literal[kind])
     for key in key_fields(option):
         default: Any = PydanticUndefined if key.default is MISSING else key.default
         found[key.name] = FieldInfo.from_annotated_attribute(types[key.name], default)

@@ -440,9 +440,9 @@ def test_what_answers_at_once_imports_nothing_that_takes_long() -> None:
 
 # Whether a class was prepared to read mappings.
 PREPARED = """
-from netfold.sim.scenario.variant_keys import BurstLoss
-from netfold.sim.workload.workload_keys import Synthetic, Training
-print([section.__name__ for section in (Synthetic, Training, BurstLoss) if section.__pydantic_complete__])
+from netfold.sim.workload.workload_keys import GradientFile, Synthetic, Training
+sections = (Synthetic, Training, GradientFile)
+print([section.__name__ for section in sections if section.__pydantic_complete__])
 """
 
 

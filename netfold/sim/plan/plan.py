@@ -105,7 +105,7 @@ class CollectivePlan:
         return self.aggregation.overflow if self.aggregation else Overflow.WRAP
 
 
-# Resolved faults, for the engine and workers; `sim.scenario.resolve_faults` makes them.
+# Resolved faults, for the engine and workers; `sim.scenario.faults` makes them.
 #
 # A `Rule` affects packets inside the engine. A *change* (links down or slower, a reboot, a crash, a pause) is
 # applied to the engine at its time, by `sim.run.simulation`. What delays a worker outside the network (a

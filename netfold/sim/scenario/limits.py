@@ -17,8 +17,8 @@ from netfold.sim.keys import Location
 from netfold.sim.memory_footprint import BASE_BYTES, UPPER_BYTES, Footprint, available_bytes, size_text
 from netfold.sim.plan.idle_network import packet_rate_bps
 from netfold.sim.plan.plan import CollectivePlan, FaultPlan, JobPlan, LinksSlower, VariantPlan
+from netfold.sim.scenario.faults import ErrorAt
 from netfold.sim.scenario.load import Scenario
-from netfold.sim.scenario.resolve_faults import ErrorAt
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion import Cutter, bucket_count, fused
 from netfold.sim.workload.hardware import StepCost

@@ -41,11 +41,11 @@ from netfold.sim.plan.plan import (
     split_message_and_hint,
 )
 from netfold.sim.scenario import variant_keys
+from netfold.sim.scenario.faults import JobWorkers, WorkerFault, plan_faults
 from netfold.sim.scenario.limits import Plan, check_duration, check_slowed, refuse_more_than_fits, sizes_of
 from netfold.sim.scenario.load import Scenario
 from netfold.sim.scenario.network_keys import TopologySection, key_of
 from netfold.sim.scenario.placer import Queue, WantedJob
-from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
 from netfold.sim.workload.devices import DeviceSection
@@ -143,7 +143,7 @@ def check_admission(variant: variant_keys.Variant, location: Location) -> None:
                 "move hosts out of the job",
             )
     for index, fault in enumerate(variant.faults):
-        if "worker" in type(fault).model_fields:
+        if isinstance(fault, WorkerFault):
             raise location.error(
                 f"faults.{index}",
                 f"with admission: fifo workers have no hosts of their own that {fault.kind} could strike",

@@ -31,7 +31,7 @@ class RateSchedule(Option, ABC):
     def factor(self, step: int, steps: int) -> float:
         """What the rate is multiplied by at an optimizer step, of a training of so many; both from 0."""
         if step < self.warmup:
-            return (step + 1) / (self.warmup + 1)
+            return float((step + 1) / (self.warmup + 1))
         return self.after_warmup(step - self.warmup, max(1, steps - self.warmup))
 
     @abstractmethod

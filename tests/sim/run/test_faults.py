@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,8 +33,7 @@ from netfold.sim.plan.plan import (
 from netfold.sim.results.records import FaultRecord, LinkRecord
 from netfold.sim.run.simulation import FaultDriver
 from netfold.sim.run.variant import VariantResult
-from netfold.sim.scenario.resolve_faults import JobWorkers, plan_faults
-from netfold.sim.scenario.variant_keys import StartSkew, WorkerCrash
+from netfold.sim.scenario.faults import JobWorkers, StartSkew, WorkerCrash, plan_faults
 from tests.examples import examples
 from tests.sim.scenes import BYTE_PS, RING, TINY, only, refused, simulate, small_star
 
@@ -172,13 +171,13 @@ def two_teams(fault: WorkerCrash | StartSkew) -> tuple[str, Effect]:
 
 
 def test_a_worker_of_another_job() -> None:
-    crash = WorkerCrash(kind="worker_crash", worker=1, at="5ps")
-    skew = StartSkew(kind="start_skew", worker=0, delay="3ps", job="large")
+    crash = WorkerCrash(worker=1, at_ps=5)
+    skew = StartSkew(worker=0, delay_ps=3, job="large")
 
     assert two_teams(crash) == ("worker 1 of small", Crash(0, 1, 1, 5))
     assert two_teams(skew) == ("worker 0 of large", LateStart(1, 0, 7, 10))
     with pytest.raises(ScenarioError) as caught:
-        two_teams(crash.model_copy(update={"job": "lage"}))
+        two_teams(replace(crash, job="lage"))
     assert str(caught.value) == (
         "FILE:1: faults.0.job: there is no job 'lage'\n  did you mean 'large'? jobs: small, large"
     )
