@@ -258,11 +258,22 @@ def known_ns(kernels: Sequence[Kernel], call: float, stream: Curve) -> float:
 
 
 def rising(points: Sequence[Point]) -> list[Point]:
-    """Points by size, without those that take no longer than a smaller one, or no time."""
+    """Points by size, without those that take no longer than a smaller one, or no time.
+
+    Raises
+    ------
+    NetfoldError
+        No point is left.
+    """
     found: list[Point] = []
     for size, time_ns in sorted(points):
         if time_ns > (found[-1][1] if found else 0) and (not found or size > found[-1][0]):
             found.append((size, time_ns))
+    if not found:
+        raise NetfoldError(
+            "this machine cannot be measured now: no work takes longer than the call that begins it",
+            "calibrate while nothing else runs",
+        )
     return found
 
 

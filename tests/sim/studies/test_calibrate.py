@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import netfold
 from netfold.commands.main import app
+from netfold.errors import NetfoldError
 from netfold.sim.studies import calibrate as kernels
 from netfold.sim.studies import calibrate as timing
 from netfold.sim.studies.calibrate import AGREES, Calibration, CodecRate, mean_bytes_per_ns
@@ -108,5 +109,7 @@ def test_rules_of_a_calibration() -> None:
     both = [Kernel(OTHER, 0, 50), Kernel(MATMUL, 10**9, 100)]
 
     assert kernels.rising(points) == [(10, 2.0), (30, 5.0), (40, 6.0)]
+    with pytest.raises(NetfoldError, match="cannot be measured now"):  # other work made the calls slow
+        kernels.rising([(10, 0.0), (20, 0.0)])
     assert kernels.known_ns(both, 3.0, kernels.curve([(100, 10.0)])) == 3 + 5 + 3 + 10
     assert mean_bytes_per_ns([CodecRate("a", 1, 900, 100.0), CodecRate("b", 1, 100, 900.0)]) == 1.0
