@@ -9,7 +9,6 @@ import functools
 import math
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -191,7 +191,7 @@ def test_a_handler_is_compiled_when_it_is_first_called(monkeypatch: pytest.Monke
         ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(table[number])(total.ctypes.data, *arguments)
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(cache, "address_of", lambda *_: signal.raise_signal(signal.SIGINT))
+        interrupted.setattr(cache, "address_of", mock.Mock(side_effect=KeyboardInterrupt))
         call(3, 5, 7)
     assert (total[0], list(table)) == (0, before)
     with pytest.raises(KeyboardInterrupt):
