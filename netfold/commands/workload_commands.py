@@ -34,13 +34,13 @@ def models_list(as_json: Json = False) -> None:
     from netfold.sim.studies.codec_study_gradients import described
     from netfold.sim.workload.models.registry import model_kinds, model_named
 
-    found = [described(model_named(kind)) for kind in model_kinds()]
+    descriptions = [described(model_named(kind)) for kind in model_kinds()]
     if as_json:
-        print_json({"models": found})
+        print_json({"models": descriptions})
         return
     table = Table("model", "name", "parameters", "data, the default first", "tested by")
     table.columns[2].justify = "right"
-    for one in found:
+    for one in descriptions:
         data = ", ".join(data["name"] for data in one["data"])
         table.add_row(*map(Text, (one["kind"], one["title"], f"{one['parameters']:,}", data, one["metric"])))
     print_table(table)

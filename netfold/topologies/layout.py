@@ -252,23 +252,23 @@ def classes_of(graph: nx.Graph) -> nx.Graph:
     one of them that occur, ascending. An edge, between two classes or of one to itself, has `links`.
     """
     graph = in_one_piece(graph)
-    found = {name: Class(data["tier"], _stem(name)) for name, data in graph.nodes(data=True)}
-    stems = Counter(tier for tier, _ in {*found.values()})
-    for name, (tier, _) in found.items():
+    class_of_node = {name: Class(data["tier"], _stem(name)) for name, data in graph.nodes(data=True)}
+    stems = Counter(tier for tier, _ in {*class_of_node.values()})
+    for name, (tier, _) in class_of_node.items():
         if stems[tier] > _STEMS_MAX:
-            found[name] = Class(tier, "switch" if tier else "host")
+            class_of_node[name] = Class(tier, "switch" if tier else "host")
     classes = nx.Graph()
-    for own in sorted({*found.values()}):
-        members = [name for name in graph if found[name] == own]
+    for node_class in sorted({*class_of_node.values()}):
+        members = [name for name in graph if class_of_node[name] == node_class]
         inner = [name for name in members if graph.nodes[name]["kind"] != HOST]
         each = {sum(graph.nodes[other]["kind"] == HOST for other in graph.adj[name]) for name in inner}
         profiles = sorted({graph.nodes[name]["profile"] for name in inner})
-        classes.add_node(own, members=members, profiles=profiles, hosts=sorted(each))
+        classes.add_node(node_class, members=members, profiles=profiles, hosts=sorted(each))
     for a, b, data in graph.edges(data=True):
-        lower, upper = (a, b) if found[a] <= found[b] else (b, a)
+        lower, upper = (a, b) if class_of_node[a] <= class_of_node[b] else (b, a)
         ends = data.get("ends", {a: a, b: b})
-        classes.add_edge(found[lower], found[upper])
-        links = classes.edges[found[lower], found[upper]].setdefault("links", [])
+        classes.add_edge(class_of_node[lower], class_of_node[upper])
+        links = classes.edges[class_of_node[lower], class_of_node[upper]].setdefault("links", [])
         links.append(Link(data["rate_bps"], (ends[lower], ends[upper])))
     return classes
 

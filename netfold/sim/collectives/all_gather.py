@@ -167,8 +167,8 @@ class AllGather(ChunkedCollective):
 
     def resolve(self, job: JobContext) -> Resolved:
         """As that of any collective between hosts; its workers keep no tables of a schedule."""
-        found = super().resolve(job)
-        return found._replace(plan=replace(found.plan, tables_bytes=0))
+        resolved = super().resolve(job)
+        return resolved._replace(plan=replace(resolved.plan, tables_bytes=0))
 
 
 def _steps(workers: int) -> Iterator[Step]:

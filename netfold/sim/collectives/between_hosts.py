@@ -98,8 +98,8 @@ class HostCollective(CollectiveSection):
     def cut(self, workers: int, words: int = 0, by_codec: bool = False) -> Cut:
         """Its schedule, compiled; the same object for messages that are cut into as many cells."""
         transfers = self.schedule(workers, words, by_codec)
-        own = self.model_dump(exclude=set(HostCollective.model_fields) - {"kind"})
-        name = (type(self), repr(own), workers, transfers.cells, by_codec)
+        options = self.model_dump(exclude=set(HostCollective.model_fields) - {"kind"})
+        name = (type(self), repr(options), workers, transfers.cells, by_codec)
         if name not in _COMPILED:
             while len(_COMPILED) >= _COMPILED_MAX:
                 del _COMPILED[next(iter(_COMPILED))]
@@ -151,8 +151,8 @@ class ChunkedCollective(HostCollective):
 
     def resolve(self, job: JobContext) -> Resolved:
         """As that of any collective between hosts, with a warning about its chunks."""
-        found = super().resolve(job)
-        return found._replace(warnings=(*self.warnings, *found.warnings))
+        resolved = super().resolve(job)
+        return resolved._replace(warnings=(*self.warnings, *resolved.warnings))
 
 
 @dataclass(frozen=True, kw_only=True)

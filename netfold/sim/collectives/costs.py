@@ -69,13 +69,13 @@ class Routed:
                     continue
                 sender, receiver, channel = flow
                 ends, key = (nodes[sender], nodes[receiver]), key_of(*flow)
-                there = path(network, *ends, key)
+                way_there = path(network, *ends, key)
                 back = path(network, *ends[::-1], key_of(receiver, sender, channel))
-                spread = shares(network, *ends, key) if network.policy.is_sprayed else Counter(there)
+                spread = shares(network, *ends, key) if network.policy.is_sprayed else Counter(way_there)
                 links += spread
                 parts += spread.values()
                 owners += [len(self.paths)] * len(spread)
-                self.paths[flow] = WorkerPath(tuple(there), (), tuple(back))
+                self.paths[flow] = WorkerPath(tuple(way_there), (), tuple(back))
         self.links = np.array(links, np.int64)
         """(E,) The links of all flows, one flow after the other."""
         self.owners = np.array(owners, np.int64)  # (E,) the number of the flow

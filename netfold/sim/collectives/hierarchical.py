@@ -138,8 +138,8 @@ def _estimate(
     groups = groups_on(section, network, nodes)
     if (shape := _switched(section, groups, parts)) is not None:
         return estimate_switched(shape, network, nodes, words, seed)
-    own = collective_of(section.inner), collective_of(section.outer)
-    outline = outline_of_hierarchy(groups, own, words, section.chunk_words)
+    levels = collective_of(section.inner), collective_of(section.outer)
+    outline = outline_of_hierarchy(groups, levels, words, section.chunk_words)
     return estimate_of(outline, network, nodes, words, seed)
 
 

@@ -123,8 +123,8 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     chosen = np.flatnonzero(schedule.merges == merges)
     numbers = np.full(schedule.transfers + 1, NONE, np.int64)  # the last is that of NONE
     numbers[chosen] = np.arange(chosen.size)
-    found = ScheduleBuilder(schedule.workers, schedule.chunks)
-    found.add(
+    builder = ScheduleBuilder(schedule.workers, schedule.chunks)
+    builder.add(
         (schedule.source[chosen].astype(np.int64), schedule.target[chosen].astype(np.int64)),
         (schedule.first[chosen].astype(np.int64), schedule.count[chosen].astype(np.int64)),
         merges=merges,
@@ -133,8 +133,8 @@ def half(cut: Cut, *, merges: bool) -> Cut:
     waiting = numbers[np.repeat(np.arange(schedule.transfers), np.diff(schedule.waits_first))]
     awaited = numbers[schedule.waits_for]
     both = (waiting != NONE) & (awaited != NONE)
-    found.wait(waiting[both], awaited[both])
-    return Cut(found.schedule(), cut.cuts)
+    builder.wait(waiting[both], awaited[both])
+    return Cut(builder.schedule(), cut.cuts)
 
 
 def sharing(workers: int) -> Cut:

@@ -440,8 +440,8 @@ class ParameterServer(ChunkedCollective):
         owners, nodes = self._places(job)
         make_plan = partial(ServerPlan, servers=nodes, owners=owners)
         outline = self.outline(len(job.hosts))
-        found = resolve_as(self, job, outline, (*job.nodes, *nodes), 0, make_plan)
-        return found._replace(warnings=(*self.warnings, *found.warnings))
+        resolved = resolve_as(self, job, outline, (*job.nodes, *nodes), 0, make_plan)
+        return resolved._replace(warnings=(*self.warnings, *resolved.warnings))
 
     def _places(self, job: JobContext) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The workers that servers run beside, if they do, and the nodes of servers."""

@@ -168,14 +168,14 @@ class _Nodes:
         )
 
     def _draw_marks(self, axes: Axes, look: Look, room_inches: Sequence[float]) -> None:
-        own = [name for name in self._nodes if self._nodes[name]["kind"] == HOST]
+        hosts = [name for name in self._nodes if self._nodes[name]["kind"] == HOST]
         inner = [name for name in self._nodes if self._nodes[name]["kind"] != HOST]
         able = [name for name in inner if self._nodes[name]["profile"] in look.aggregates]
         in_rows = self._drawn.is_in_rows
-        between, gap = self._gap_points(own, room_inches), self._gap_points(inner, room_inches)
-        anywhere = between if in_rows else self._gap_points([*own, *inner], room_inches)
-        self._dots(axes, own, "o", min(7.0, 0.62 * between), style.MIDDLE_GREY, "white")
-        self._names(axes, own, between if in_rows else _FACING * min(between, anywhere), 5.5)
+        between, gap = self._gap_points(hosts, room_inches), self._gap_points(inner, room_inches)
+        anywhere = between if in_rows else self._gap_points([*hosts, *inner], room_inches)
+        self._dots(axes, hosts, "o", min(7.0, 0.62 * between), style.MIDDLE_GREY, "white")
+        self._names(axes, hosts, between if in_rows else _FACING * min(between, anywhere), 5.5)
         for names, fill in ((able, style.BLUE), ([name for name in inner if name not in able], "white")):
             self._dots(axes, names, "s", max(4.0, min(12.0, 0.5 * gap)), fill, style.BLACK)
         self._names(axes, inner, gap * (_FACING if self._drawn.boxes and not in_rows else 1), 8.0)
@@ -269,9 +269,9 @@ class _Classes:
             axes.plot((x1, x2), (y1, y2), color=colour, linewidth=4.0 if look.busy else 2.2, zorder=1)
             text = "\n".join([_rates_text(links), *_busy_texts(links, look)])
             # Near the upper box, so that texts of neighbours and boxes that the line passes do not cover it.
-            place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
-            axes.text(*place, text, zorder=2, bbox={**_PAPER, "alpha": 1}, **centred)
-        for one, place in self._places.items():
+            text_place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
+            axes.text(*text_place, text, zorder=2, bbox={**_PAPER, "alpha": 1}, **centred)
+        for one, text_place in self._places.items():
             is_able = bool({*self._classes.nodes[one]["profiles"]} & {*look.aggregates})
             box = {
                 "boxstyle": "round,pad=0.6",
@@ -280,7 +280,7 @@ class _Classes:
                 "linewidth": 1.4,
             }
             text = "\n".join(self._lines(one, within.get(one, []), is_able))
-            axes.text(*place, text, zorder=4, linespacing=1.25, bbox=box, **centred)
+            axes.text(*text_place, text, zorder=4, linespacing=1.25, bbox=box, **centred)
         xs = [x for x, _ in self._places.values()]
         axes.set_xlim(min(xs) - 2.0, max(xs) + 2.0)
         axes.set_ylim(-0.3, self._rows - 0.7)

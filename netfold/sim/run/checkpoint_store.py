@@ -94,9 +94,9 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module.startswith("netfold.") or (module, name) in _CONTAINERS:
-            found = super().find_class(module, name)
-            if _is_known(module, name, found):
-                return found
+            member = super().find_class(module, name)
+            if _is_known(module, name, member):
+                return member
         raise pickle.UnpicklingError(f"it holds a {module}.{name}, which is no data")
 
 

@@ -89,8 +89,8 @@ def training_workload(spec: TrainingSpec, workers: int, seed: int) -> Workload:
 
     data, holds_out = spec.model.data_named(spec.data).name, spec.test_every is not None
     task = spec.model.task(TaskSettings(data, spec.batch, workers, seed, holds_out))
-    given = workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe
-    return TrainingWorkload(task, *given, is_ours=not spec.model.code)
+    settings = workers, spec.learning_rate, spec.fusion, seed, spec.test_every, spec.recipe
+    return TrainingWorkload(task, *settings, is_ours=not spec.model.code)
 
 
 def synthetic_workload(spec: SyntheticSpec, workers: int, seed: int) -> Workload:

@@ -83,14 +83,14 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
     """The parameters in gradient-ready order, from a pass without values, which takes no memory."""
     with torch.device("meta"):
         module = model.module()
-        found = probe(module, lambda: module(*model.inputs()).sum())
+        probed = probe(module, lambda: module(*model.inputs()).sum())
     shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
-    places = {name: place for place, name in enumerate(found.order)}
+    places = {name: place for place, name in enumerate(probed.order)}
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
             places |= _fused(part, name, places)
     return placed(
-        Described(name, shapes[name], found.layers[name]) for name in sorted(places, key=places.__getitem__)
+        Described(name, shapes[name], probed.layers[name]) for name in sorted(places, key=places.__getitem__)
     )
 
 

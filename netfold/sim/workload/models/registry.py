@@ -96,14 +96,14 @@ class ListedModel(Model):
 def classes() -> dict[str, type[BuiltIn]]:
     """The classes of all models by kind, in the order of their files; imports PyTorch."""
     package = __name__.rpartition(".")[0]
-    found: dict[str, type[BuiltIn]] = {}
+    classes_by_kind: dict[str, type[BuiltIn]] = {}
     for module in iter_modules([str(TABLE.parent)]):
         for value in vars(import_module(f"{package}.{module.name}")).values():
             is_model = isinstance(value, type) and issubclass(value, Model) and not inspect.isabstract(value)
             kind = value.model_fields["kind"].default if is_model else None
             if isinstance(kind, str) and kind != "user":
-                found[kind] = value
-    return found
+                classes_by_kind[kind] = value
+    return classes_by_kind
 
 
 def model_named(kind: str) -> Model:
