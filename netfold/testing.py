@@ -47,14 +47,13 @@ from netfold.homomorphic.codec import (
     Decoded,
     EncodeError,
     Encoder,
-    Exchange,
+    LockStepError,
     Promise,
     Server,
-    checked,
     make_encoders,
     refusal_of,
 )
-from netfold.homomorphic.fold import Folded, LockStepError, Order, fold
+from netfold.homomorphic.fold import Folded, Order, fold
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
 from netfold.kernels.keyed import mix_plain
 
@@ -192,18 +191,6 @@ class Team(NamedTuple):
         return [*self.encoders, *([] if self.server is None else [self.server])]
 
 
-@dataclass(frozen=True)
-class _Checked(Encoder):
-    """An encoder whose messages must be what its codec declares."""
-
-    encoder: Encoder
-    codec: Codec
-
-    def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        """The encoder's."""
-        return checked(self.encoder.exchange(gradient, round), gradient, self.codec)
-
-
 def fold_checked(
     codec: Codec,
     team: Team,
@@ -216,8 +203,8 @@ def fold_checked(
     given = [gradient.copy() for gradient in gradients]
     team.steps.begin(team.encoders, given, round.step)
     try:
-        encoders = [_Checked(encoder, codec) for encoder in team.encoders]
-        folded = fold(encoders, given, replace(round, report=notes.append), order, team.server)
+        noted = replace(round, report=notes.append)
+        folded = fold(team.encoders, given, noted, order, team.server, codec)
     except (LockStepError, ContractError) as error:
         raise AssertionError(str(error)) from error
     team.steps.end(folded.results[0])

@@ -23,8 +23,7 @@ from netfold.commands.main import app
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.homomorphic.codecs.bird_rows import DigitLanes
-from netfold.sim.run.context import CodecError
-from netfold.sim.run.context import make_encoder as make_watched
+from netfold.homomorphic.drive import CodecError, WorkerEncoder
 from netfold.sim.studies.codec_measures import run_study
 from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
 from netfold.torch.wire import check_codec as check_for_hooks
@@ -271,7 +270,7 @@ ENTRIES: dict[str, Callable[[str], object]] = {
     "validate": lambda codec: netfold.validate(scenario(codec)),
     "run": lambda codec: netfold.run(scenario(codec)),
     "matrix": lambda codec: cell_of(netfold.matrix([codec], collectives=["ring"], workers=WORKERS)),
-    "simulation": lambda codec: make_watched(read_codec(codec).codec, 0, WORKERS, 1),
+    "simulation": lambda codec: WorkerEncoder(read_codec(codec).codec, 0, WORKERS, 1),
     "hook": lambda codec: check_for_hooks(read_codec(codec).codec, WORKERS, False),
     "check_round": lambda codec: netfold.testing.check_round(read_codec(codec).codec, list(GRADIENTS)),
 }

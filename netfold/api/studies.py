@@ -19,9 +19,10 @@ from netfold.homomorphic.codec import (
     ContractError,
     DecodeError,
     EncodeError,
+    LockStepError,
     make_encoders,
 )
-from netfold.homomorphic.fold import Folded, LockStepError
+from netfold.homomorphic.fold import Folded
 from netfold.homomorphic.fold import fold as fold_encoders
 from netfold.homomorphic.message import Round
 from netfold.sim.files import require_threads

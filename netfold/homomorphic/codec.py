@@ -82,7 +82,7 @@ class Carrier:
     """Rate of a worker's memory traffic; None: it is not charged."""
 
     def time_ps(self, operation: Sequence[MessageSize]) -> int:
-        """Time of messages sent at once; exponents take an operation before them, as in `formats.stage`."""
+        """Time of messages sent at once; exponents take an operation before them, as in `drive`."""
         first = [-(-size.words // (size.block_elements or 1)) for size in operation]
         return self.plain_ps(first) + self.plain_ps([size.words for size in operation if size.block_elements])
 
@@ -409,36 +409,22 @@ def codec_kinds() -> dict[str, Callable[..., Codec]]:
 _WORDS = (np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.float32))
 
 
+class LockStepError(RuntimeError):
+    """The workers of one round send different messages."""
+
+
 class ContractError(TypeError):
     """An exchange yields or returns what the contract of codecs does not allow."""
 
 
-def checked(exchange: Exchange, gradient: Gradient | None = None, codec: Codec | None = None) -> Exchange:
-    """The same exchange; each operation and the result are checked as they come.
-
-    With `gradient`, total and contribution must be float32 of its shape. With `codec`, messages must be what
-    it declares.
+def require_decoded(decoded: object, gradient: Gradient | None = None) -> None:
+    """Check what an exchange returns; of a `gradient`, total and contribution are float32 of its shape.
 
     Raises
     ------
     ContractError
         What was found, and what is allowed.
     """
-    if not hasattr(exchange, "send"):
-        raise ContractError(f"`exchange` returns {named(exchange)}, must be a generator: it needs a `yield`")
-    answers: tuple[Merged, ...] | None = None
-    while True:
-        try:
-            with np.errstate(all="ignore"):  # values beyond float32 are refused or checked, in words
-                sent = next(exchange) if answers is None else exchange.send(answers)
-        except StopIteration as stop:
-            _require_decoded(stop.value, gradient)
-            return stop.value  # type: ignore[no-any-return]
-        _require_messages(sent, codec)
-        answers = yield sent
-
-
-def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
     if not isinstance(decoded, Decoded):
         raise ContractError(f"the exchange returns {named(decoded)}, must be Decoded(total, contribution)")
     if gradient is None:
@@ -449,7 +435,14 @@ def _require_decoded(decoded: object, gradient: Gradient | None) -> None:
             raise ContractError(f"{verb} {named(array)}, must be float32 of shape {gradient.shape}")
 
 
-def _require_messages(sent: object, codec: Codec | None) -> None:
+def require_messages(sent: object, codec: Codec | None) -> None:
+    """Check what an exchange yields, by its `codec` also against what that declares.
+
+    Raises
+    ------
+    ContractError
+        What was found, and what is allowed.
+    """
     if not isinstance(sent, tuple):
         raise ContractError(f"the exchange yields {named(sent)}, must be a tuple of messages")
     for message in sent:

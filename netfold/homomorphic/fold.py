@@ -11,17 +11,13 @@ from itertools import count
 
 import numpy as np
 
-from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, advance, checked
-from netfold.homomorphic.formats import stage
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, LockStepError, Request, Server
+from netfold.homomorphic.drive import Sent, drive
 from netfold.homomorphic.merge import combine, gathered, merge_all, operand, unchanged_by
 from netfold.homomorphic.message import WORD_BITS, WORD_MAX, Gradient, Merge, Merged, Message, Round, Words
 from netfold.kernels.keyed import mix_plain
 
 Order = Sequence["int | Order"]
-
-
-class LockStepError(RuntimeError):
-    """The workers of one round send different messages."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +45,20 @@ def fold(
     round: Round,
     order: Order | None = None,
     server: Server | None = None,
+    codec: Codec | None = None,
 ) -> Folded:
     """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
 
     An order is a sequence of ranks, or of orders that are merged first: [[0, 1], [2, 3]] is a tree. A codec's
-    `server` answers its GATHER messages; it lives as long as the encoders.
+    `server` answers its GATHER messages; it lives as long as the encoders. With `codec`, messages must be
+    what it declares.
 
     Raises
     ------
     LockStepError
         The workers sent different numbers, kinds or lengths of messages.
     ContractError
-        An encoder yielded something else than a tuple of messages, or returned something else than `Decoded`.
+        An encoder yielded or returned something else than the contract says.
     ValueError
         Encoders, gradients, order and `round.workers` do not fit each other.
     """
@@ -72,13 +70,13 @@ def fold(
             f"names each rank once; found {len(encoders)}, {len(gradients)} and {list(order)}"
         )
     exchanges = [
-        stage(checked(encoder.exchange(gradient, round)))
+        drive(encoder, gradient, round, codec=codec)
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
     answers: tuple[Merged, ...] | None = None
     folded = Folded([], [])
     while True:
-        sent = [advance(exchange, answers) for exchange in exchanges]
+        sent = [exchange.send(answers) for exchange in exchanges]
         operation = [one for one in sent if isinstance(one, tuple)]
         if not operation:
             folded.results.extend(one for one in sent if isinstance(one, Decoded))
@@ -96,7 +94,7 @@ def fold(
         )
 
 
-def check_lock_step(sent: Sequence[tuple[Message, ...] | Decoded]) -> None:
+def check_lock_step(sent: Sequence[Sent]) -> None:
     for rank, one in enumerate(sent):
         if _kinds(one) != _kinds(sent[0]):
             raise LockStepError(
@@ -106,11 +104,11 @@ def check_lock_step(sent: Sequence[tuple[Message, ...] | Decoded]) -> None:
             )
 
 
-def _kinds(sent: tuple[Message, ...] | Decoded) -> list[object]:
+def _kinds(sent: Sent) -> list[object]:
     return [message.kind for message in sent] if isinstance(sent, tuple) else [sent.total.size]
 
 
-def described(sent: tuple[Message, ...] | Decoded) -> str:
+def described(sent: Sent) -> str:
     """What a worker sends in an operation, in words: all that must be the same at all workers."""
     if isinstance(sent, Decoded):
         return f"nothing more, having decoded {sent.total.size} elements"

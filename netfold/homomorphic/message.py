@@ -111,7 +111,7 @@ class Scaling:
 
     Each worker announces the exponent of each block (MAX over workers); a block is quantised with the agreed
     exponent just before it is sent (`homomorphic.exponents.quantize_block`). Some networks pipeline
-    the two (SwitchML sends exponents one window ahead); `homomorphic.formats.stage` splits them for others.
+    the two (SwitchML sends exponents one window ahead); `homomorphic.drive` splits them for others.
     A worker that is absent has no say in an exponent; if all are, it is `EXPONENT_MIN`.
     """
 

@@ -15,16 +15,15 @@ import numpy as np
 from netfold.homomorphic.codec import (
     Codec,
     CodecRefusedError,
-    Decoded,
+    ContractError,
     DecodeError,
     EncodeError,
     Request,
     Server,
-    advance,
     make_encoders,
 )
+from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import answered
-from netfold.homomorphic.formats import stage
 from netfold.homomorphic.merge import gathered, merged_message
 from netfold.homomorphic.message import EXPONENT_MIN, Gradient, Merge, Merged, Message, Round, Step
 from netfold.sim.workload import SyntheticSpec, synthetic_workload
@@ -177,9 +176,11 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
     for encoder, gradient in zip(encoders, gradients, strict=True):
         encoder.begin(Step(0, 0.01, None, [gradient], partial(_again, gradient)))
     exchanges = [
-        stage(
-            encoder.exchange(gradient, Round(0, 0, workers, 0)),
-            lambda message: is_scaled_on_way and message.scaling is not None,
+        drive(
+            encoder,
+            gradient,
+            Round(0, 0, workers, 0),
+            pipelines=lambda message: is_scaled_on_way and message.scaling is not None,
         )
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
@@ -188,25 +189,23 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
     answers: tuple[Merged, ...] | None = None
     try:
         while True:
+            # Decoded sums are not held: a worker's is the same as the others', or is let go.
             sent: list[tuple[Message, ...]] = []
             for exchange in exchanges:
-                sent += _messages(advance(exchange, answers))
-            if not sent:
+                messages = exchange.send(answers)
+                sent += [messages] if isinstance(messages, tuple) else []
+                del messages
+            if len(sent) < workers:
                 return
             answers = tuple(_merged(server, [one[part] for one in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
-    except (EncodeError, DecodeError):  # the run will report it
+    except (EncodeError, DecodeError, ContractError):  # the run will report it
         return
 
 
 def _again(gradient: Gradient) -> list[Gradient]:
     # Stands for the gradients at kept weights.
     return [gradient.copy()]
-
-
-def _messages(found: tuple[Message, ...] | Decoded) -> list[tuple[Message, ...]]:
-    # Decoded sums are not held: a worker's is the same as the others', or is let go.
-    return [found] if isinstance(found, tuple) else []
 
 
 def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from netfold.errors import InvariantError, RunError
-from netfold.homomorphic.codec import Codec, Decoded, Exchange, Request, Server, advance
+from netfold.homomorphic.codec import Codec, Decoded, Request, Server
+from netfold.homomorphic.drive import CodecError, Driven, WorkerEncoder, blaming
 from netfold.homomorphic.fold import answered, described
-from netfold.homomorphic.formats import stage
 from netfold.homomorphic.merge import gathered, merge_all, merged_message, unchanged_by
 from netfold.homomorphic.message import (
     COUNTER_BITS,
@@ -43,7 +43,6 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.report.shown import Shown
 from netfold.sim.results.format import frame
-from netfold.sim.run.context import CodecError, blaming, make_encoder
 from netfold.torch.wire import Wire
 
 if TYPE_CHECKING:
@@ -409,7 +408,7 @@ class BucketRounds:
     ) -> None:
         self.log = Log()
         self.messages = 0  # carried so far: the key of random draws
-        self.encoder = make_encoder(codec, wire.rank, wire.workers, seed)
+        self.encoder = WorkerEncoder(codec, wire.rank, wire.workers, seed)
         self.server = codec.server(wire.workers, seed)
         self._codec, self._wire, self._seed, self._rate = codec, wire, seed, learning_rate
         self._begun = -1  # the last step that the encoder has seen
@@ -465,7 +464,7 @@ class BucketRounds:
 
     def _exchange(self, gradient: Gradient, round: Round) -> tuple[Decoded, int, int]:
         """What is decoded in a round, its operations and the bytes of its messages."""
-        exchange: Exchange | None = None
+        exchange: Driven | None = None
         answers: tuple[Merged, ...] | None = None
         operation = payload_bytes = 0
         sent: Sent = ()
@@ -474,7 +473,7 @@ class BucketRounds:
             if not isinstance(sent, Exception):
                 try:
                     exchange = exchange or self._begin(gradient, round)
-                    sent = advance(exchange, answers)
+                    sent = exchange.send(answers)
                 except Exception as error:  # every error must reach the other workers
                     sent = _in_words(error, self._wire.rank, place)
             sizes = self._agreed(sent, place)
@@ -486,13 +485,13 @@ class BucketRounds:
             operation += 1
             sent = failure or sent
 
-    def _begin(self, gradient: Gradient, round: Round) -> Exchange:
+    def _begin(self, gradient: Gradient, round: Round) -> Driven:
         """Begin a round, and the step if it is its first."""
         if round.step != self._begun:
             rate = None if self._rate is None else self._rate(round.step)
             self.encoder.begin(Step(round.step, rate))
             self._begun = round.step
-        return stage(self.encoder.exchange(gradient, round))
+        return self.encoder.exchange(gradient, round)
 
     def _agreed(self, sent: Sent, place: str) -> list[list[int]]:
         """The lengths of all messages; what this worker raised is the cause of its error."""

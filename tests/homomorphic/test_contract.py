@@ -17,9 +17,9 @@ from netfold.homomorphic.codec import (
     ContractError,
     Decoded,
     Encoder,
-    checked,
     refusal_of,
 )
+from netfold.homomorphic.drive import drive
 from netfold.homomorphic.message import Decodings, Gradient, Merge, Message, Round, Scaling
 
 GRADIENT = np.zeros(6, np.float32)
@@ -68,18 +68,17 @@ def run(
 ) -> Any:
     """What reaches the driver of one operation, and what comes back through it."""
 
-    def exchange() -> Generator[Any, Any, Any]:
-        answer = yield sent
-        assert answer == ("merged",)
-        return returned
+    class Given(Encoder):
+        def exchange(self, gradient: Gradient, round: Round) -> Generator[Any, Any, Any]:
+            answer = yield sent
+            assert answer == ("merged",)
+            return returned
 
-    codec = None if merges is None else Named(merges, sent[0].lane_bits)
-    driven = checked(exchange(), GRADIENT, codec)
-    assert next(driven) is sent
-    try:
-        driven.send(("merged",))  # type: ignore[arg-type]
-    except StopIteration as stop:
-        return stop.value
+    width = sent[0].lane_bits if sent and isinstance(sent[0], Message) else 32
+    codec = Named(frozenset(Merge) if merges is None else merges, width)
+    driven = drive(Given(), GRADIENT, Round(0, 0, 1, 1), codec=codec, pipelines=lambda message: True)
+    assert driven.send(None) is sent
+    return driven.send(("merged",))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

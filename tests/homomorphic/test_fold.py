@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Decoded, Encoder, Exchange
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.fold import Folded, LockStepError, fold
+from netfold.homomorphic.fold import Folded, fold
 from netfold.homomorphic.merge import combine, merge_all, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Round, Scaling
 from tests.homomorphic.gradients import folded

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from netfold.homomorphic.codec import Decoded, Encoder, Request, Server, fault_of
+from netfold.homomorphic.codec import Decoded, Encoder, LockStepError, Request, Server, fault_of
 from netfold.homomorphic.codecs.fp16 import HalfAdd
-from netfold.homomorphic.fold import LockStepError, check_lock_step, fold
+from netfold.homomorphic.fold import check_lock_step, fold
 from netfold.homomorphic.merge import (
     HostHop,
     add_words,

@@ -142,17 +142,17 @@ class Witness:
         """Judge the rounds that are closed in this context."""
 
         def close(job: Any, *arguments: Any) -> Any:
-            self.label = job._parts.label
+            self.label = job.label
             return _close(job, *arguments)
 
         with (
             mock.patch.object(netfold.sim.run.job, "examine", self),
-            mock.patch.object(netfold.sim.run.job.TrainingJob, "_close", close),
+            mock.patch.object(netfold.sim.run.job.RunningJob, "_close", close),
         ):
             yield
 
 
-_examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.TrainingJob._close
+_examine, _close = netfold.sim.checks.rounds.examine, netfold.sim.run.job.RunningJob._close
 
 
 def _holds(operations: Any, worker: int, gradients: Any) -> Any:

@@ -28,7 +28,7 @@ from netfold.sim.network.fabric import Fabric, Sampler, packets_of_streams
 from netfold.sim.plan.plan import Change, VariantPlan
 from netfold.sim.run.checkpoint_store import CheckpointStore, UnstorableError, is_record, packed, unpacked
 from netfold.sim.run.context import ProgressReporter
-from netfold.sim.run.simulation import Running
+from netfold.sim.run.job import RunningJob
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -232,14 +232,16 @@ class Keeper:
         state = self.store.state(partial(unpacked, parts=[]))
         return None if state is None or state[0] != self._variant else state
 
-    def watch(self, variant: VariantPlan, running: list[Running], fabric: Fabric, sampler: Sampler) -> None:
+    def watch(
+        self, variant: VariantPlan, running: list[RunningJob], fabric: Fabric, sampler: Sampler
+    ) -> None:
         """All jobs are started, and nothing has happened yet: put back a state that is there."""
         self._saved = self._watched(variant, running, fabric, sampler)
         if self._saved is not None and self._state() is not None:
             self.store.state(self._saved.read)
 
     def _watched(
-        self, variant: VariantPlan, running: list[Running], fabric: Fabric, sampler: Sampler
+        self, variant: VariantPlan, running: list[RunningJob], fabric: Fabric, sampler: Sampler
     ) -> SavedVariant | None:
         """What states are taken of; None where a variant has none, which is said."""
         reason = ""
@@ -278,15 +280,15 @@ class Keeper:
 class SavedVariant:
     """A variant that is built and has not begun, and whose state can be written and read from then on."""
 
-    def __init__(self, running: Running, fabric: Fabric, sampler: Sampler) -> None:
-        self._training, self._fabric = running.training, fabric
-        self._parts = parts_of([fabric, sampler, running.collective, running.training])
+    def __init__(self, job: RunningJob, fabric: Fabric, sampler: Sampler) -> None:
+        self._job, self._fabric = job, fabric
+        self._parts = parts_of([fabric, sampler, job])
         environments = (part for part in self._parts if isinstance(part, simpy.Environment))
         self._environment = next(environments)
 
     @property
     def steps_done(self) -> int:
-        return self._training.steps_done
+        return self._job.steps_done
 
     def written(self) -> tuple[int, int, bytes]:
         """Time, steps done, and all else.
@@ -297,26 +299,26 @@ class SavedVariant:
             This instant is not quiet, the next one may be; or something cannot be stored.
         """
         _require_quiet(self._fabric, self._environment)
-        training, tables = self._training, _tables(self._fabric.engine.world)
+        job, tables = self._job, _tables(self._fabric.engine.world)
         content = (
             [_state_of(part) for part in self._parts],
-            [dict(encoder.state()) for encoder in training.encoders],
-            training.workload.state(),
+            [dict(encoder.state()) for encoder in job.encoders],
+            job.workload.state(),
             {name: (table.shape, table.tobytes()) for name, table in tables.items()},
         )
         # A job makes its encoders when it begins, so they are not among the parts that are there before.
-        parts = [*self._parts, *training.encoders]
-        return int(self._environment.now), training.steps_done, packed(content, parts)
+        parts = [*self._parts, *job.encoders]
+        return int(self._environment.now), job.steps_done, packed(content, parts)
 
     def read(self, stored: bytes) -> None:
         """Put back what was written."""
         _, _, steps_done, content = unpacked(stored, [])
-        training = self._training
-        training.make_ready(steps_done)
-        states, encoders, workload, tables = unpacked(content, [*self._parts, *training.encoders])
+        job = self._job
+        job.make_ready(steps_done)
+        states, encoders, workload, tables = unpacked(content, [*self._parts, *job.encoders])
         for part, state in zip(self._parts, states, strict=True):
             _put_back(part, state)
-        for encoder, state in zip(training.encoders, encoders, strict=True):
+        for encoder, state in zip(job.encoders, encoders, strict=True):
             encoder.restore(state)
-        training.workload.restore(workload)
+        job.workload.restore(workload)
         _put_tables(self._fabric.engine, tables)

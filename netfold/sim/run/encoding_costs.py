@@ -17,8 +17,8 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
 from netfold.sim.network.stall import StuckError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
-from netfold.sim.run.context import AFTER_BACKWARD, ProgressReporter
-from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.job import AFTER_BACKWARD, RunningJob
 from netfold.sim.run.simulation import Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.fusion import ONE_BUCKET, BySize, Fusion, NoFusion
@@ -143,8 +143,8 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
     if given is None:
         medium = BySize(-(-job.workload.elements * FLOAT_BYTES // _PARTS))
         rules = (NoFusion(), medium, ONE_BUCKET)
-    trained = [_warm_up(plan, variant, job, rule) for rule in rules]
-    journals = [training.journal for training in trained]
+    jobs = [_warm_up(plan, variant, job, rule) for rule in rules]
+    journals = [warmed_up.journal for warmed_up in jobs]
     step = journals[-1].steps[-1]
     samples = () if given is not None else tuple(one for own in journals for one in _samples(own))
     return Costs(
@@ -152,12 +152,12 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
         backward_ps=step.backward_end_ps - step.forward_end_ps,
         stages=fitted(samples) if given is None else given,
         samples=samples,
-        ready=trained[-1].layer_shares,
-        update_ps=trained[-1].update_ps,
+        ready=jobs[-1].layer_shares,
+        update_ps=jobs[-1].update_ps,
     )
 
 
-def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> TrainingJob:
+def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> RunningJob:
     """A job that has run its first steps, alone on its network, with workers that do not vary."""
     workload = replace(job.workload, fusion=rule)
     alone = replace(
@@ -174,14 +174,14 @@ def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Tr
         fabric.run_until(running.process)
     except StuckError as error:
         why = str(error.diagnosis)
-    if failure := running.training.failure:
+    if failure := running.failure:
         why = str(failure)
     if why:
         raise RunError(
             f"{plan.scenario.file}: {job.label}: what its buckets cost cannot be measured: {why}",
             "give the costs (workload.fusion.costs), or use a rule that weighs none: size, one or none",
         )
-    return running.training
+    return running
 
 
 def _samples(journal: Journal) -> Iterator[Sample]:

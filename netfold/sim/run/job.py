@@ -7,108 +7,161 @@ a bucket run the same exchange, each at its own time. Values are computed when s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
-from netfold.homomorphic.codec import Decoded, Encoder
-from netfold.homomorphic.message import Gradient, StepFact
+from netfold.homomorphic.codec import Codec, Decoded
+from netfold.homomorphic.drive import CodecError, Driven, Sent, WorkerEncoder, blaming
+from netfold.homomorphic.message import Gradient, Merged, Message, Round, Step, StepFact
 from netfold.sim.checks.checks import Journal, RoundLog, covered_ps
-from netfold.sim.checks.finding import Findings, WrongWord, count_notes
+from netfold.sim.checks.finding import Findings, RecordedOperation, WrongWord, count_notes
 from netfold.sim.checks.merged_words import HostReplay
 from netfold.sim.checks.rounds import examine
-from netfold.sim.collectives.collective import OperationPlace
-from netfold.sim.engine.engine import Engine
+from netfold.sim.collectives.collective import Collective, OperationPlace
+from netfold.sim.network.fabric import HostTimes
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.results.records import NO_BUCKET, PhaseRecord, StepRecord
-from netfold.sim.run.context import AFTER_BACKWARD, Activities, CodecError, JobParts, blaming
-from netfold.sim.run.step import Computing, Rounds, Turns, stretches
+from netfold.sim.run.context import LAST, Activities, ProgressReporter, SerialUnit
+from netfold.sim.run.step import Computing, MessageAgreement, Turns, WireBytes, stretches
 from netfold.sim.workload import Bucket, Workload
-from netfold.sim.workload.hardware import scaled_ps
+from netfold.sim.workload.hardware import STEADY, Device, Variation, charge_ps, scaled_ps
+
+COPY_BACK = "copy of the sum"
+"""Label of the copy to the device, where the codec runs on the host."""
+# With one of these, an encoder begins a step when all of the worker's gradients are ready.
+AFTER_BACKWARD = frozenset({StepFact.ALL_BUCKETS, StepFact.KEPT_WEIGHTS})
 
 
-class TrainingJob:
-    """Runs the steps of a workload over a collective, and records them in a journal."""
+class _Side(NamedTuple):
+    """One worker's side of one operation."""
 
-    def __init__(self, environment: simpy.Environment, engine: Engine, parts: JobParts) -> None:
-        self.journal = Journal(len(parts.workload.buckets))
+    place: OperationPlace
+    worker: int
+    label: str
+    """Labels of its messages."""
+    phases: list[PhaseRecord]
+    """Its phases so far."""
+
+
+@dataclass(eq=False, kw_only=True)
+class RunningJob:
+    """A job that runs: the steps of a workload over a collective, recorded in a journal.
+
+    An operation is identified by step, bucket and its number in the round. A worker encodes and decodes one
+    message after the other. If its collective carries one operation at a time, or its overlap says so, its
+    operations take turns.
+    """
+
+    label: str
+    """The job's name in its records: the variant's, and its own where there are several jobs."""
+    seed: int
+    environment: simpy.Environment
+    workload: Workload
+    codec: Codec
+    collective: Collective
+    device: Device
+    hosts: HostTimes
+    host_links: list[tuple[int, int]]
+    """Each worker's link rows out of and into its host."""
+    sent_bytes: Callable[[int], int]
+    """Bytes that a link has carried so far."""
+    reporter: ProgressReporter
+    set_activity: Callable[[int, str, int], None] = lambda worker, what, until_ps: None
+    """Notes what a worker does, and until when."""
+    overlap: Overlap = field(default_factory=Overlap)
+    variation: Variation = STEADY
+    after_step: Callable[[], None] = lambda: None  # called between two steps
+
+    def __post_init__(self) -> None:
+        environment, buckets = self.environment, self.workload.buckets
+        self.workers = self.workload.workers
+        self.passes = self.device.passes(self.workload.cost)  # of a worker, if nothing varies
+        self.journal = Journal(len(buckets))
         self.failure: CodecError | None = None  # the error that ended it early
         self.steps_done = 0
-        self._environment, self._parts = environment, parts
-        self._activities = Activities(parts.hosts, parts.workers, parts.set_activity)
-        self._rounds = Rounds(environment, parts, engine.sent_bytes, self._activities, self.journal)
-        server = parts.codec.server(parts.workers, parts.seed)
-        self._replay = HostReplay(server, [bucket.tensors for bucket in parts.workload.buckets])
-        self._places = Turns(environment, parts.workers, parts.overlap.buckets_in_flight)
+        self.encoders: list[WorkerEncoder] = []
+        self._activities = Activities(self.hosts, self.workers, self.set_activity)
+        self._wire = WireBytes(self.sent_bytes, self.host_links)
+        # What does each worker's passes, and its encoding and decoding; the two may be one.
+        self._devices = [SerialUnit(environment) for _ in range(self.workers)]
+        self._coders = self._devices
+        if not self.overlap.encodes_on_device:
+            self._coders = [SerialUnit(environment) for _ in range(self.workers)]
+        self._turns = Turns(environment, self.workers, at_once=1)
+        self._in_flight = Turns(environment, self.workers, self.overlap.buckets_in_flight)
+        self._agreement = MessageAgreement(self.workers, self.journal.findings)
+        server = self.codec.server(self.workers, self.seed)
+        self._replay = HostReplay(server, [bucket.tensors for bucket in buckets])
+        self._operations_count = 0
         self._open: dict[tuple[int, int], RoundLog] = {}  # rounds begun and not closed, by step and bucket
         self._closed = 0  # rounds
         self._failed = environment.event()
         self._computing: list[Computing] = []  # each worker's passes in the open step
         self._phases_count = 0  # phases recorded before the open step
 
-    def steps(self, count: int, start_ps: int = 0) -> Generator[simpy.Event, Any, None]:
-        """The job's SimPy process; it ends early where `failure` is set.
+    def start(self, steps: int, start_ps: int = 0) -> None:
+        """Start its SimPy process, `process`, which ends early where `failure` is set."""
+        self.process = self.environment.process(self._steps(steps, start_ps))
 
-        A job with steps that are done goes on at once with the next one (`make_ready`).
-        """
+    def _steps(self, steps: int, start_ps: int) -> Generator[simpy.Event, Any, None]:
+        """The process. A job with steps that are done goes on at once with the next one (`make_ready`)."""
         try:
             if not self.steps_done:
-                yield self._environment.timeout(start_ps - int(self._environment.now))
-                self._rounds.make_encoders()
-            for step in range(self.steps_done, count):
-                self._parts.reporter.begin_step()
-                yield from self._step(step, is_last=step + 1 == count)
+                yield self.environment.timeout(start_ps - self._now_ps)
+                self._make_encoders()
+            for step in range(self.steps_done, steps):
+                self.reporter.begin_step()
+                yield from self._step(step, is_last=step + 1 == steps)
                 if self.failure is not None:
                     return
                 self.steps_done = step + 1
-                self._parts.after_step()
+                self.after_step()
         except CodecError as error:
             self.failure = error
 
     def make_ready(self, steps_done: int) -> None:
         """Make what a job has that goes on after these steps, before its state is put into it."""
         for _ in range(steps_done):
-            self._parts.reporter.begin_step()
+            self.reporter.begin_step()
         if steps_done:
-            self._rounds.make_encoders()
+            self._make_encoders()
 
-    @property
-    def workload(self) -> Workload:
-        return self._parts.workload
-
-    @property
-    def encoders(self) -> list[Encoder]:
-        return self._rounds.encoders
+    def _make_encoders(self) -> None:
+        ranks = range(self.workers)
+        self.encoders = [WorkerEncoder(self.codec, rank, self.workers, self.seed) for rank in ranks]
 
     def settle(self) -> None:
         """Count what hosts still carried after the last round for it, once no packet is left."""
-        up, down = self._rounds.late_wire_bytes().tolist()
+        up, down = self._wire.take_rest().tolist()
         if rounds := self.journal.rounds:
             last = rounds[-1]
             rounds[-1] = replace(
                 last, wire_bytes_up=last.wire_bytes_up + up, wire_bytes_down=last.wire_bytes_down + down
             )
 
-    def take_hosts(self, earlier: TrainingJob) -> None:
+    def take_hosts(self, earlier: RunningJob) -> None:
         """What the hosts of this job carry from now on is its own, and no more that of an earlier one."""
-        own = set(self._parts.host_links)
-        for worker, links in enumerate(earlier._parts.host_links):
+        own = set(self.host_links)
+        for worker, links in enumerate(earlier.host_links):
             if links in own:
-                earlier._rounds.hand_over(worker)
+                earlier._wire.hand_over(worker)
 
     def _step(self, step: int, is_last: bool) -> Generator[simpy.Event, Any, None]:
-        parts, start_ps = self._parts, int(self._environment.now)
-        workload = parts.workload
-        parts.reporter.report(f"gradients of step {step}")
+        workload, start_ps = self.workload, self._now_ps
+        self.reporter.report(f"gradients of step {step}")
         gradients = workload.gradients(step)
         rounds = [RoundLog([]) for _ in workload.buckets]
         passes, buckets = self._begin(step, rounds, gradients)
-        yield self._environment.all_of(buckets) | self._failed
-        end_ps = int(self._environment.now)
-        yield self._environment.all_of(passes) | self._failed
+        yield self.environment.all_of(buckets) | self._failed
+        end_ps = self._now_ps
+        yield self.environment.all_of(passes) | self._failed
         if self.failure is not None:
             return
         backward_end_ps = max(own.end_ps("backward") for own in self._computing)
@@ -118,7 +171,7 @@ class TrainingJob:
         score = workload.score(step, is_last)
         self.journal.steps.append(
             StepRecord(
-                variant=parts.label,
+                variant=self.label,
                 step=step,
                 start_ps=start_ps,
                 forward_end_ps=max(own.end_ps("forward") for own in self._computing),
@@ -126,7 +179,7 @@ class TrainingJob:
                 aggregation_start_ps=min(min(own.ready_ps.values()) for own in self._computing),
                 aggregation_end_ps=end_ps,
                 aggregation_ps=covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
-                end_ps=max(end_ps, backward_end_ps, int(self._environment.now)),
+                end_ps=max(end_ps, backward_end_ps, self._now_ps),
                 elements=sum(bucket.elements for bucket in workload.buckets),
                 loss=workload.loss,
                 test_metric=score.metric if score else None,
@@ -140,49 +193,67 @@ class TrainingJob:
 
         So it is in a real training: the optimizer subtracts what `netfold.torch` gives it.
         """
-        parts = self._parts
-        if decoded.is_update or StepFact.LEARNING_RATE not in parts.codec.needs:
+        if decoded.is_update or StepFact.LEARNING_RATE not in self.codec.needs:
             return decoded
-        scale = np.float32((parts.workload.learning_rate or 0) / parts.workers)
+        scale = np.float32((self.workload.learning_rate or 0) / self.workers)
         return replace(decoded, total=scale * decoded.total, is_update=True)
 
     def _begin(
         self, step: int, rounds: list[RoundLog], gradients: Sequence[Sequence[Gradient]]
     ) -> tuple[list[simpy.Process], list[simpy.Process]]:
         """Begin the processes of a step: each worker's passes, and its side of each bucket's round."""
-        parts, environment = self._parts, self._environment
-        workload = parts.workload
+        environment, workload, workers = self.environment, self.workload, range(self.workers)
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
-        begin = [partial(self._rounds.begin, step, worker, own) for worker, own in enumerate(gradients)]
-        is_after = bool(parts.codec.needs & AFTER_BACKWARD)
+        begin = [partial(self._begin_encoder, step, worker, own) for worker, own in enumerate(gradients)]
+        is_after = bool(self.codec.needs & AFTER_BACKWARD)
         if not is_after:
-            for worker in range(parts.workers):
-                self._rounds.begin(step, worker, ())
-        factors = [parts.variation.factor(parts.seed, worker, step) for worker in range(parts.workers)]
+            for worker in workers:
+                self._begin_encoder(step, worker, ())
         self._computing = [
             Computing(
                 environment,
-                parts.hosts,
-                units.passes,
+                self.hosts,
+                self._devices[worker],
                 self._activities,
                 stretches(
-                    workload.recorded(step, worker) or parts.passes,
+                    workload.recorded(step, worker) or self.passes,
                     workload.buckets,
-                    factors[worker],
+                    self._factor(step, worker),
                     workload.cost.passes,
                 ),
                 begin[worker] if is_after else None,
             )
-            for worker, units in enumerate(self._rounds.units)
+            for worker in workers
         ]
-        running = [environment.process(self._passes(step, worker)) for worker in range(parts.workers)]
+        running = [environment.process(self._passes(step, worker)) for worker in workers]
         buckets = [
             environment.process(self._bucket(step, worker, bucket, log, gradients))
-            for bucket, log in zip(parts.workload.buckets, rounds, strict=True)
-            for worker in range(parts.workers)
+            for bucket, log in zip(workload.buckets, rounds, strict=True)
+            for worker in workers
         ]
         return running, buckets
+
+    def _begin_encoder(self, step: int, worker: int, gradients: Sequence[Gradient]) -> int:
+        """Let a worker's encoder look at a step; `gradients` are those of every bucket, if they are ready.
+
+        Returns the time of the passes at kept weights that it asked for.
+        """
+        workload, times = self.workload, count()
+
+        def kept_gradients() -> Sequence[Gradient]:
+            next(times)
+            return workload.kept_gradients(step, worker)
+
+        keep_weights = partial(workload.keep_weights, worker)
+        facts = workload.learning_rate, workload.update_norm, gradients, kept_gradients, keep_weights
+        self.encoders[worker].begin(Step(step, *facts))
+        passes_ps = workload.cost.passes * (self.passes.forward_ps + self.passes.backward_ps)
+        return scaled_ps(next(times) * passes_ps, self._factor(step, worker))
+
+    def _factor(self, step: int, worker: int) -> Fraction:
+        """How many times as long as usual a worker's work takes in a step."""
+        return self.variation.factor(self.seed, worker, step)
 
     def _passes(self, step: int, worker: int) -> Generator[simpy.Event, Any, None]:
         """One worker's passes. They never end if its codec cannot begin the step."""
@@ -193,13 +264,14 @@ class TrainingJob:
 
     def _update(self, step: int) -> Generator[simpy.Event, Any, None]:
         """Every worker's update of its weights; the next step begins when the last has ended."""
-        parts, update_ps = self._parts, self.update_ps
+        update_ps = self.update_ps
         if update_ps:
-            factors = [parts.variation.factor(parts.seed, worker, step) for worker in range(parts.workers)]
-            yield self._environment.all_of(
+            yield self.environment.all_of(
                 [
-                    self._environment.process(own.update(step, worker, scaled_ps(update_ps, factor)))
-                    for worker, (own, factor) in enumerate(zip(self._computing, factors, strict=True))
+                    self.environment.process(
+                        computing.update(step, worker, scaled_ps(update_ps, self._factor(step, worker)))
+                    )
+                    for worker, computing in enumerate(self._computing)
                 ]
             )
 
@@ -208,7 +280,7 @@ class TrainingJob:
         if self.failure is None:
             self.failure = error
             self._failed.succeed()
-        return self._environment.event()
+        return self.environment.event()
 
     def _bucket(
         self,
@@ -221,37 +293,173 @@ class TrainingJob:
         """One worker's side of a bucket. It never ends if its codec cannot go on."""
         yield self._computing[worker].ready(bucket.index)
         place = OperationPlace(step, bucket.index, 0)
-        yield self._places.take(worker, place, self._parts.overlap.rank(bucket.index))
+        yield self._in_flight.take(worker, place, self.overlap.rank(bucket.index))
         if log.start_ps is None:
-            log.start_ps = int(self._environment.now)
+            log.start_ps = self._now_ps
             log.gradients += [own[bucket.index] for own in gradients]
             self._open[step, bucket.index] = log
+        exchange = self._driven(place, worker, bucket, log)
         try:
-            yield from self._rounds.run(step, bucket.index, worker, log)
+            messages = exchange.send(None)
+            while not isinstance(messages, Decoded):
+                self._agreement.require(place, worker, messages, log.operations)
+                messages = yield from self._operation(place, worker, messages, exchange, log)
+                place = place._replace(operation=place.operation + 1)
+            self._agreement.require(place, worker, messages, log.operations)
         except CodecError as error:
             yield self._fail(error)
-        self._places.release(worker)
-        if len(log.decoded) == self._parts.workers:
+        else:
+            yield from self._copy_back(place, worker, log)
+            log.store(worker, messages)
+            self._wire.end_round(worker, log)
+            self._activities.land(worker, bucket.index, self._now_ps)
+            del exchange, messages  # equal totals share one array, which the log has
+        self._in_flight.release(worker)
+        if len(log.decoded) == self.workers:
             self._close(step, bucket, log)
+
+    def _driven(self, place: OperationPlace, worker: int, bucket: Bucket, log: RoundLog) -> Driven:
+        """The exchange of a worker's encoder in a round."""
+        notes = log.notes[worker] = []
+        round = Round(
+            place.step,
+            place.bucket,
+            self.workers,
+            self.seed,
+            self.collective.takes_floats,
+            notes.append,
+            bucket.tensors,
+            log.decodings,
+        )
+        return self.encoders[worker].exchange(log.gradients[worker], round, self.collective.pipelines)
+
+    def _operation(
+        self,
+        place: OperationPlace,
+        worker: int,
+        messages: tuple[Message, ...],
+        exchange: Driven,
+        log: RoundLog,
+    ) -> Generator[simpy.Event, Any, Sent]:
+        """Encode, send and decode one operation, in simulated time; returns what the worker sends next."""
+        if len(log.operations) == place.operation:
+            log.operations.append(RecordedOperation(number=self._operations_count))
+            self._operations_count += 1
+        operation = log.operations[place.operation]
+        operation.sent[worker] = messages
+        side = _Side(place, worker, " + ".join(message.label for message in messages), [])
+        with blaming(self.codec, f"worker {worker}, {place}"):  # a codec may bring merges along
+            copy_ps = 0 if place.operation else self.device.copy_ps(log.gradients[worker].nbytes)
+            encode_ps = copy_ps + sum(charge_ps(self.device, message.work) for message in messages)
+            yield from self._compute(side, "encode", encode_ps, self.overlap.rank(place.bucket))
+            operation.received[worker] = yield from self._exchange(side, messages, log)
+        following = exchange.send(operation.received[worker])
+        decode_ps = sum(charge_ps(self.device, message.decode_work) for message in messages)
+        # Only the last one of a bucket can wait for other work.
+        is_last = isinstance(following, Decoded)
+        rank = self.overlap.decode_rank(place.bucket, LAST) if is_last else self.overlap.rank(place.bucket)
+        yield from self._compute(side, "decode", decode_ps, rank)
+        self.journal.phases += side.phases
+        return following
+
+    def _copy_back(
+        self, place: OperationPlace, worker: int, log: RoundLog
+    ) -> Generator[simpy.Event, Any, None]:
+        """Copy the decoded sum to where the weights are."""
+        copy_ps = self.device.copy_ps(log.gradients[worker].nbytes)
+        if copy_ps:
+            side = _Side(place, worker, COPY_BACK, [])
+            rank = self.overlap.decode_rank(place.bucket, LAST)
+            yield from self._compute(side, "decode", copy_ps, rank)
+            self.journal.phases += side.phases
+
+    def _compute(
+        self, side: _Side, phase: str, usual_ps: int, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Encode or decode messages, when it is their turn; it takes `usual_ps` if nothing varies.
+
+        What takes no time does not need the device, and does not wait for it.
+        """
+        unit = self._coders[side.worker]
+        work_ps = scaled_ps(usual_ps, self._factor(side.place.step, side.worker))
+        if work_ps:
+            yield from self._wait_for(unit, side, phase, rank)
+        start_ps = self._now_ps
+        end_ps = self.hosts.end_ps(side.worker, start_ps, work_ps)
+        self._show(side, f"{phase}s", end_ps)
+        yield self.hosts.until(side.worker, end_ps)
+        if work_ps:
+            unit.release()
+        self._record(side, start_ps, phase=phase, label=side.label)
+
+    def _wait_for(
+        self, unit: SerialUnit, side: _Side, phase: str, rank: int
+    ) -> Generator[simpy.Event, Any, None]:
+        """Take the device, when it is this work's turn."""
+        asked_ps = self._now_ps
+        self._show(side, f"waits to {phase}", asked_ps)
+        yield unit.take(rank)
+        self._wait(side, "device", asked_ps)
+
+    def _exchange(
+        self, side: _Side, messages: tuple[Message, ...], log: RoundLog
+    ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
+        """Send messages and receive them merged, when the collective is free for them."""
+        collective, asked_ps = self.collective, self._now_ps
+        is_serial = collective.is_serial or self.overlap.sends_in_turn
+        if is_serial:
+            self._show(side, "waits to send", asked_ps)
+            yield self._turns.take(side.worker, side.place, self.overlap.rank(side.place.bucket))
+            self._wait(side, "network", asked_ps)
+        start_ps, size_bytes = self._now_ps, sum(message.size_bytes for message in messages)
+        self._wire.begin(side.worker, log, size_bytes)
+        self._show(side, "waits for", start_ps)
+        merged = yield from collective.exchange(side.worker, messages, side.place)
+        self._wire.end(side.worker, log)
+        if is_serial:
+            self._turns.release(side.worker)
+        self._record(side, start_ps, phase="network", label=side.label, size_bytes=size_bytes)
+        return merged
+
+    @property
+    def _now_ps(self) -> int:
+        return int(self.environment.now)
+
+    def _show(self, side: _Side, what: str, until_ps: int) -> None:
+        place = side.place
+        text = f"{what} '{side.label}' of bucket {place.bucket} of step {place.step}"
+        self._activities.set(side.worker, place.bucket, text, until_ps)
+
+    def _wait(self, side: _Side, what: str, start_ps: int) -> None:
+        if self._now_ps > start_ps:
+            self._record(side, start_ps, phase="wait", label=what)
+
+    def _record(self, side: _Side, start_ps: int, *, phase: str, label: str, size_bytes: int = 0) -> None:
+        """Record a phase that ends now."""
+        if self._now_ps > start_ps or phase == "network":
+            step, bucket, _ = side.place
+            when = start_ps, self._now_ps
+            side.phases.append(
+                PhaseRecord(self.label, step, bucket, side.worker, phase, label, *when, size_bytes)
+            )
 
     def _close(self, step: int, bucket: Bucket, log: RoundLog) -> None:
         """Examine and record a round that the last worker has decoded."""
-        parts = self._parts
-        parts.reporter.report(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
-        workers = range(parts.workers)
+        self.reporter.report(f"bucket {bucket.index} of step {step} is being checked", self._closed_share(1))
+        workers = range(self.workers)
         decoded = [log.decoded[worker] for worker in workers]
         counts = count_notes([log.notes[worker] for worker in workers], bucket.elements)
-        overflow = parts.collective.overflow
-        with blaming(parts.codec, f"step {step}, bucket {bucket.index}"):
-            findings = examine(parts.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
-            orders = parts.collective.merge_orders(step, bucket.index)
+        overflow = self.collective.overflow
+        with blaming(self.codec, f"step {step}, bucket {bucket.index}"):
+            findings = examine(self.codec, log.gradients, decoded, log.operations, counts.exempt, overflow)
+            orders = self.collective.merge_orders(step, bucket.index)
             at_hosts = self._replay.examine((step, bucket.index), log.operations, orders)
         findings = replace(findings, at_hosts=at_hosts)
         self.journal.signs.examine(step, bucket.index, log.operations, self._locate)
-        log.end_ps = int(self._environment.now)
+        log.end_ps = self._now_ps
         self.journal.add_findings(bucket.index, self._located(findings, step, bucket.index, log))
-        self.journal.rounds.append(log.record(parts.label, step, bucket, findings, counts))
-        self.journal.notes += log.note_records(parts.label, step, bucket.index)
+        self.journal.rounds.append(log.record(self.label, step, bucket, findings, counts))
+        self.journal.notes += log.note_records(self.label, step, bucket.index)
         self.journal.has_work = self.journal.has_work or log.has_work
         del self._open[step, bucket.index]
         self._closed += 1
@@ -264,33 +472,32 @@ class TrainingJob:
     @property
     def layer_shares(self) -> tuple[tuple[str, float], ...]:
         """Share of backward after which each layer is ready, as far as the device knows of tensors."""
-        parts = self._parts
-        tensors = (tensor for bucket in parts.workload.buckets for tensor in bucket.tensors)
-        return parts.passes.layer_shares(tensors)
+        tensors = (tensor for bucket in self.workload.buckets for tensor in bucket.tensors)
+        return self.passes.layer_shares(tensors)
 
     @property
     def update_ps(self) -> int:
         # The time of one worker, if nothing varies.
-        return self._parts.device.update_ps(self._parts.workload.cost)
+        return self.device.update_ps(self.workload.cost)
 
     def share(self) -> float:
         """Share of the current step that is done: closed rounds, and the network's share of open ones."""
-        in_flight = min(len(self._open), self._parts.overlap.buckets_in_flight)
-        return self._closed_share(in_flight * self._parts.collective.share())
+        in_flight = min(len(self._open), self.overlap.buckets_in_flight)
+        return self._closed_share(in_flight * self.collective.share())
 
     def _closed_share(self, of_next: float) -> float:
-        count = len(self._parts.workload.buckets)
+        count = len(self.workload.buckets)
         return (self._closed % count + of_next) / count
 
     def record_open_step(self) -> None:
         """Record what is known of a step that was still open when the job ended: notes and passes."""
         for (step, bucket), log in self._open.items():
-            self.journal.notes += log.note_records(self._parts.label, step, bucket)
+            self.journal.notes += log.note_records(self.label, step, bucket)
         self._record_passes(len(self.journal.steps))
 
     def _record_passes(self, step: int) -> None:
         """Record the spans of workers' passes, before the phases of the step's buckets."""
-        label = self._parts.label
+        label = self.label
         self.journal.phases[self._phases_count : self._phases_count] = [
             PhaseRecord(label, step, NO_BUCKET, worker, span.phase, "", span.start_ps, span.end_ps, 0)
             for worker, own in enumerate(self._computing)
@@ -300,7 +507,7 @@ class TrainingJob:
         self._computing = []
 
     def _locate(self, worker: int, place: tuple[int, int, int], part: int, word: int) -> str:
-        return self._parts.collective.locate(worker, OperationPlace(*place), part, word)
+        return self.collective.locate(worker, OperationPlace(*place), part, word)
 
     def _located(self, findings: Findings, step: int, bucket: int, log: RoundLog) -> Findings:
         """Findings with the places where the first wrong words were merged."""
@@ -310,7 +517,7 @@ class TrainingJob:
                 return None
             numbers = [operation.number for operation in log.operations]
             place = OperationPlace(step, bucket, numbers.index(wrong.operation))
-            where = self._parts.collective.locate(wrong.worker, place, wrong.part, wrong.word)
+            where = self.collective.locate(wrong.worker, place, wrong.part, wrong.word)
             return replace(wrong, place=where)
 
         return replace(

@@ -27,7 +27,8 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.results.summary import Stay
 from netfold.sim.run.context import ProgressReporter
-from netfold.sim.run.simulation import Running, Simulation
+from netfold.sim.run.job import RunningJob
+from netfold.sim.run.simulation import Simulation
 from netfold.sim.workload.workload_keys import Workloads
 
 
@@ -42,12 +43,15 @@ class Arrivals:
         What runs of each, also after its end; None before it is admitted.
     leaks
         What each job has left in switches when others got its slots; None if it still has them.
+    alone_ps
+        The time of each job on the idle network, by its place in the scenario's list, for `stay`.
     """
 
     def __init__(self, simulation: Simulation, after_step: Callable[[], None]) -> None:
         self.jobs: list[JobPlan] = list(simulation.variant.jobs)
-        self.running: list[Running | None] = [None] * len(self.jobs)
+        self.running: list[RunningJob | None] = [None] * len(self.jobs)
         self.leaks: list[list[str] | None] = [None] * len(self.jobs)
+        self.alone_ps: dict[int, int | None] = {}
         self._simulation, self._environment = simulation, simulation.environment
         self._admitted_ps: list[int | None] = [None] * len(self.jobs)
         self._after_step = after_step
@@ -69,7 +73,7 @@ class Arrivals:
         )
 
     @property
-    def started(self) -> list[Running]:
+    def started(self) -> list[RunningJob]:
         # Jobs that have been admitted.
         return [one for one in self.running if one is not None]
 
@@ -78,16 +82,17 @@ class Arrivals:
         # Numbers of the jobs that have arrived and wait, the first one first.
         return list(self._queue)
 
-    def stay(self, index: int, alone_ps: int | None) -> Stay:
-        """When a job was there."""
+    def stay(self, index: int) -> Stay | None:
+        """When a job was there; None where no job comes and goes."""
         variant, job = self._simulation.variant, self.jobs[index]
-        assert variant.admission is not None
+        if variant.admission is None:
+            return None
         is_there = self.running[index] is not None
         return Stay(
             arrival_ps=job.start_ps,
             admitted_ps=job.start_ps if self._placer is None else self._admitted_ps[index],
             end_ps=self._end_ps(index),
-            alone_ps=alone_ps,
+            alone_ps=self.alone_ps[variant.sections[index]],
             admission=variant.admission.kind,
             hosts=tuple(variant.network.nodes[host] for host in job.hosts) if is_there else (),
             is_fallback=index in self._fallbacks,
@@ -100,9 +105,9 @@ class Arrivals:
     def _end_ps(self, index: int) -> int | None:
         """When a job was done; None if it has not come to its end."""
         running = self.running[index]
-        if running is None or running.process.is_alive or running.training.failure is not None:
+        if running is None or running.process.is_alive or running.failure is not None:
             return None
-        return running.training.journal.steps[-1].end_ps
+        return running.journal.steps[-1].end_ps
 
     def _come(self, index: int) -> Generator[simpy.Event, Any, None]:
         """A job's stay: it arrives, waits, runs and gives back what it had."""
@@ -114,7 +119,7 @@ class Arrivals:
         assert running is not None
         assert self._placer is not None
         yield running.process
-        if running.training.failure is not None:
+        if running.failure is not None:
             return  # its other workers still wait, and send
         if pause_ps := self._pause_ps(index, running):
             self._placer.release_hosts(index)
@@ -145,10 +150,10 @@ class Arrivals:
             running = self.running[index]
             assert running is not None
             for one in earlier:
-                running.training.take_hosts(one.training)
+                running.take_hosts(one)
             self._turns[index].succeed()
 
-    def _pause_ps(self, index: int, running: Running) -> int:
+    def _pause_ps(self, index: int, running: RunningJob) -> int:
         """How long copies of a job's packets may be on their way after its end."""
         if not self._has_own_slots(index):
             return 0
@@ -206,7 +211,7 @@ def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     running = Simulation(environment, fabric, alone, seed, ProgressReporter(), Workloads([], seed)).start(0)
     try:
         fabric.run_until(running.process)
-        return None if running.training.failure is not None else int(environment.now)
+        return None if running.failure is not None else int(environment.now)
     except StuckError:
         return None
     finally:

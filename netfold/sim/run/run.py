@@ -31,7 +31,7 @@ from netfold.sim.run.variant import (
     workload_keys,
 )
 from netfold.sim.scenario.limits import Plan
-from netfold.sim.scenario.load import Scenario, load
+from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads
@@ -83,33 +83,22 @@ def run_scenario(
     # (`sim.checks`). Threads take turns, a whole run each.
     with one_run():
         scenario = path if isinstance(path, Scenario) else load(path, sets, seed)
-        return _run(scenario, sets, out_dir, progress, variants, checkpoints)
-
-
-def _run(
-    scenario: Scenario,
-    sets: tuple[str, ...],
-    out_dir: Path,
-    progress: Progress,
-    variants: Sequence[str],
-    checkpoints: Checkpoints | None,
-) -> Outcome:
-    if scenario.sweep is not None:
-        raise scenario.sweep.node.error(
-            f"this scenario is a sweep of {scenario.sweep.size} points",
-            "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
-        )
-    run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
-    require_writable(out_dir, run.plan.scenario.name)
-    if checkpoints is not None:
-        run.keep(checkpoints)
-    try:
-        run.simulate(progress)
-        return run.finish(progress)
-    except BaseException as error:
-        if not run.results:
-            raise
-        return run.stopped(error)
+        if scenario.sweep is not None:
+            raise scenario.sweep.node.error(
+                f"this scenario is a sweep of {scenario.sweep.size} points",
+                "run it with `netfold sweep`; --set sweep=null runs the scenario without its sweep",
+            )
+        run = _Run(_chosen(resolve(scenario), variants), sets, out_dir)
+        require_writable(out_dir, run.plan.scenario.name)
+        if checkpoints is not None:
+            run.keep(checkpoints)
+        try:
+            run.simulate(progress)
+            return run.finish(progress)
+        except BaseException as error:
+            if not run.results:
+                raise
+            return run.stopped(error)
 
 
 def _chosen(plan: Plan, names: Sequence[str]) -> Plan:

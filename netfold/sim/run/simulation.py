@@ -13,7 +13,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.sim.checks.finding import Ending, leak_warnings
-from netfold.sim.collectives.collective import Collective, RunContext
+from netfold.sim.collectives.collective import RunContext
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.engine.interface import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
@@ -31,10 +31,9 @@ from netfold.sim.plan.plan import (
 )
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
 from netfold.sim.results.summary import VariantFacts
-from netfold.sim.run.context import JobParts, ProgressReporter, fusion_facts
-from netfold.sim.run.job import TrainingJob
-from netfold.sim.workload import FileSpec, TrainingSpec, Workload
-from netfold.sim.workload.hardware import Device
+from netfold.sim.run.context import ProgressReporter, fusion_facts
+from netfold.sim.run.job import RunningJob
+from netfold.sim.workload import FileSpec, TrainingSpec
 from netfold.sim.workload.workload_keys import Workloads
 
 # Applies a fault plan to a running network, and counts the faults that it injected.
@@ -198,15 +197,6 @@ class FaultDriver:
 
 
 @dataclass(frozen=True)
-class Running:
-    """A running job."""
-
-    training: TrainingJob
-    collective: Collective
-    process: simpy.Process
-
-
-@dataclass(frozen=True)
 class Simulation:
     """What the jobs of a variant share while they run."""
 
@@ -219,7 +209,7 @@ class Simulation:
 
     def start(
         self, index: int, admitted: JobPlan | None = None, after_step: Callable[[], None] = lambda: None
-    ) -> Running:
+    ) -> RunningJob:
         """Start a job by its number, as planned or as `admitted`.
 
         Its first step begins at the time in its plan, or now if that is over.
@@ -228,30 +218,6 @@ class Simulation:
         hosts = HostTimes(self.environment, self.variant.faults.conditions(index, len(job.hosts)))
         workload = self.workloads.get((index, job.workload, len(job.hosts)))
         device = job.device.on(workload)
-        collective = self._collective(index, job, hosts, workload, device)
-        parts = JobParts(
-            label=job.label,
-            seed=self.seed,
-            workload=workload,
-            codec=job.codec,
-            collective=collective,
-            device=device,
-            hosts=hosts,
-            host_links=host_links(self.variant, job),
-            reporter=self.reporter,
-            set_activity=partial(self.fabric.set_activity, index),
-            overlap=job.overlap,
-            variation=replace(job.variation, job=index),
-            after_step=after_step,
-        )
-        training = TrainingJob(self.environment, self.fabric.engine, parts)
-        start_ps = max(job.start_ps, int(self.environment.now))
-        process = self.environment.process(training.steps(job.steps, start_ps))
-        return Running(training, collective, process)
-
-    def _collective(
-        self, index: int, job: JobPlan, hosts: HostTimes, workload: Workload, device: Device
-    ) -> Collective:
         context = RunContext(
             self.environment,
             self.fabric,
@@ -263,7 +229,25 @@ class Simulation:
             partial(job.codec.server, len(job.hosts), self.seed),
             [bucket.tensors for bucket in workload.buckets],
         )
-        return COLLECTIVES[job.collective.kind].start(job.collective, context)
+        running = RunningJob(
+            label=job.label,
+            seed=self.seed,
+            environment=self.environment,
+            workload=workload,
+            codec=job.codec,
+            collective=COLLECTIVES[job.collective.kind].start(job.collective, context),
+            device=device,
+            hosts=hosts,
+            host_links=host_links(self.variant, job),
+            sent_bytes=self.fabric.engine.sent_bytes,
+            reporter=self.reporter,
+            set_activity=partial(self.fabric.set_activity, index),
+            overlap=job.overlap,
+            variation=replace(job.variation, job=index),
+            after_step=after_step,
+        )
+        running.start(job.steps, max(job.start_ps, int(self.environment.now)))
+        return running
 
     def _reordering(self, job: JobPlan) -> tuple[int, int] | None:
         """Of packets between hosts, where they are sprayed over paths."""
@@ -277,9 +261,11 @@ class Simulation:
         nodes = self.variant.network.nodes
         return [nodes[switch] for tree in job.collective.aggregations for switch in tree.switches]
 
-    def facts(self, job: JobPlan, job_run: Running, links: list[LinkRecord], ending: Ending) -> VariantFacts:
+    def facts(
+        self, job: JobPlan, running: RunningJob, links: list[LinkRecord], ending: Ending
+    ) -> VariantFacts:
         """Facts for the summary of a job, after the end of the simulation."""
-        collective, workload = job_run.collective, job_run.training.workload
+        collective, workload = running.collective, running.workload
         points = collective.switch_counters()
         trees = job.collective.aggregations
         roots = [points[sum(len(other.switches) for other in trees[:i])] for i in range(len(trees))]

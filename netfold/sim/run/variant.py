@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import simpy
 
@@ -40,8 +40,9 @@ from netfold.sim.results.summary import Stay, VariantFacts, summarize, worst
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps
+from netfold.sim.run.job import RunningJob
 from netfold.sim.run.job_queue import Arrivals, alone_times
-from netfold.sim.run.simulation import FaultDriver, Running, Simulation
+from netfold.sim.run.simulation import FaultDriver, Simulation
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.workload.workload_keys import Key, Workloads
 from netfold.topologies.network import Network
@@ -291,64 +292,75 @@ def _run_variant(
     fabric.on_packets(_packets_reporter(reporter, arrivals))
     if keeper is not None:
         keeper.watch(variant, arrivals.started, fabric, sampler)
-    diagnosis = _finish(fabric, everyone, arrivals)
-    there = replace(variant, jobs=tuple(arrivals.jobs))  # jobs with the hosts that they had
+    diagnosis: Diagnosis | None = None
+    try:
+        fabric.run_until(everyone)
+        fabric.drain()  # of the packets in flight
+        for job in arrivals.started:
+            job.settle()
+    except StuckError as error:
+        diagnosis = error.diagnosis
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
-    alone_ps = alone_times(simulation) if variant.admission else {}
-    counters = [None if one is None else one.collective.switch_counters() for one in arrivals.running]
-    records = _Records(links, faults, counters, sampler.samples())
-    end = _End(replace(simulation, variant=there), arrivals, records, diagnosis)
-    results = []
-    for index in range(len(variant.jobs)):
-        stay = arrivals.stay(index, alone_ps[variant.sections[index]]) if variant.admission else None
-        results.append(_job_result(end, index, stay))
+    arrivals.alone_ps = alone_times(simulation) if variant.admission else {}
+    counters = [None if job is None else job.collective.switch_counters() for job in arrivals.running]
+    samples = sampler.samples()
+    # Jobs with the hosts that they had.
+    simulation = replace(simulation, variant=replace(variant, jobs=tuple(arrivals.jobs)))
+    results = [
+        _job_result(
+            simulation,
+            arrivals,
+            index,
+            links=links,
+            faults=faults,
+            counters=counters,
+            samples=samples,
+            diagnosis=diagnosis,
+        )
+        for index in range(len(variant.jobs))
+    ]
     return VariantResult(
         tuple(results), links, faults, node_records(variant), engine.packet_hops, fabric.wall_s
     )
 
 
-class _Records(NamedTuple):
-    """What links, faults and switches did until then."""
+def _job_result(
+    simulation: Simulation,
+    arrivals: Arrivals,
+    index: int,
+    *,
+    links: list[LinkRecord],
+    faults: list[FaultRecord],
+    counters: list[list[dict[str, int]] | None],
+    samples: Samples,
+    diagnosis: Diagnosis | None,
+) -> JobResult:
+    """The records, checks and facts of one job, when the last job has ended or is stuck.
 
-    links: list[LinkRecord]
-    faults: list[FaultRecord]
-    counters: list[list[dict[str, int]] | None]
-    """Counters of each job's switches; None if the job was never admitted."""
-    samples: Samples
-
-
-class _End(NamedTuple):
-    """What is known of a variant when its last job has ended, or is stuck."""
-
-    simulation: Simulation
-    arrivals: Arrivals
-    records: _Records
-    diagnosis: Diagnosis | None
-
-
-def _job_result(end: _End, index: int, stay: Stay | None) -> JobResult:
-    """The records, checks and facts of one job."""
-    variant, (links, faults, counters, samples) = end.simulation.variant, end.records
-    job, one = variant.jobs[index], end.arrivals.running[index]
-    if one is None:
-        return _never_admitted(variant, job, stay)
-    one.training.record_open_step()
-    ending = _ending(job, one, end.diagnosis.of(variant.job_names[index]) if end.diagnosis else None)
-    if (left := end.arrivals.leaks[index]) is not None and ending.verdict == "pass":
+    `counters` are those of each job's switches; None if the job was never admitted.
+    """
+    variant = simulation.variant
+    plan, job = variant.jobs[index], arrivals.running[index]
+    stay = arrivals.stay(index)
+    if job is None:
+        return _never_admitted(variant, plan, stay)
+    job.record_open_step()
+    ending = _ending(plan, job, diagnosis.of(variant.job_names[index]) if diagnosis else None)
+    if (left := arrivals.leaks[index]) is not None and ending.verdict == "pass":
         ending = ending._replace(leaks=left)
     if ending.leaks:
-        ending = ending._replace(leak_causes=leak_causes(variant, job, faults))
-    there = tuple(job for job, own in zip(variant.jobs, counters, strict=True) if own is not None)
+        ending = ending._replace(leak_causes=leak_causes(variant, plan, faults))
+    admitted = tuple(plan for plan, own in zip(variant.jobs, counters, strict=True) if own is not None)
     own_counters = [own for own in counters if own is not None]
-    checks = check_job(job, one.training.journal, links, ending, counters[index] or [])
-    checks += check_network(replace(variant, jobs=there), links, faults, own_counters, job.label)
-    facts = end.simulation.facts(job, one, links, ending)
-    free = work_warnings(job, one.training.journal.has_work or not one.training.journal.rounds)
-    bound_by = _bounds(variant, index, one.training.journal, links=links, samples=samples)
+    checks = check_job(plan, job.journal, links, ending, counters[index] or [])
+    checks += check_network(replace(variant, jobs=admitted), links, faults, own_counters, plan.label)
+    facts = simulation.facts(plan, job, links, ending)
+    free = work_warnings(plan, job.journal.has_work or not job.journal.rounds)
+    bound_by = _bounds(variant, index, job.journal, links=links, samples=samples)
     return JobResult(
-        job.label,
-        one.training.journal,
+        plan.label,
+        job.journal,
         checks,
         replace(facts, bounds=bound_by, stay=stay, warnings=(*facts.warnings, *free)),
     )
@@ -394,7 +406,7 @@ def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callabl
     """A callback that reports packets in flight: simulated time, hops, and the done share of a step."""
 
     def report(now_ps: int, hops: int) -> None:
-        share = max((one.training.share() for one in arrivals.started), default=0.0)
+        share = max((job.share() for job in arrivals.started), default=0.0)
         reporter.report(f"{now_ps / PS_PER_MS:.3f} ms simulated, {hops / 1e6:.1f} M packet hops", share)
 
     return report
@@ -410,24 +422,12 @@ def _note(fabric: Fabric, change: Change) -> None:
             fabric.record_node_event(change.switch, CLEARED)
 
 
-def _finish(fabric: Fabric, everyone: simpy.Event, arrivals: Arrivals) -> Diagnosis | None:
-    """Run all jobs and the packets in flight to their end; returns a diagnosis if they stall."""
-    try:
-        fabric.run_until(everyone)
-    except StuckError as error:
-        return error.diagnosis
-    fabric.drain()
-    for job in arrivals.started:
-        job.training.settle()
-    return None
-
-
-def _ending(job: JobPlan, running: Running, diagnosis: Diagnosis | None) -> Ending:
+def _ending(plan: JobPlan, job: RunningJob, diagnosis: Diagnosis | None) -> Ending:
     """How a job ended; `diagnosis` is this job's, given if any job is stuck."""
-    failure = running.training.failure
+    failure = job.failure
     if failure is not None:
         return Ending("fail", str(failure), is_undecoded=failure.is_undecoded, trace=failure.trace)
-    if running.process.is_alive:
+    if job.process.is_alive:
         assert diagnosis is not None
         return Ending("stuck", str(diagnosis), diagnosis.as_dict())
-    return Ending("pass", f"all {job.steps} steps are done", leaks=running.collective.leaks())
+    return Ending("pass", f"all {plan.steps} steps are done", leaks=job.collective.leaks())

@@ -21,13 +21,13 @@ from netfold.homomorphic.codec import (
     EncodeError,
     Encoder,
     Exchange,
+    LockStepError,
     Server,
-    advance,
     make_encoders,
 )
-from netfold.homomorphic.fold import Folded, LockStepError, fold
-from netfold.homomorphic.formats import stage
-from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round, Work
+from netfold.homomorphic.drive import drive
+from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import REDO_LABEL
 from netfold.sim.checks.error_metrics import Likeness
@@ -84,14 +84,14 @@ class MeasuredEncoder(Encoder):
         """The wrapped encoder's exchange, with scaled messages staged."""
         self.operations, self.notes = [], []
         noted = replace(round, report=self.notes.append)
-        exchange = stage(self._recorded(self._encoder.exchange(gradient, noted)))
+        exchange = drive(self._encoder, gradient, noted, watch=self._record)
         encode_s = decode_s = 0.0
         encode_work: list[Work] = []
         decode_work: list[Work] = []
         answers: tuple[Merged, ...] | None = None
         while True:
             started_s = time.process_time()
-            sent = advance(exchange, answers)
+            sent = exchange.send(answers)
             decode_s += time.process_time() - started_s
             if isinstance(sent, Decoded):
                 break
@@ -105,14 +105,8 @@ class MeasuredEncoder(Encoder):
         self.fastest = min(self.fastest, found, key=lambda times: times.sum_s)
         return sent
 
-    def _recorded(self, exchange: Exchange) -> Exchange:
-        answers: tuple[Merged, ...] | None = None
-        while True:
-            sent = advance(exchange, answers)
-            if isinstance(sent, Decoded):
-                return sent
-            self.operations.append([Sent(message.label, message.size_bytes) for message in sent])
-            answers = yield sent
+    def _record(self, messages: tuple[Message, ...]) -> None:
+        self.operations.append([Sent(message.label, message.size_bytes) for message in messages])
 
 
 # Records of a study: one flat record type per table, all with the same first three columns.

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder
+from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder, LockStepError
 from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
 from netfold.homomorphic.feedback import FeedbackEncoder
-from netfold.homomorphic.fold import Folded, LockStepError, check_lock_step, fold
+from netfold.homomorphic.fold import Folded, check_lock_step, fold
 from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
 from netfold.kernels import purposes
 from tests.examples import examples

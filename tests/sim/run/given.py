@@ -17,8 +17,8 @@ from netfold.sim.collectives.collective import MergeOrders, OperationPlace, Wait
 from netfold.sim.engine.interface import Condition, Overflow
 from netfold.sim.network.fabric import HostTimes
 from netfold.sim.plan.plan import Overlap
-from netfold.sim.run.context import JobParts, ProgressReporter
-from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.context import ProgressReporter
+from netfold.sim.run.job import RunningJob
 from netfold.sim.workload import Bucket, StepCost
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.hardware import STEADY, Device, Variation
@@ -191,21 +191,13 @@ class Line:
         return 0.0
 
 
-class Wire:
-    """An engine whose links carry nothing."""
-
-    def sent_bytes(self, link: int) -> int:
-        return 0
-
-
 @dataclass
 class Played:
     """A job that has run as far as it could."""
 
     workload: Steady
     line: Line
-    job: TrainingJob
-    process: simpy.Process
+    job: RunningJob
     activities: dict[int, str]
 
     @property
@@ -214,7 +206,7 @@ class Played:
 
     @property
     def is_done(self) -> bool:
-        return not self.process.is_alive
+        return not self.job.process.is_alive
 
     @property
     def end_ps(self) -> int:
@@ -246,21 +238,22 @@ def play(
     environment = simpy.Environment()
     workload, line = workload or Steady(each[0], len(each)), Line(environment, each, is_serial)
     activities: dict[int, str] = {}
-    parts = JobParts(
+    job = RunningJob(
         label="given",
         seed=1,
+        environment=environment,
         workload=workload,  # type: ignore[arg-type]
         codec=Charged(tuple(each)),
         collective=line,  # type: ignore[arg-type]
         device=device or each[0].device,
         hosts=HostTimes(environment, conditions or [Condition()] * len(each)),
         host_links=[(0, 0)] * len(each),
+        sent_bytes=lambda link: 0,
         reporter=ProgressReporter(),
         set_activity=lambda worker, what, until_ps: activities.update({worker: what}),
         overlap=overlap,
         variation=variation,
     )
-    job = TrainingJob(environment, Wire(), parts)  # type: ignore[arg-type]
-    process = environment.process(job.steps(steps))
+    job.start(steps)
     environment.run()
-    return Played(workload, line, job, process, activities)
+    return Played(workload, line, job, activities)

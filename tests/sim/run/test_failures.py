@@ -30,15 +30,15 @@ from netfold.commands.main import app
 from netfold.commands.terminal import progress_bar
 from netfold.errors import InvariantError
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
-from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder
+from netfold.homomorphic.codec import Codec, Decoded, DecodeError, Encoder, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.fold import LockStepError
+from netfold.homomorphic.drive import CodecError, WorkerEncoder, blaming
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
 from netfold.kernels.progress import COMPILING
 from netfold.sim.results.folder import load
 from netfold.sim.run import context as module
 from netfold.sim.run.compiling import _rehearse, compile_engine, is_cold
-from netfold.sim.run.context import CodecError, ProgressReporter, blaming, make_encoder
+from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
@@ -429,10 +429,9 @@ def test_other_parts_of_a_codec_that_fail(fault: str, detail: str) -> None:
 
 
 def test_states_that_fail() -> None:
-    encoder = make_encoder(Broken(), 2, 4, 1)
+    encoder = WorkerEncoder(Broken(), 2, 4, 1)
 
     assert encoder.state() == {}
-    assert encoder.per_unit == 1024  # type: ignore[attr-defined]
     with pytest.raises(
         CodecError, match=r"^worker 2: `restore`: ValueError: BrokenEncoder remembers nothing"
     ):

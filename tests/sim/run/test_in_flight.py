@@ -22,7 +22,7 @@ from netfold.sim.network.fabric import EndOfInstant, InstantPhase
 from netfold.sim.plan.plan import Overlap
 from netfold.sim.report.figures import _panel
 from netfold.sim.results.folder import load
-from netfold.sim.run.job import TrainingJob
+from netfold.sim.run.job import RunningJob
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step import Turns
 from netfold.sim.run.variant import JobResult
@@ -64,15 +64,15 @@ class Outcome(NamedTuple):
 
 def run(folder: Path, *sets: str) -> tuple[JobResult, Outcome]:
     totals: dict[tuple[int, int, int], bytes] = {}
-    close = TrainingJob._close
+    close = RunningJob._close
 
-    def closing(self: TrainingJob, step: int, bucket: Bucket, log: RoundLog) -> None:
+    def closing(self: RunningJob, step: int, bucket: Bucket, log: RoundLog) -> None:
         totals.update({(step, bucket.index, rank): one.total.tobytes() for rank, one in log.decoded.items()})
         close(self, step, bucket, log)
 
     resolved = plan(folder, *sets, text=SCENARIO)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingJob, "_close", closing)
+        patch.setattr(RunningJob, "_close", closing)
         (job,) = run_variant(resolved, resolved.variants[0]).jobs
     journal = job.journal
     kept = "step bucket messages payload_bytes_up merges_verified choice redone_parts"
@@ -376,7 +376,7 @@ def test_without_agreed_turns_they_wait_for_ever(monkeypatch: pytest.MonkeyPatch
         def release(self, worker: int) -> None:
             self._units[worker].release(self._held[worker].pop(0))
 
-    monkeypatch.setattr("netfold.sim.run.step.Turns", Own)
+    monkeypatch.setattr("netfold.sim.run.job.Turns", Own)
     failed = opposed()
     assert "AssertionError" in str(failed.job.failure)  # of a serial collective's order
     assert failed.is_done  # a job ends where one of its buckets fails

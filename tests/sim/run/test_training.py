@@ -14,13 +14,13 @@ from rich.console import Console
 
 import netfold.sim.workload.workload_keys
 from netfold.homomorphic.codec import Decoded
+from netfold.homomorphic.drive import CodecError
 from netfold.homomorphic.message import Merge, Merged, Message
 from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.report.compare import results_table
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
-from netfold.sim.run.context import CodecError
 from netfold.sim.run.run import run_variant
 from netfold.sim.run.step import MessageAgreement
 from netfold.sim.run.variant import JobResult
