@@ -34,25 +34,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from netfold import testing
     from netfold.api import topology
-    from netfold.api.runs import Run, Swept, calibrate, compare, load, run, sweep, validate
-    from netfold.api.studies import Matrixed, Studied, fold, matrix, study
+    from netfold.api.runs import Run, calibrate, compare, load, run, validate
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
     from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
     from netfold.sim.capture.capture import capture
     from netfold.sim.report.compare import Comparison
+    from netfold.sim.studies.codec_study import CodecStudy, fold, study
+    from netfold.sim.studies.matrix import MatrixResult, matrix
+    from netfold.sim.studies.sweep import sweep
+    from netfold.sim.studies.sweep_output import SweepResult
 
 __all__ = [
+    "CodecStudy",
     "Comparison",
     "DataError",
     "InvariantError",
-    "Matrixed",
+    "MatrixResult",
     "NetfoldError",
     "Run",
     "RunError",
     "ScenarioError",
-    "Studied",
-    "Swept",
+    "SweepResult",
     "calibrate",
     "capture",
     "codecs",
@@ -70,38 +73,43 @@ __all__ = [
 ]
 
 _LOCATIONS = {
+    "CodecStudy": "netfold.sim.studies.codec_study:CodecStudy",
     "Comparison": "netfold.sim.report.compare:Comparison",
     "DataError": "netfold.errors:DataError",
     "InvariantError": "netfold.errors:InvariantError",
-    "Matrixed": "netfold.api.studies:Matrixed",
+    "MatrixResult": "netfold.sim.studies.matrix:MatrixResult",
     "NetfoldError": "netfold.errors:NetfoldError",
     "Run": "netfold.api.runs:Run",
     "RunError": "netfold.errors:RunError",
     "ScenarioError": "netfold.errors:ScenarioError",
-    "Studied": "netfold.api.studies:Studied",
-    "Swept": "netfold.api.runs:Swept",
+    "SweepResult": "netfold.sim.studies.sweep_output:SweepResult",
     "calibrate": "netfold.api.runs:calibrate",
     "capture": "netfold.sim.capture.capture:capture",
     "codecs": "netfold.homomorphic.codecs:codec_kinds",
     "compare": "netfold.api.runs:compare",
-    "fold": "netfold.api.studies:fold",
+    "fold": "netfold.sim.studies.codec_study:fold",
     "load": "netfold.api.runs:load",
-    "matrix": "netfold.api.studies:matrix",
+    "matrix": "netfold.sim.studies.matrix:matrix",
     "register": "netfold.homomorphic.codec:register",
     "run": "netfold.api.runs:run",
-    "study": "netfold.api.studies:study",
-    "sweep": "netfold.api.runs:sweep",
+    "study": "netfold.sim.studies.codec_study:study",
+    "sweep": "netfold.sim.studies.sweep:sweep",
     "testing": "netfold.testing",
     "topology": "netfold.api.topology",
     "validate": "netfold.api.runs:validate",
 }
-
+_RENAMED = {
+    "Matrixed": "netfold.MatrixResult",
+    "Studied": "netfold.CodecStudy",
+    "Swept": "netfold.SweepResult",
+}
 
 if not TYPE_CHECKING:  # type checkers know the names from above, and that there are no others
 
     def __getattr__(name: str) -> object:
         if name not in _LOCATIONS:
-            raise AttributeError(f"module 'netfold' has no attribute {name!r}")
+            now = f": it is {_RENAMED[name]} now" if name in _RENAMED else ""
+            raise AttributeError(f"module 'netfold' has no attribute {name!r}{now}")
         module, _, attribute = _LOCATIONS[name].partition(":")
         found = import_module(module)
         return getattr(found, attribute) if attribute else found

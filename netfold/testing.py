@@ -53,7 +53,7 @@ from netfold.homomorphic.codec import (
     make_encoders,
     refusal_of,
 )
-from netfold.homomorphic.fold import Folded, Order, fold
+from netfold.homomorphic.fold import AllReduceResult, Order, fold
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Note, NoteKind, Round, Step
 from netfold.kernels.keyed import mix_plain
 
@@ -197,7 +197,7 @@ def fold_checked(
     gradients: Sequence[Gradient],
     round: Round,
     order: Order | None = None,
-) -> tuple[Folded, list[Note]]:
+) -> tuple[AllReduceResult, list[Note]]:
     """Run one round, whose workers must decode the same bits; return it and its notes."""
     notes: list[Note] = []
     given = [gradient.copy() for gradient in gradients]
@@ -288,7 +288,9 @@ class _Seen:
     bound: float = 0.0
     bound_over_magnitude: float = 0.0
 
-    def add(self, codec: Codec, folded: Folded, owed: Sequence[Gradient], notes: Sequence[Note]) -> None:
+    def add(
+        self, codec: Codec, folded: AllReduceResult, owed: Sequence[Gradient], notes: Sequence[Note]
+    ) -> None:
         """Add a round in which workers owed so much."""
         codec = codec.judged_by(folded.results[0].is_update)
         for contribution, own in zip(folded.contributions, owed, strict=True):
@@ -349,7 +351,7 @@ def _check_seen(seen: _Seen, has_memory: bool) -> None:
 
 
 def _check_memory(
-    codec: Codec, team: Team, folded: Folded, gradients: Sequence[Gradient], round: Round
+    codec: Codec, team: Team, folded: AllReduceResult, gradients: Sequence[Gradient], round: Round
 ) -> None:
     """Check that a worker whose residual is None contributes what one without a past does."""
     silent = [
@@ -389,7 +391,7 @@ def check_host_merges(codec: Codec, pair: Sequence[Gradient], round: Round) -> N
     )
 
 
-def _host_pairs(folded: Folded) -> list[tuple[Message, Message]]:
+def _host_pairs(folded: AllReduceResult) -> list[tuple[Message, Message]]:
     """The host messages of two workers, operation by operation."""
     pairs = [pair for operation in folded.messages for pair in zip(*operation, strict=True)]
     return [(one, other) for one, other in pairs if one.merge is Merge.HOST]
@@ -456,7 +458,7 @@ def check_round(
     round: Round | None = None,
     *,
     order: Sequence[int] | None = None,
-) -> Folded:
+) -> AllReduceResult:
     """Check one round of new encoders, merged by rank and in `order`; return the round merged by rank.
 
     Raises
@@ -543,7 +545,7 @@ def _require_same_state(resumed: Encoder | Server, original: Encoder | Server, w
         require(is_same, f"{where} another {name!r} than without a stop")
 
 
-def _sent_bytes(folded: Folded, rank: int) -> list[list[bytes]]:
+def _sent_bytes(folded: AllReduceResult, rank: int) -> list[list[bytes]]:
     return [[message.words.tobytes() for message in operation[rank]] for operation in folded.messages]
 
 
@@ -551,7 +553,7 @@ def _check_residuals(
     encoders: Sequence[Encoder],
     before: Sequence[Gradient | None],
     gradients: Sequence[Gradient],
-    folded: Folded,
+    folded: AllReduceResult,
 ) -> None:
     """Check that nothing is lost between what a worker contributes and what it holds back."""
     for rank, (encoder, held, gradient) in enumerate(zip(encoders, before, gradients, strict=True)):
@@ -580,7 +582,7 @@ def _check_contract(codec: Codec) -> None:
     require(not unexplained, f"the docstring does not explain {unexplained}: it needs `NAME: meaning`")
 
 
-def _check_total(codec: Codec, folded: Folded, notes: Sequence[Note]) -> None:
+def _check_total(codec: Codec, folded: AllReduceResult, notes: Sequence[Note]) -> None:
     """Check a total against the ideal of the contributions, and the promise."""
     contributions, total = folded.contributions, folded.decoded[0]
     codec = codec.judged_by(folded.results[0].is_update)
@@ -631,7 +633,7 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     )
 
 
-def _check_bytes(folded: Folded) -> None:
+def _check_bytes(folded: AllReduceResult) -> None:
     sent = sum(message.words.nbytes for operation in folded.messages for message in operation[0])
     announced = folded.announced_bytes(0)
     require(announced == sent, f"worker 0 announces {announced} bytes, and its messages have {sent}")

@@ -24,7 +24,7 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.codec import OPTION_MAX, CodecRefusedError, ContractError
 from netfold.homomorphic.codecs.bird_rows import DigitLanes
 from netfold.homomorphic.drive import CodecError, WorkerEncoder
-from netfold.sim.studies.codec_measures import run_study
+from netfold.sim.studies.codec_study import run_study
 from netfold.sim.studies.codec_study_gradients import read_codec, read_codecs, synthetic_source
 from netfold.torch.wire import check_codec as check_for_hooks
 from tests.test_house import sources
@@ -70,6 +70,14 @@ def test_a_scenario_is_checked_without_what_runs_and_draws_it() -> None:
     )
     checked = subprocess.run([sys.executable, "-c", code, TEXT], capture_output=True, text=True, check=True)
     assert checked.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "now"), [("Matrixed", "MatrixResult"), ("Studied", "CodecStudy"), ("Swept", "SweepResult")]
+)
+def test_an_old_name_tells_the_new_one(name: str, now: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': it is netfold.{now} now"):
+        getattr(netfold, name)
 
 
 @pytest.mark.parametrize("module", [netfold, netfold.testing, netfold.topology, netfold.torch])
@@ -252,7 +260,7 @@ def command(*arguments: str) -> None:
     raise NetfoldError(found.output, "")
 
 
-def cell_of(found: netfold.Matrixed) -> None:
+def cell_of(found: netfold.MatrixResult) -> None:
     """What the matrix says of its only codec."""
     assert set(found.cells["verdict"]) == {"refused"}
     raise NetfoldError(found.cells["reason"][0], found.cells["hint"][0])

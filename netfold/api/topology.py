@@ -15,46 +15,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
-from rich.table import Table
 
 from netfold.errors import NetfoldError
-from netfold.sim.report.shown import Shown, Svg
+from netfold.sim.report.shown import Svg
 from netfold.sim.scenario.load import Given, scenario_of, sets_of
 from netfold.sim.studies.topology_study import (
     BYTES,
     Kind,
-    MeasuredNetwork,
+    Measurements,
     NamedNetwork,
-    all_measured,
-    both_tables,
     drawing,
     listing,
+    measurements,
     networks_of,
 )
 from netfold.sim.studies.topology_study import export as export_text
 
 __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
-
-
-class Measurements(Shown):
-    """Measures of one or more networks; `print` shows what `netfold topology measure` prints.
-
-    Attributes
-    ----------
-    networks
-        By name of the variant, kind or file: a mapping with all figures, as `--json` prints them. Variants
-        with the same network, routes and workers share one.
-    """
-
-    def __init__(self, found: Sequence[MeasuredNetwork]) -> None:
-        self._found = found
-        self.networks: dict[str, dict[str, Any]] = {
-            name: one.as_dict() for one in found for name in one.names
-        }
-
-    def table(self) -> Table:
-        """The tables, one below the other."""
-        return both_tables(self._found)
 
 
 def kinds() -> dict[str, Kind]:
@@ -95,7 +72,7 @@ def measure(
     ScenarioError, NetfoldError
         A network cannot be made, or there are more workers than hosts.
     """
-    return Measurements(all_measured(_all(given, set, variants), bytes, workers))
+    return measurements(_all(given, set, variants), bytes, workers)
 
 
 def draw(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> Svg:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import isclose
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from netfold.commands.example_commands import shipped
-from netfold.commands.terminal import folder, print_error, print_line, print_table, progress_bar
+from netfold.commands.terminal import RUNS, Out, print_error, print_line, print_table, progress_bar
 
 EXIT_CLAIM_FAILED = 1
 
@@ -149,9 +148,7 @@ ACTS = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
-        "runs"
-    ),
+    out: Out = RUNS,
 ) -> None:
     """Show in three short acts what netfold does; the first time also compiles kernels, for up to a minute.
 

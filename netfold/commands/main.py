@@ -22,9 +22,15 @@ from netfold.commands.example_commands import examples, new
 from netfold.commands.network_commands import switch, topology
 from netfold.commands.study_commands import codecs, sweep
 from netfold.commands.terminal import (
+    RUNS,
+    JsonOrTable,
     NoCode,
     NoReport,
-    folder,
+    Out,
+    ScenarioFile,
+    Seed,
+    Sets,
+    exit_with,
     print_error,
     print_json,
     print_line,
@@ -32,6 +38,7 @@ from netfold.commands.terminal import (
     progress_bar,
     report,
     report_printed,
+    show,
     write_figure,
 )
 from netfold.commands.workload_commands import calibrate, capture, models
@@ -76,7 +83,6 @@ def _command(file: Path, sets: list[str] | None, seed: int | None, variants: lis
     return f"{shlex.join(words)}   {version}, scenario sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
-EXIT_CHECK_FAILED = 1
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
 
@@ -123,14 +129,6 @@ app.command()(sweep)
 app.command()(calibrate)
 app.command()(capture)
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
-]
-Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -155,9 +153,7 @@ def run(  # noqa: PLR0913  one argument an option
     file: ScenarioFile,
     sets: Sets = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
-        "runs"
-    ),
+    out: Out = RUNS,
     variant: Annotated[
         list[str] | None,
         typer.Option("--variant", metavar="NAME", help="Run only this variant; can be repeated."),
@@ -176,7 +172,7 @@ def run(  # noqa: PLR0913  one argument an option
         bool, typer.Option("--native", help="Be faster, and not reproducible on other processors.")
     ] = False,
     no_report: NoReport = False,
-    as_json: Json = False,
+    as_json: JsonOrTable = False,
 ) -> None:
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
@@ -220,8 +216,7 @@ def run(  # noqa: PLR0913  one argument an option
         raise outcome.stopped
     assert outcome.run_dir is not None
     report_printed(outcome.run_dir, not no_report, as_json)
-    if kind(outcome.summary["verdict"]) not in GOOD:
-        raise typer.Exit(EXIT_CHECK_FAILED)
+    exit_with(kind(outcome.summary["verdict"]) in GOOD)
 
 
 @app.command()
@@ -277,7 +272,7 @@ def compare(
     draw: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the ranking as a figure (SVG), too.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOrTable = False,
 ) -> None:
     """Rank the variants of one or more runs, and name the bottleneck of each.
 
@@ -291,7 +286,7 @@ def compare(
     comparison = compare_runs(runs, baseline, sort)
     if draw is not None:
         write_figure(draw, comparison.draw())
-    print_json(comparison.as_dict()) if as_json else print_table(comparison.table())
+    show(comparison, as_json)
 
 
 @app.command()

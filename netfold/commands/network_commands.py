@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netfold.commands.terminal import print_json, print_line, print_table
+from netfold.commands.terminal import (
+    JsonOrTable,
+    JsonOrText,
+    print_json,
+    print_line,
+    print_table,
+    print_wrapped,
+    show,
+)
 from netfold.errors import NetfoldError, names_hint
 
 if TYPE_CHECKING:
@@ -44,9 +51,7 @@ def switch_fit(
     per_pass: Annotated[
         int | None, typer.Option(min=1, help="Words that one pass adds, on switches with stages.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: JsonOrTable = False,
 ) -> None:
     """Place a program on a switch, stage by stage. Options left out have the program's usual values."""
     from dataclasses import replace
@@ -91,7 +96,6 @@ def _profile(name: str) -> Profile:
 # The commands `netfold topology …`: list kinds, show, draw, measure and export topologies.
 
 
-_LINE_COLUMNS = 110
 topology = typer.Typer(
     help="List kinds of topologies; show, draw, measure and export networks without a run.",
     no_args_is_help=True,
@@ -116,7 +120,6 @@ Variants = Annotated[
     list[str] | None,
     typer.Option("--variant", metavar="NAME", help="Only this variant; can be repeated."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 @topology.command("list")
@@ -124,9 +127,11 @@ def topology_list(
     kind: Annotated[
         str, typer.Argument(metavar="[KIND]", help="Only this kind, with the closed forms of its figures.")
     ] = "",
-    as_json: Json = False,
+    as_json: JsonOrText = False,
 ) -> None:
     """List the kinds of topologies with their keys, or all about one."""
+    from dataclasses import asdict
+
     from netfold.sim.studies.topology_study import listing
 
     found = {one.kind: one for one in listing()}
@@ -134,13 +139,13 @@ def topology_list(
         raise NetfoldError(f"there is no kind of topology {kind!r}", names_hint(kind, found, "kinds"))
     chosen = [found[kind]] if kind else list(found.values())
     if as_json:
-        print_json({"kinds": [one.as_dict() for one in chosen]})
+        print_json({"kinds": [asdict(one) for one in chosen]})
         return
     for one in chosen:
-        _print_wrapped(f"{one.kind}: {one.meaning}")
+        print_wrapped(f"{one.kind}: {one.meaning}")
         for key in one.keys:
             default = "" if key.is_required else f"={json.dumps(key.default)}"
-            _print_wrapped(f"{key.name}{default}: {key.meaning}", "  ")
+            print_wrapped(f"{key.name}{default}: {key.meaning}", "  ")
         if kind and one.closed_forms:
             print_line("\n" + one.closed_forms)
 
@@ -183,26 +188,17 @@ def topology_measure(
             min=1, help="Workers, rack by rack; by default those of the scenario, else one on every host."
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOrText = False,
 ) -> None:
     """Measure networks without simulating them, and estimate the all-reduce time of every collective.
 
     Of a scenario, its own collectives are estimated as it sets them; others have their defaults.
     """
-    from netfold.sim.studies.topology_study import all_measured, estimates_table, measures_table, notes
+    from netfold.sim.studies.topology_study import measurements
 
     size_bytes = _size_of(size)
-    found = all_measured(
-        _networks(network, sets, variant), size_bytes, workers, partial(typer.echo, err=True)
-    )
-    if as_json:
-        print_json({"networks": [one.as_dict() for one in found]})
-        return
-    print_table(measures_table(found))
-    if any(one.estimates for one in found):
-        print_table(estimates_table(found))
-    for note in notes(found):
-        print_line(note)
+    networks = _networks(network, sets, variant)
+    show(measurements(networks, size_bytes, workers, partial(typer.echo, err=True)), as_json)
 
 
 @topology.command("export")
@@ -245,7 +241,3 @@ def _networks(network: str, sets: list[str] | None, variants: list[str] | None) 
     from netfold.sim.studies.topology_study import networks_of
 
     return networks_of(network, sets or (), variants or ())
-
-
-def _print_wrapped(text: str, indent: str = "") -> None:
-    print_line(textwrap.fill(text, _LINE_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    "))

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from netfold.commands.terminal import (
+    RUNS,
+    DrawsSeed,
+    JsonOrTable,
+    JsonOrText,
     NoCode,
     NoReport,
-    folder,
+    Out,
+    ScenarioFile,
+    Seed,
+    Sets,
+    Workers,
+    exit_with,
     print_error,
     print_json,
     print_line,
-    print_table,
+    print_wrapped,
     progress_bar,
     report_printed,
+    show,
 )
 from netfold.errors import NetfoldError
 from netfold.sim.studies import MADE_UP, ROUNDS, WORKERS
 
 if TYPE_CHECKING:
-    from netfold.sim.studies.codec_measures import Study
-    from netfold.sim.studies.codec_study_gradients import Source
     from netfold.sim.studies.sweep import Ended, OnPoint
-    from netfold.sim.studies.sweep_output import FinishedSweep
-
-
-EXIT_CHECK_FAILED = 1
 
 
 def codecs_matrix(
@@ -48,7 +52,7 @@ def codecs_matrix(
     loss: Annotated[
         str, typer.Option(metavar="SHARE", help="Packets that every link loses in the second run of a cell.")
     ] = "1%",
-    workers: Annotated[int, typer.Option(min=1, max=4096, help="Workers.")] = 4,
+    workers: Workers = 4,
     switch: Annotated[
         str,
         typer.Option(
@@ -56,10 +60,8 @@ def codecs_matrix(
             help="Profile of the switch; by default the one that can do least of those that can.",
         ),
     ] = "",
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.")] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    seed: DrawsSeed = 1,
+    as_json: JsonOrTable = False,
     as_page: Annotated[bool, typer.Option("--markdown", help="Print the page docs/matrix.md.")] = False,
 ) -> None:
     """Run every codec on every collective, without loss and with it, or say why it is refused.
@@ -72,25 +74,25 @@ def codecs_matrix(
     """
     if as_json and as_page:
         raise typer.BadParameter("--json and --markdown are both given; leave out one")
-    from netfold.sim.studies.matrix import Wanted, make_matrix, matrix_page, matrix_table
+    from netfold.sim.studies.matrix import matrix
 
-    wanted = Wanted(tuple(kinds or ()), tuple(collectives or ()), loss, workers, switch, seed)
-    with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
-        found = make_matrix(wanted, progress)
-    if as_json:
-        print_json(found.as_dict())
-    elif as_page:
-        print_line(matrix_page(found).removesuffix("\n"))
-    else:
-        print_table(matrix_table(found))
-    if found.failed:
-        raise typer.Exit(EXIT_CHECK_FAILED)
+    with progress_bar(has_lines=False) as progress:
+        result = matrix(
+            kinds or (),
+            collectives=collectives or (),
+            loss=loss,
+            workers=workers,
+            switch=switch,
+            seed=seed,
+            progress=progress,
+        )
+    print_line(result.page().removesuffix("\n")) if as_page else show(result, as_json)
+    exit_with(result.passes)
 
 
 # The commands `netfold codecs …`: list the codecs, and measure some on gradients without a network.
 
 
-EXIT_FAULT = 1
 _LISTING_COLUMNS = 100
 codecs = typer.Typer(
     help="List the codecs for scenarios and their options, measure some on gradients, or run them on all "
@@ -99,20 +101,17 @@ codecs = typer.Typer(
 )
 codecs.command("matrix")(codecs_matrix)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-
 
 def _synthetic(metavar: str, name: str, text: str) -> Any:
     return typer.Option(metavar=metavar, help=f"{text}; {MADE_UP[name]} by default.")
 
 
 @codecs.callback(invoke_without_command=True)
-def codecs_list(context: typer.Context, as_json: Json = False) -> None:
+def codecs_list(context: typer.Context, as_json: JsonOrText = False) -> None:
     """List the codecs for scenarios, measure some on gradients, or run them on all collectives."""
     if context.invoked_subcommand is not None:
         return
     import json
-    import textwrap
     from dataclasses import asdict
 
     from netfold.commands.listings import listing
@@ -122,16 +121,11 @@ def codecs_list(context: typer.Context, as_json: Json = False) -> None:
         return
     for codec in listing():
         source = f"; {codec.source}" if codec.source else ""
-        entries = [("", f"{codec.kind} ({codec.status}{source}): {codec.meaning}")]
+        heading = f"{codec.kind} ({codec.status}{source}): {codec.meaning}"
+        print_wrapped(heading, columns=_LISTING_COLUMNS)
         for option in codec.options:
             default = "" if option.is_required else f"={json.dumps(option.default)}"
-            entries.append(("  ", f"{option.name}{default}: {option.meaning}"))
-        for indent, text in entries:
-            print_line(
-                textwrap.fill(
-                    text, _LISTING_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    "
-                )
-            )
+            print_wrapped(f"{option.name}{default}: {option.meaning}", "  ", columns=_LISTING_COLUMNS)
 
 
 @codecs.command("study")
@@ -178,11 +172,9 @@ def codecs_study(  # noqa: PLR0913  one argument an option
         int | None, typer.Option(min=1, max=4096, help=f"Workers; {WORKERS} by default.")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=10**6, help="Rounds, each with new gradients.")] = ROUNDS,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.")] = 1,
-    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
-        "runs"
-    ),
-    as_json: Json = False,
+    seed: DrawsSeed = 1,
+    out: Out = RUNS,
+    as_json: JsonOrText = False,
 ) -> None:
     """Measure codecs on gradients, without a network: bytes, speed on this machine, errors.
 
@@ -192,87 +184,35 @@ def codecs_study(  # noqa: PLR0913  one argument an option
     The exit status is 1 if a codec breaks its bound or workers decode different sums. Results are written to
     DIR/study/TIME-seedN.
     """
-    from netfold.sim.studies.codec_study import make_study
-    from netfold.sim.studies.codec_study_gradients import read_codecs
+    from netfold.sim.studies.codec_study import study
+    from netfold.sim.studies.codec_study_gradients import read_codecs, source_of
 
-    generated = {
-        "elements": elements,
-        "density": density,
-        "pattern": pattern,
-        "row_elements": row_elements,
-        "overlap": overlap,
-        "distribution": distribution,
-    }
-    given = {key: text for key, text in generated.items() if text is not None}
-    wanted, source = read_codecs(kinds), _source(input_file, given, workers, seed, shape)
-    with progress_bar() if sys.stderr.isatty() else nullcontext(lambda *_: None) as progress:
-        found, place = make_study(wanted, source, rounds, seed, progress, out)
-    _print(found, place, as_json)
-    if found.faults:
-        raise typer.Exit(EXIT_FAULT)
-
-
-def _source(
-    input_file: Path | None, given: Mapping[str, str], workers: int | None, seed: int, shape: str | None
-) -> Source:
-    """Gradients from a file or, without one, generated from the options."""
-    from netfold.sim.studies.codec_study_gradients import file_source, read_shapes, synthetic_source
-    from netfold.sim.workload.layers import elements_of
-
-    if shape is not None:
-        tensors = read_shapes(shape, "--shape")
-        if input_file is None:
-            given = {"elements": str(elements_of(tensors)), **given}
-        return _source(input_file, given, workers, seed, None).with_tensors(tensors, "--shape")
-    if input_file is None:
-        return synthetic_source(given, workers, seed)
-    if given:
+    keys = (elements, density, pattern, row_elements, overlap, distribution)
+    given = {key: text for key, text in zip(MADE_UP, keys, strict=True) if text is not None}
+    codecs = {named.name: named.codec for named in read_codecs(kinds)}
+    if input_file is not None and given:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
         raise NetfoldError(f"{options}: gradients come from {input_file}", f"leave out {options}, or --input")
-    return file_source(input_file, workers)
-
-
-def _print(found: Study, place: Path | None, as_json: bool) -> None:
-    from netfold.sim.studies.codec_study import (
-        as_dict,
-        charges_table,
-        messages_table,
-        speeds_dict,
-        study_table,
-    )
-
-    if as_json:
-        print_json({**as_dict(found), "speeds": speeds_dict(found), "study_dir": str(place)})
-        return
-    print_table(study_table(found))
-    print_table(messages_table(found))
-    print_table(charges_table(found))
-    for fault in found.faults:
-        print_line(fault)
-    print_line(f"Study: {place}")
+    source = source_of(input_file, given, workers, seed, shapes=shape, shapes_name="--shape")
+    with progress_bar(has_lines=False) as progress:
+        result = study(codecs, source, rounds=rounds, seed=seed, out=out, progress=progress)
+    show(result, as_json)
+    exit_with(result.passes)
 
 
 # `netfold sweep`.
 
 
-_EXIT_CHECK_FAILED = 1
-
-
 def sweep(  # noqa: PLR0913  one argument an option
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")],
+    file: ScenarioFile,
     over: Annotated[
         list[str] | None,
         typer.Option("--over", metavar="PATH=VALUES", help="Sweep a key: topology.rate=10Gbps,100Gbps."),
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")] = None,
+    sets: Sets = None,
+    seed: Seed = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Points at a time; by default the cores.")] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")] = Path(
-        "runs"
-    ),
+    out: Out = RUNS,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run points again that are kept.")] = False,
     trust_kept: Annotated[
         bool, typer.Option("--trust-kept", help="Take kept points of your own models, too (see below).")
@@ -288,9 +228,7 @@ def sweep(  # noqa: PLR0913  one argument an option
         Path | None, typer.Option(metavar="FILE", help="The file of a Dask scheduler.")
     ] = None,
     no_report: NoReport = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: JsonOrTable = False,
 ) -> None:
     """Run every point of a scenario's `sweep`, several at a time.
 
@@ -303,7 +241,6 @@ def sweep(  # noqa: PLR0913  one argument an option
     once it is printed, a figure for each metric and a page. The exit status is 0 if all points ran and all
     checks hold.
     """
-    from netfold.sim.results.summary import GOOD, kind
     from netfold.sim.scenario.load import running_code
     from netfold.sim.studies.sweep import SweepSettings, cores, run_sweep, sweep_of
     from netfold.sim.studies.sweep_output import load_sweep
@@ -320,14 +257,10 @@ def sweep(  # noqa: PLR0913  one argument an option
         for note in getattr(error, "__notes__", ()):
             print_error(note)
         raise
-    found = load_sweep(path)
-    if as_json:
-        print_json({**found.content, "folder": str(path)})
-    else:
-        _print_sweep(found)
+    result = load_sweep(path)
+    show(result, as_json)
     report_printed(path, not no_report, as_json)
-    if kind(found.content["verdict"]) not in GOOD:
-        raise typer.Exit(_EXIT_CHECK_FAILED)
+    exit_with(result.passes)
 
 
 def _as_set(text: str) -> str:
@@ -341,20 +274,6 @@ def _as_set(text: str) -> str:
         return f"sweep.{path}={values}"
     listed = values if values.startswith("[") and values.endswith("]") else f"[{values}]"
     return f"sweep.{path}={listed}"
-
-
-def _print_sweep(found: FinishedSweep) -> None:
-    from netfold.sim.studies.sweep_output import counts, sweep_table
-
-    table = sweep_table(found)
-    if table.row_count:
-        print_table(table)
-    for point in found.content["points"]:
-        if point["status"] != "done":
-            place = f"point {point['point']}: {point['text']}"
-            print_line(f"{place}: {point['status']}: {point['error'].strip()}")
-    print_line(f"{found.content['scenario']}: {counts(found.content)}: {found.content['verdict']}")
-    print_line(f"Table: {found.path}/points.parquet")
 
 
 @contextmanager

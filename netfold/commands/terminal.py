@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
+    from netfold.sim.report.shown import VerbResult
 
+
+EXIT_CHECK_FAILED = 1
 EXIT_CANNOT_WRITE = 1
 EXIT_BROKEN_PIPE = 141
 """What a shell reports of a program that SIGPIPE ended."""
@@ -36,11 +40,28 @@ NoCode = Annotated[
 ]
 
 
+JsonOrTable = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+JsonOrText = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Workers = Annotated[int, typer.Option(min=1, max=4096, help="Workers.")]
+DrawsSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of all random draws.")]
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file; - for standard input.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Change a value, for example topology.rate=10Gbps."),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Use this seed instead of the file's.")]
+RUNS = Path("runs")
+_LINE_COLUMNS = 110
+
+
 def folder(text: str | Path) -> Path:
     """The value of an option that names a folder."""
     if not str(text):
         raise typer.BadParameter("must name a folder, found ''; remove the option to use 'runs'")
     return Path(text)
+
+
+Out = Annotated[Path, typer.Option(metavar="DIR", parser=folder, help="Folder of all runs.")]
 
 
 def print_line(text: object) -> None:
@@ -70,6 +91,12 @@ def _encodable(text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def print_wrapped(text: str, indent: str = "", hanging: int = 4, columns: int = _LINE_COLUMNS) -> None:
+    """Write a paragraph to stdout; all lines but the first are `hanging` columns further in."""
+    further = indent + hanging * " "
+    print_line(textwrap.fill(text, columns, initial_indent=indent, subsequent_indent=further))
+
+
 def print_json(value: object) -> None:
     print_line(json.dumps(value, indent=2))
 
@@ -85,6 +112,23 @@ def print_table(table: Table) -> None:
     # A terminal too narrow for one column wraps it: nothing is cut.
     console.print(EscapedTable(table), crop=False)
     _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
+
+
+def show(result: VerbResult, as_json: bool) -> None:
+    """Print what a verb came to: its tables and the lines below them, or one JSON object."""
+    if as_json:
+        print_json(result.as_dict())
+        return
+    for table in result.tables():
+        print_table(table)
+    for line in result.lines():
+        print_line(line)
+
+
+def exit_with(passes: bool) -> None:
+    """End the command with the exit status of a failed check, if one has failed."""
+    if not passes:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def write_figure(path: Path, svg: bytes | None) -> None:
@@ -111,14 +155,14 @@ def write_figure(path: Path, svg: bytes | None) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
+def progress_bar(has_lines: bool = True) -> Iterator[Callable[[str, float, float], None]]:
     """Show progress on stderr: a bar on a terminal, which is removed at the end; otherwise lines of text."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Log()
+        yield _Log() if has_lines else lambda *_: None
         return
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
@@ -191,7 +235,7 @@ def write_report(folder: Path) -> Path:
     from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
     from netfold.sim.studies import sweep_output as page
 
-    return page.write_report(page.load_sweep(folder)) if page.is_sweep(folder) else build_report(folder)
+    return page.load_sweep(folder).report() if page.is_sweep(folder) else build_report(folder)
 
 
 class EscapedTable:

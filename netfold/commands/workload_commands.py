@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netfold.commands.terminal import folder, print_error, print_json, print_line, print_table, progress_bar
+from netfold.commands.terminal import (
+    JsonOrText,
+    Workers,
+    folder,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+    print_wrapped,
+    progress_bar,
+)
 from netfold.sim.studies import WORKERS
 
 if TYPE_CHECKING:
     from netfold.sim.studies.codec_study_gradients import DensityRow
 
 
-_LINE_COLUMNS = 110
 models = typer.Typer(
     help="List the models to train, show one, or measure the densities of their gradients.",
     no_args_is_help=True,
 )
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 _NAMED = "MODEL or MODEL:OPTION=VALUE,…, such as ncf:expand=[147,16]"
 
 
 @models.command("list")
-def models_list(as_json: Json = False) -> None:
+def models_list(as_json: JsonOrText = False) -> None:
     """List the models: their parameters, data sets and metrics."""
     from rich.table import Table
     from rich.text import Text
@@ -48,7 +55,7 @@ def models_list(as_json: Json = False) -> None:
 
 @models.command("show")
 def models_show(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: Json = False
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{_NAMED}.")], as_json: JsonOrText = False
 ) -> None:
     """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
     from netfold.sim.studies.codec_study_gradients import described, read_model
@@ -57,15 +64,15 @@ def models_show(
     if as_json:
         print_json(found)
         return
-    _print(f"{found['title']} ({found['kind']}): {found['meaning']}", "")
-    _print(f"source: {found['source']}")
-    _print(f"parameters: {found['parameters']:,}")
-    _print(f"tested by: {found['metric']}")
+    print_wrapped(f"{found['title']} ({found['kind']}): {found['meaning']}", hanging=0)
+    print_wrapped(f"source: {found['source']}", "  ")
+    print_wrapped(f"parameters: {found['parameters']:,}", "  ")
+    print_wrapped(f"tested by: {found['metric']}", "  ")
     for name, option in found["options"].items():
-        _print(f"option {name}={option['default']}: {option['meaning']}")
+        print_wrapped(f"option {name}={option['default']}: {option['meaning']}", "  ")
     for one in found["data"]:
         instead = f", in place of {one['stands_in_for']}" if one["stands_in_for"] else ""
-        _print(f"data {one['name']}{instead}")
+        print_wrapped(f"data {one['name']}{instead}", "  ")
     _print_layers(found["layers"])
 
 
@@ -97,9 +104,9 @@ def models_measure(
         str | None,
         typer.Option(metavar="NAME", help="Data set; by default the known one, or the first."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=4096, help="Workers.")] = WORKERS,
+    workers: Workers = WORKERS,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of weights and batches.")] = 1,
-    as_json: Json = False,
+    as_json: JsonOrText = False,
 ) -> None:
     """Measure how many gradient elements are not zero: of a worker, and of the sum of all.
 
@@ -152,18 +159,10 @@ def _print_densities(rows: list[DensityRow]) -> None:
         column.justify = "right"
     print_table(table)
     count = rows[0].workers if rows else WORKERS
-    _print(
+    print_wrapped(
         f"share of non-zero elements at the first step: own: of one worker, mean; union: of any of {count} "
         "workers; all: of all of them; known: another implementation, one random start",
-        "",
-    )
-
-
-def _print(text: str, indent: str = "  ") -> None:
-    print_line(
-        textwrap.fill(text, _LINE_COLUMNS, initial_indent=indent, subsequent_indent=indent + "    ")
-        if indent
-        else textwrap.fill(text, _LINE_COLUMNS)
+        hanging=0,
     )
 
 

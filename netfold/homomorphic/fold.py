@@ -21,7 +21,7 @@ Order = Sequence["int | Order"]
 
 
 @dataclass(frozen=True)
-class Folded:
+class AllReduceResult:
     """A round's results: what every worker decoded, and all messages by operation and worker."""
 
     results: list[Decoded]
@@ -46,7 +46,7 @@ def fold(
     order: Order | None = None,
     server: Server | None = None,
     codec: Codec | None = None,
-) -> Folded:
+) -> AllReduceResult:
     """Aggregate one bucket; merge the workers' messages in `order` (default: by rank).
 
     An order is a sequence of ranks, or of orders that are merged first: [[0, 1], [2, 3]] is a tree. A codec's
@@ -74,7 +74,7 @@ def fold(
         for encoder, gradient in zip(encoders, gradients, strict=True)
     ]
     answers: tuple[Merged, ...] | None = None
-    folded = Folded([], [])
+    folded = AllReduceResult([], [])
     while True:
         sent = [exchange.send(answers) for exchange in exchanges]
         operation = [one for one in sent if isinstance(one, tuple)]

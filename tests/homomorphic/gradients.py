@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.bounds import whole_bound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, advance
 from netfold.homomorphic.exponents import all_of
-from netfold.homomorphic.fold import Folded, check_lock_step, fold
+from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
 from netfold.homomorphic.formats import Agreed, NumberFormat
 from netfold.homomorphic.index import IndexKind, IndexMemory, Membership, exchange_index, own_index
 from netfold.homomorphic.merge import merge_all
@@ -74,7 +74,9 @@ def drawn(kind: Kind, workers: int, elements: int, seed: int) -> list[Gradient]:
     return gradients
 
 
-def folded(codec: Codec, gradients: list[Gradient], order: list[int] | None = None, step: int = 0) -> Folded:
+def folded(
+    codec: Codec, gradients: list[Gradient], order: list[int] | None = None, step: int = 0
+) -> AllReduceResult:
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
     Steps(workers).begin(encoders, gradients, step)
@@ -101,7 +103,7 @@ def sparse(
     ]
 
 
-def labels(result: Folded) -> list[str]:
+def labels(result: AllReduceResult) -> list[str]:
     """Of worker 0's messages."""
     return [message.label for operation in result.messages for message in operation[0]]
 

@@ -17,7 +17,7 @@ from netfold.homomorphic.codec import Decoded, Encoder, Exchange, LockStepError
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import block_exponents
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.merge import combine, merge_all, merged_message, unchanged_by
 from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Message, Round, Scaling
 from tests.homomorphic.gradients import folded
@@ -38,7 +38,7 @@ class Scripted(Encoder):
         return Decoded((yield from self.script(self.rank, gradient, round)), gradient)
 
 
-def run(script: Callable[[int, Gradient, Round], Script], workers: int, seed: int = 0) -> Folded:
+def run(script: Callable[[int, Gradient, Round], Script], workers: int, seed: int = 0) -> AllReduceResult:
     gradients = [np.full(4, rank, np.float32) for rank in range(workers)]
     return fold([Scripted(script, rank) for rank in range(workers)], gradients, Round(0, 0, workers, seed))
 
@@ -171,7 +171,9 @@ def messages_of(merge: Merge, workers: int, absent: set[int]) -> list[Message]:
     ]
 
 
-def merged_of(*columns: Sequence[Message], order: Sequence[int] | None = None) -> tuple[Folded, list[Merged]]:
+def merged_of(
+    *columns: Sequence[Message], order: Sequence[int] | None = None
+) -> tuple[AllReduceResult, list[Merged]]:
     """A round in which each worker sends its messages of all columns; and what comes back to worker 0."""
     received: list[tuple[Merged, ...]] = []
 

@@ -14,7 +14,7 @@ import numpy as np
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sasg import Sasg
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Round, Step, StepFact
 from netfold.sim.workload import TrainingSpec, training_workload
 from netfold.sim.workload.fusion import ONE_BUCKET
@@ -52,7 +52,7 @@ def train(spec: TrainingSpec, codec: Codec, workers: int, seed: int, steps: int)
                     partial(workload.keep_weights, rank),
                 )
             )
-        folded: list[Folded] = []
+        folded: list[AllReduceResult] = []
         for bucket in workload.buckets:
             round = Round(step, bucket.index, workers, seed, tensors=bucket.tensors)
             own = [one[bucket.index] for one in gradients]

@@ -39,7 +39,7 @@ from netfold.sim.report.answer import (
     short,
     times_baseline,
 )
-from netfold.sim.report.shown import Shown, Svg
+from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
@@ -322,7 +322,7 @@ class VariantRow:
 
 
 @dataclass(frozen=True)
-class Comparison(Shown):
+class Comparison(VerbResult):
     """Rows in their order, and notes on everything that makes them less comparable.
 
     Attributes

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -48,3 +50,23 @@ class Shown(ABC):
         console = Console(file=io.StringIO(), width=_ANY_WIDTH, record=True, force_jupyter=False)
         console.print(self.table(), crop=False)
         return console.export_html(inline_styles=True, code_format=_HTML)
+
+
+class VerbResult(Shown):
+    """What a verb came to: the command line, the Python API and notebooks show it, each in the same way."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether all checks hold; otherwise the command ends with exit status 1."""
+        return True
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """The object that the command prints with `--json`."""
+
+    def tables(self) -> Sequence[Table]:
+        # What the command prints without it: these, and the lines below them.
+        return [self.table()]
+
+    def lines(self) -> Sequence[str]:
+        return ()

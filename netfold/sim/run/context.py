@@ -23,6 +23,10 @@ Progress = Callable[[str, float, float], None]  # activity, steps done (with a f
 _EVERY_S = 0.1  # shortest interval between two reports
 
 
+def silent(*_: object) -> None:
+    """A progress that nobody looks at."""
+
+
 class ProgressReporter:
     """Reports the progress of one variant.
 

@@ -31,7 +31,7 @@ from netfold.sim.run.variant import (
     workload_keys,
 )
 from netfold.sim.scenario.limits import Plan
-from netfold.sim.scenario.load import load
+from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload.workload_keys import Workloads

@@ -21,7 +21,7 @@ from torch.nn import functional
 from netfold.errors import NetfoldError
 from netfold.sim import files
 from netfold.sim.scenario.sweep_keys import DEVICE_SUFFIX
-from netfold.sim.studies.codec_measures import run_study
+from netfold.sim.studies.codec_study import run_study
 from netfold.sim.studies.codec_study_gradients import read_codecs, synthetic_source
 from netfold.sim.workload.hardware import (
     CONVOLUTION,
@@ -167,7 +167,7 @@ def codec_rates() -> list[CodecRate]:
             one.encode_bytes + one.decode_bytes,
             (one.encode_s + one.decode_s) * _NS_PER_S,
         )
-        for one in found.speeds
+        for one in found.timed
     ]
 
 

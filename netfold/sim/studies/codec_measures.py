@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.errors import RunError
-from netfold.homomorphic.bounds import ExactSums, exact_sums, sums_of_parts, whole_bound
+from netfold.homomorphic.bounds import ExactSums, sums_of_parts, whole_bound
 from netfold.homomorphic.codec import (
     ContractError,
     Decoded,
@@ -26,7 +26,7 @@ from netfold.homomorphic.codec import (
     make_encoders,
 )
 from netfold.homomorphic.drive import drive
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.sim.checks import error_metrics
 from netfold.sim.checks.checks import REDO_LABEL
@@ -181,53 +181,10 @@ class SpeedRecord:
 # Run codecs on gradients, all workers in one process, and compare the decoded sums with exact ones.
 
 
-Progress = Callable[[str, int, int], None]  # what, done, total
-
 _WARM_UP_ELEMENTS = 1 << 16
 _COPY_BYTES, _COPIES = 100_000_000, 5
 _MEASURABLE_S = 1e-5  # CPU time from which on the overhead of a call does not matter
 _GIGA = 1e9
-
-
-@dataclass(frozen=True)
-class Study:
-    source: Source
-    rounds: int
-    seed: int
-    records: tuple[CodecRecord, ...]
-    messages: tuple[MessageRecord, ...]
-    speeds: tuple[SpeedRecord, ...]
-    copy_gb_per_s: float
-    """The rate of a copy on this machine, with one thread."""
-
-    def bytes_of(self, record: CodecRecord) -> dict[str, float]:
-        """Mean bytes of a round by message label, of one codec on one kind of gradients."""
-        place = record.codec, record.pattern, record.density
-        return {
-            message.label: message.bytes
-            for message in self.messages
-            if (message.codec, message.pattern, message.density) == place
-        }
-
-    @property
-    def free_codecs(self) -> list[str]:
-        """Codecs that count no work for anything: a device would encode and decode them in no time."""
-        counted = {speed.codec for speed in self.speeds if speed.encode_bytes or speed.decode_bytes}
-        return [name for name in dict.fromkeys(speed.codec for speed in self.speeds) if name not in counted]
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """Faults of codecs: errors beyond the codec's bound, workers that decode different bits."""
-        return tuple(
-            f"{name_of(record)}: {fault}"
-            for record in self.records
-            for is_present, fault in (
-                (record.max_error_over_bound is None, "an error where the codec's bound allows none"),
-                ((record.max_error_over_bound or 0) > 1, "an error beyond the codec's bound"),
-                (not record.replicas_agree, "workers decoded different bits"),
-            )
-            if is_present
-        )
 
 
 def name_of(record: CodecRecord | MessageRecord | SpeedRecord) -> str:
@@ -238,43 +195,7 @@ def share(density: float) -> str:
     return f"{100 * density:.3g} %"
 
 
-def run_study(
-    codecs: Sequence[NamedCodec], source: Source, rounds: int, seed: int, progress: Progress
-) -> Study:
-    """Run every codec on all gradients of the source; in a round, all codecs get the same gradients.
-
-    Raises
-    ------
-    RunError
-        A codec cannot encode the gradients or cannot decode, or there is not enough memory.
-    """
-    cases: list[_Case] = []
-    done, total = 0, len(source.cells) * rounds
-    try:
-        for cell in source.cells:
-            own = [_Case(named, cell, source, rounds, seed) for named in codecs]
-            cases += own
-            for step, gradients in enumerate(cell.rounds(rounds)):
-                progress(f"{cell.pattern}, {share(cell.density)}", done, total)
-                sums = exact_sums(gradients)
-                for case in own:
-                    case.add(step, gradients, sums)
-                done += 1
-    except MemoryError as error:
-        raise RunError(f"not enough memory: {error}", "use fewer elements or workers") from None
-    copy_gb_per_s = _copy_gb_per_s()
-    return Study(
-        source,
-        rounds,
-        seed,
-        tuple(case.record() for case in cases),
-        tuple(message for case in cases for message in case.messages()),
-        tuple(case.speed(copy_gb_per_s) for case in cases),
-        copy_gb_per_s,
-    )
-
-
-class _Case:
+class Case:
     """One codec on one kind of gradients, with the same encoders in all rounds."""
 
     def __init__(
@@ -324,7 +245,7 @@ class _Case:
         server: Server | None,
         gradients: Sequence[Gradient],
         step: int,
-    ) -> Folded:
+    ) -> AllReduceResult:
         round = Round(step, 0, self._workers, self._seed, tensors=self._tensors)
         try:
             return fold(encoders, gradients, round, server=server)
@@ -350,7 +271,7 @@ class _Case:
 
     def _compare(
         self,
-        folded: Folded,
+        folded: AllReduceResult,
         gradients: Sequence[Gradient],
         sums: ExactSums,
         is_estimate: NDArray[np.bool_],
@@ -454,7 +375,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _copy_gb_per_s() -> float:
+def copy_rate_gb_per_s() -> float:
     """Rate at which one thread copies 100 MB into allocated memory, a yardstick for speeds."""
     source = np.ones(_COPY_BYTES // 4, np.float32)
     target = np.zeros_like(source)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,25 +130,7 @@ _HINTED = 0.99  # share of the largest fitting size that a hint names: available
 _NEAR = 0.9  # share of the available memory from which on a codec is measured
 
 
-class SampledGradients(Protocol):
-    """One kind of gradients."""
-
-    @property
-    def sample(self) -> SyntheticSpec: ...  # synthetic gradients of the same kind
-
-
-class Gradients(Protocol):
-    @property
-    def cells(self) -> Sequence[SampledGradients]: ...
-
-    @property
-    def elements(self) -> int: ...  # each gradient has so many
-
-    @property
-    def workers(self) -> int: ...  # each has a gradient
-
-
-def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Gradients) -> None:
+def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Source) -> None:
     """Refuse a study that takes more than the memory available now.
 
     Raises
@@ -171,7 +154,7 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Gradients) ->
         )
 
 
-def _footprints(codecs: Sequence[NamedCodec], gradients: Gradients) -> list[Footprint]:
+def _footprints(codecs: Sequence[NamedCodec], gradients: Source) -> list[Footprint]:
     from netfold.sim.memory_footprint import codec_footprint, sample_of
 
     samples = [sample_of(cell.sample) for cell in gradients.cells]
@@ -211,6 +194,8 @@ INPUT_PATTERN = "input"  # the pattern's name for gradients from a file
 _DIMENSIONS_MAX = 2
 Shapes = Mapping[str, Shape] | Sequence[Shape | str | int] | str
 """The shapes of the tensors of a gradient."""
+Gradients = str | os.PathLike[str] | NDArray[np.float32]
+"""A file, or an array."""
 _WANTED = "it needs a float32 array: (elements,), the gradient of every worker, or (workers, elements)"
 
 
@@ -270,6 +255,34 @@ def _require_elements(tensors: tuple[Tensor, ...], elements: int, name: str) -> 
             f"{name}: the tensors have {found:,} elements, each gradient has {elements:,}",
             "give the shape of every tensor",
         )
+
+
+def source_of(
+    gradients: Gradients | None,
+    synthetic: Mapping[str, Any],
+    workers: int | None,
+    seed: int,
+    *,
+    shapes: Shapes | None,
+    shapes_name: str = "shapes",
+) -> Source:
+    """Gradients that are given or, without them, synthetic ones; errors call the shapes `shapes_name`."""
+    if shapes is not None:
+        tensors = read_shapes(shapes, shapes_name)
+        if gradients is None:
+            synthetic = {"elements": elements_of(tensors), **synthetic}
+        source = source_of(gradients, synthetic, workers, seed, shapes=None)
+        return source.with_tensors(tensors, shapes_name)
+    if gradients is None:
+        return synthetic_source({key: _text(value) for key, value in synthetic.items()}, workers, seed)
+    if isinstance(gradients, str | os.PathLike):
+        return file_source(Path(gradients), workers)
+    return array_source(np.asarray(gradients), workers)
+
+
+def _text(value: Any) -> str:
+    # The command line puts commas between several values.
+    return str(value) if isinstance(value, str | int | float) else ",".join(map(str, value))
 
 
 def synthetic_source(options: Mapping[str, str], workers: int | None, seed: int) -> Source:

@@ -7,11 +7,12 @@ make the page `docs/matrix.md`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import polars as pl
 from rich.table import Table
 from rich.text import Text
 
@@ -20,10 +21,14 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.files import require_threads
 from netfold.sim.report import words
 from netfold.sim.report.compare import FittingTable
+from netfold.sim.report.shown import VerbResult
+from netfold.sim.results.format import frame
 from netfold.sim.results.summary import GOOD, kind, summarize
 from netfold.sim.run.compiling import compiling
+from netfold.sim.run.context import Progress, silent
 from netfold.sim.run.variant import run_variant
 from netfold.sim.scenario.limits import Plan
 from netfold.sim.scenario.load import load
@@ -228,59 +233,167 @@ def _checked(journal: Journal) -> dict[str, int]:
 # Makes the matrix: all codecs and collectives that are registered, or those that are named.
 
 
-Progress = Callable[[str, float, float], None]
+PAGE_COMMAND = "netfold codecs matrix --markdown > docs/matrix.md"
+_KEYS = ("codec", "promise")  # columns left of the collectives
+
+Reasons = Mapping[tuple[str, str], int]  # reason and hint, to their number
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a matrix is made of."""
+class MatrixResult(VerbResult):
+    """What every codec on every collective came to; `print` shows the matrix."""
 
-    codecs: Sequence[str] = ()  # KIND or KIND:OPTION=VALUE,…; none: all, with all their settings
-    collectives: Sequence[str] = ()  # none: all
-    loss: str = "1%"
-    """The share of packets lost on each link, in the second run of every cell."""
-    workers: int = 4
-    switch: str = ""  # profile; empty: for every cell one that can
-    seed: int = 1
+    bench: Bench
+    columns: tuple[str, ...]
+    """The collectives, with their choices."""
+    records: tuple[Cell, ...]
+    """All cells, codec by codec."""
 
+    @property
+    def cells(self) -> pl.DataFrame:
+        """A row for every codec, collective, choice (such as a switch program) and loss.
 
-@dataclass(frozen=True)
-class Matrix:
-    """All cells, codec by codec, and what they have in common."""
-
-    wanted: Wanted
-    rows: tuple[str, ...]  # codecs
-    columns: tuple[str, ...]  # collectives, with their choices
-    cells: tuple[Cell, ...]
+        It has the verdict ("refused" with reason and hint where it does not work), time, bytes, and how much
+        the checks have examined.
+        """
+        return frame(Cell, self.records)
 
     @property
     def failed(self) -> list[Cell]:
-        return [cell for cell in self.cells if cell.verdict != REFUSED and kind(cell.verdict) not in GOOD]
+        return [cell for cell in self.records if cell.verdict != REFUSED and not _is_good(cell)]
+
+    @property
+    def passes(self) -> bool:
+        """Whether every cell that ran passed all checks."""
+        return not self.failed
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `netfold codecs matrix --json` prints."""
         return {
-            "workers": self.wanted.workers,
+            "workers": self.bench.workers,
             "steps": STEPS,
-            "seed": self.wanted.seed,
-            "cells": [asdict(cell) for cell in self.cells],
+            "seed": self.bench.seed,
+            "cells": [asdict(cell) for cell in self.records],
         }
 
+    def table(self) -> Table:
+        """Times, bytes and switch of every cell, and below them what was refused and why."""
+        reasons = self._reasons()
+        notes = [*self._legend(), *(f"[{number}] {_sentence(*why)}" for why, number in reasons.items())]
+        table = FittingTable(self._title(), notes, keys_count=len(_KEYS))
+        for name in (*_KEYS, *self.columns):
+            table.add_column(name)
+        for codec, promise, cells in self._rows():
+            lines = ["\n".join(_lines(own, reasons)) for own in cells]
+            table.add_row(*map(Text, (codec, promise, *lines)))  # Text: brackets are no markup
+        return table
 
-def make_matrix(wanted: Wanted, progress: Progress) -> Matrix:
-    """Run every cell without loss and with it.
+    def page(self) -> str:
+        """The page `docs/matrix.md`."""
+        reasons = self._reasons()
+        rows = [
+            (f"`{codec}`", promise, *("<br>".join(_lines(own, reasons)) for own in cells))
+            for codec, promise, cells in self._rows()
+        ]
+        heading = (*_KEYS, *self.columns)
+        return "\n".join(
+            [
+                "# Codecs and collectives: the matrix",
+                "",
+                f"Written by `{PAGE_COMMAND}`. Every codec that is registered, with the settings that it",
+                "declares, on every collective; `in_network` has a column for each switch program.",
+                "",
+                *(f"* {line}" for line in [self._title(), *self._legend()]),
+                "",
+                f"| {' | '.join(heading)} |",
+                "|" + "---|" * len(heading),
+                *(f"| {' | '.join(row)} |" for row in rows),
+                "",
+                "## Why some are refused, and what works",
+                "",
+                *(f"* [{number}] {_sentence(*why)}" for why, number in reasons.items()),
+                "",
+            ]
+        )
 
-    A codec, collective, switch or loss that cannot be used is an error, and training data that is not there.
+    def _title(self) -> str:
+        return (
+            f"{words.counted(self.bench.workers, 'worker')} on a star, 100 Gbps, 1 µs links; {STEPS} steps "
+            f"of the small classifier of digits, 16 samples per worker; seed {self.bench.seed}"
+        )
+
+    def _legend(self) -> list[str]:
+        loss = self.bench.loss
+        with_loss = f", and with {loss} of the packets lost on every link" if loss else ""
+        return [
+            f"first line: time of a step's aggregation{with_loss}; second line: bytes on a worker's link, up "
+            "and down, per step, without loss; third line: the switch profile, the least capable one that "
+            "can run the cell; without it, the switch only forwards",
+            "a time means that all checks hold: every merged word is right, and every total keeps the "
+            "codec's promise; ≈: some elements are estimates, which have no bound; [n]: refused or "
+            "failed, see below",
+        ]
+
+    def _rows(self) -> Iterator[tuple[str, str, list[list[Cell]]]]:
+        """Codec, promise, and for every column the cells without and with loss."""
+        for codec, group in groupby(self.records, lambda cell: cell.codec):
+            cells = list(group)
+            by_column = [[cell for cell in cells if cell.column == name] for name in self.columns]
+            yield codec, cells[0].promise, by_column
+
+    def _reasons(self) -> Reasons:
+        """Every reason and hint once, numbered from 1."""
+        reasons = dict.fromkeys(_why(cell) for cell in self.records if not _is_good(cell))
+        return {why: number for number, why in enumerate(reasons, start=1)}
+
+    def __repr__(self) -> str:
+        ran = sum(cell.verdict != REFUSED for cell in self.records)
+        return f"<netfold matrix: {ran} of {len(self.records)} cells ran, {len(self.failed)} failed>"
+
+
+def matrix(
+    codecs: Sequence[str] = (),
+    *,
+    collectives: Sequence[str] = (),
+    loss: str = "1%",
+    workers: int = 4,
+    switch: str = "",
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> MatrixResult:
+    """Run codecs on collectives, each without loss and with it: a few training steps on a star.
+
+    Parameters
+    ----------
+    codecs
+        Texts such as "packed" or "lossless:load=0.7"; left out, all that are registered.
+    collectives
+        Kinds of collectives; left out, all. in_network is run with every switch program.
+    loss
+        Share of the packets that every link loses in the second run of a cell; "0%": no second run.
+    switch
+        Profile of the switch; left out, for every cell the one that can do least of those that carry it.
+    progress
+        Called with the current codec, the codecs done and all codecs; `print` works.
+
+    Raises
+    ------
+    ScenarioError, NetfoldError
+        A codec, an option, a collective, a switch or a loss that cannot be used.
+    DataError
+        The training data is not available.
     """
-    rows, columns = rows_of(wanted.codecs), columns_of(wanted.collectives)
-    bench = Bench(wanted.workers, _switches(wanted.switch), _loss(wanted.loss), wanted.seed)
-    cells = []
-    with compiling(progress):
+    require_threads()
+    rows = rows_of([codecs] if isinstance(codecs, str) else codecs)
+    columns = columns_of([collectives] if isinstance(collectives, str) else collectives)
+    bench = Bench(workers, _switches(switch), _loss(loss), seed)
+    report = progress or silent
+    cells: list[Cell] = []
+    with compiling(report):
         for done, row in enumerate(rows):
-            progress(row.name, done, len(rows))
+            report(row.name, done, len(rows))
             cells += _with_others([cell for column in columns for cell in bench.cells(row, column)])
-    names = tuple(row.name for row in rows), tuple(column.name for column in columns)
-    return Matrix(replace(wanted, loss=bench.loss), *names, tuple(cells))
+    return MatrixResult(bench, tuple(column.name for column in columns), tuple(cells))
 
 
 def rows_of(texts: Sequence[str] = ()) -> list[Row]:
@@ -344,99 +457,6 @@ def _with_others(cells: Sequence[Cell]) -> list[Cell]:
         else cell
         for cell in cells
     ]
-
-
-# The matrix as a terminal's table and as a page: a row for every codec, a column for every collective.
-
-
-PAGE_COMMAND = "netfold codecs matrix --markdown > docs/matrix.md"
-_KEYS = ("codec", "promise")  # columns left of the collectives
-
-Reasons = Mapping[tuple[str, str], int]  # reason and hint, to their number
-
-
-def matrix_table(matrix: Matrix) -> Table:
-    """Times, bytes and switch of every cell, and below them what was refused and why."""
-    reasons = _reasons(matrix)
-    notes = [*_legend(matrix), *(f"[{number}] {_sentence(*why)}" for why, number in reasons.items())]
-    table = FittingTable(_title(matrix), notes, keys_count=len(_KEYS))
-    for name in (*_KEYS, *matrix.columns):
-        table.add_column(name)
-    for codec, promise, cells in _rows(matrix):
-        lines = ["\n".join(_lines(own, reasons)) for own in cells]
-        table.add_row(*map(Text, (codec, promise, *lines)))  # Text: brackets are no markup
-    return table
-
-
-def matrix_page(matrix: Matrix) -> str:
-    """The page `docs/matrix.md`."""
-    reasons = _reasons(matrix)
-    heading = (*_KEYS, *matrix.columns)
-    rows = [
-        (f"`{codec}`", promise, *("<br>".join(_lines(own, reasons)) for own in cells))
-        for codec, promise, cells in _rows(matrix)
-    ]
-    return "\n".join(
-        [
-            "# Codecs and collectives: the matrix",
-            "",
-            f"Written by `{PAGE_COMMAND}`. Every codec that is registered, with the settings that it",
-            "declares, on every collective; `in_network` has a column for each switch program.",
-            "",
-            *(f"* {line}" for line in [_title(matrix), *_legend(matrix)]),
-            "",
-            _row(heading),
-            "|" + "---|" * len(heading),
-            *map(_row, rows),
-            "",
-            "## Why some are refused, and what works",
-            "",
-            *(f"* [{number}] {_sentence(*why)}" for why, number in reasons.items()),
-            "",
-        ]
-    )
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _title(matrix: Matrix) -> str:
-    wanted = matrix.wanted
-    return (
-        f"{words.counted(wanted.workers, 'worker')} on a star, 100 Gbps, 1 µs links; {STEPS} steps of the "
-        f"small classifier of digits, 16 samples per worker; seed {wanted.seed}"
-    )
-
-
-def _legend(matrix: Matrix) -> list[str]:
-    """What the lines of a cell are."""
-    with_loss = (
-        f", and with {matrix.wanted.loss} of the packets lost on every link" if matrix.wanted.loss else ""
-    )
-    return [
-        f"first line: time of a step's aggregation{with_loss}; second line: bytes on a worker's link, up and "
-        "down, per step, without loss; third line: the switch profile, the least capable one that can run "
-        "the cell; without it, the switch only forwards",
-        "a time means that all checks hold: every merged word is right, and every total keeps the codec's "
-        "promise; ≈: some elements are estimates, which have no bound; [n]: refused or failed, see below",
-    ]
-
-
-def _rows(matrix: Matrix) -> list[tuple[str, str, list[list[Cell]]]]:
-    """Codec, promise, and for every column the cells without and with loss."""
-    found = []
-    for codec, group in groupby(matrix.cells, lambda cell: cell.codec):
-        own = list(group)
-        by_column = [[cell for cell in own if cell.column == name] for name in matrix.columns]
-        found.append((codec, own[0].promise, by_column))
-    return found
-
-
-def _reasons(matrix: Matrix) -> dict[tuple[str, str], int]:
-    """Every reason and hint once, numbered from 1."""
-    found = dict.fromkeys(map(_why, (cell for cell in matrix.cells if not _is_good(cell))))
-    return {why: number for number, why in enumerate(found, start=1)}
 
 
 def _why(cell: Cell) -> tuple[str, str]:

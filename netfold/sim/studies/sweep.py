@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,10 +31,11 @@ from netfold.sim.results import summary
 from netfold.sim.results.folder import circumstances, to_json
 from netfold.sim.results.format import parquet_bytes
 from netfold.sim.run.compiling import compile_engine, is_cold
-from netfold.sim.scenario.load import Scenario, load
+from netfold.sim.run.context import silent
+from netfold.sim.scenario.load import Given, Scenario, load, running_code, scenario_of, sets_of
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.studies import sweep_output, sweep_workers
-from netfold.sim.studies.sweep_output import DONE, FAILED, SKIPPED, PointResult
+from netfold.sim.studies.sweep_output import DONE, FAILED, SKIPPED, PointResult, SweepResult, load_sweep
 from netfold.sim.studies.sweep_points import Point, plain_text, points_of, refuse_absolute, seeds_of, text_of
 from netfold.sim.studies.sweep_workers import (
     FailedError,
@@ -194,6 +195,78 @@ def sweep_of(given: str | Path | ScenarioText, sets: Sequence[str] = (), seed: i
             "the sweep lists its seeds, so --seed changes nothing", "use --set sweep.seeds=[…]"
         )
     return scenario
+
+
+def sweep(  # noqa: PLR0913  as many as the command has options
+    scenario: Given,
+    *,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    set: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    out: str | os.PathLike[str] = "runs",
+    fresh: bool = False,
+    keep_runs: bool = False,
+    scheduler: str = sweep_workers.LOCAL,
+    scheduler_file: str | os.PathLike[str] | None = None,
+    progress: OnPoint | None = None,
+    trust_kept: bool = False,
+    code: bool = True,
+) -> SweepResult:
+    """Run every point of a scenario's sweep that is not kept from an earlier one, several at a time.
+
+    `report()` of the result writes figures and a page.
+
+    A script that calls this does so below `if __name__ == "__main__":`, because every worker imports it.
+
+    Parameters
+    ----------
+    scenario
+        Path of a scenario file; or its text, which has a line break; or a mapping with its content.
+    over
+        Keys to sweep, besides those of the file: {"topology.rate": ["10Gbps", "100Gbps"]}.
+    set
+        Values by path that override the scenario's: {"workload.elements": 1000}.
+    seed
+        Overrides the scenario's seed.
+    jobs
+        Points at a time; by default one for each core.
+    out
+        Parent folder of runs; finished points are kept there, too.
+    fresh
+        Run points again that are kept.
+    keep_runs
+        Keep the run folder of every point.
+    scheduler, scheduler_file
+        The address of a Dask scheduler, or the file that it wrote; by default this machine's processes.
+    progress
+        Called with what came of each point, when it ends.
+    trust_kept
+        Take kept points also where what decided them cannot be known, such as data that your own model reads.
+    code
+        Whether Python files that the scenario names may run, as for `run`.
+
+    Raises
+    ------
+    ScenarioError, DataError, NetfoldError
+        Nothing was run.
+    RunError
+        No worker can run points.
+
+    If an exception (Ctrl-C included) ends a sweep, its note says how many points are kept.
+    """
+    swept = {f"sweep.{path}": list(values) for path, values in (over or {}).items()}
+    file = None if scheduler_file is None else Path(scheduler_file)
+    settings = SweepSettings(
+        require_jobs(cores() if jobs is None else jobs),
+        sweep_workers.cluster_of(scheduler, file),
+        fresh,
+        keep_runs,
+        trust_kept,
+    )
+    with running_code(code):
+        found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
+        return load_sweep(run_sweep(found, settings, Path(out), progress or silent))
 
 
 def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progress: OnPoint) -> Path:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import polars as pl
@@ -26,12 +26,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from rich.table import Table
+from rich.text import Text
 
 from netfold.errors import DataError, NetfoldError
 from netfold.sim import files
 from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.html import write_pages
+from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json
 from netfold.sim.results.format import metric_types
 from netfold.sim.results.summary import GOOD, kind
@@ -107,10 +110,6 @@ def metric_text(name: str) -> Callable[[float], str]:
 
 def metric_title(name: str) -> str:
     return name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")
-
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 _COLOURS = (
@@ -300,26 +299,83 @@ _DAMAGED = "the folder is damaged or was changed: run the sweep again, its finis
 
 
 @dataclass(frozen=True)
-class FinishedSweep:
-    """A finished sweep, read from its folder."""
+class SweepResult(VerbResult):
+    """A finished sweep, read from its folder; `print` shows the fastest variant of every point."""
 
     path: Path
-    content: dict[str, Any]
-    """The content of sweep.json."""
+    """Its folder."""
+    summary: dict[str, Any]
+    """The content of `sweep.json`."""
     version: str
     """The version of netfold that made it."""
-    frame: pl.DataFrame
+    points: pl.DataFrame
+    """A row for every point and variant (or job): the swept keys, seed, variant, status, verdict, error, and
+    a column for every metric."""
 
     @property
     def grid(self) -> Grid:
-        return Grid(self.frame, tuple((key["path"], key["column"]) for key in self.content["keys"]))
+        return Grid(self.points, tuple((key["path"], key["column"]) for key in self.summary["keys"]))
+
+    @property
+    def verdict(self) -> str:
+        """The worst of all points: "pass", "approximate: N entries", "stuck" or "fail"."""
+        return str(self.summary["verdict"])
+
+    @property
+    def passes(self) -> bool:
+        return kind(self.verdict) in GOOD
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `netfold sweep --json` prints."""
+        return {**self.summary, "folder": str(self.path)}
+
+    def report(self) -> Path:
+        """Write `report.html` and its figures into the sweep's folder, or write them again; returns its path.
+
+        Raises
+        ------
+        DataError
+            Something else has the place of a file that is to be written.
+        UnwrittenError
+            The folder cannot be written.
+        """
+        drawn = sweep_figures(self.grid)
+        return write_pages(self.path, drawn, _render(self, drawn))
+
+    def table(self) -> Table:
+        """The fastest variant of every point, or of the first points of many."""
+        rows = list(itertools.islice(fastest(self.grid), ROWS_MAX))
+        shown = [name for name in ("group",) if any(row[name] for row in rows)]
+        cells = [*shown, "variant", "time", "by", "baseline", "times"]
+        table = Table(*(path for path, _ in self.grid.keys), *shown, *HEADINGS)
+        for row in rows:  # Text: brackets are no markup
+            table.add_row(*map(Text, (*row["key"], *(row[name] for name in cells))))
+        return table
+
+    def tables(self) -> list[Table]:
+        table = self.table()
+        return [table] if table.row_count else []
+
+    def lines(self) -> list[str]:
+        return [
+            *(
+                f"point {point['point']}: {point['text']}: {point['status']}: {point['error'].strip()}"
+                for point in self.summary["points"]
+                if point["status"] != DONE
+            ),
+            f"{self.summary['scenario']}: {counts(self.summary)}: {self.verdict}",
+            f"Table: {self.path}/{TABLE}",
+        ]
+
+    def __repr__(self) -> str:
+        return f"<netfold sweep of {self.summary['scenario']}: {counts(self.summary)}, in {self.path}>"
 
 
 def is_sweep(path: Path) -> bool:
     return isfile(path / NAME)
 
 
-def load_sweep(path: Path) -> FinishedSweep:
+def load_sweep(path: Path) -> SweepResult:
     """Read a sweep from its folder.
 
     Raises
@@ -346,7 +402,7 @@ def load_sweep(path: Path) -> FinishedSweep:
         raise DataError(f"{path}: a file cannot be read: {error.message}", _DAMAGED) from None
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: damaged: {type(error).__name__}: {error}", _DAMAGED) from None
-    return FinishedSweep(path, content, str(version), pl.read_parquet(io.BytesIO(table)))
+    return SweepResult(path, content, str(version), pl.read_parquet(io.BytesIO(table)))
 
 
 def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[str, Any]) -> None:
@@ -356,15 +412,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
     files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
 
 
-def write_report(sweep: FinishedSweep) -> Path:
-    """Write `figures/*.svg` and `report.html` of a sweep's folder from its table; returns the report."""
-    from netfold.sim.studies.sweep_output import sweep_figures  # late: matplotlib is slow to import
-
-    drawn = sweep_figures(sweep.grid)
-    return write_pages(sweep.path, drawn, _render(sweep, drawn))
-
-
-def _render(sweep: FinishedSweep, drawn: Mapping[str, bytes]) -> str:
+def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -378,18 +426,18 @@ def _render(sweep: FinishedSweep, drawn: Mapping[str, bytes]) -> str:
         }
         for name, svg in drawn.items()
     ]
-    verdict = kind(sweep.content["verdict"])
+    verdict = kind(sweep.summary["verdict"])
     return template.render(
-        sweep=sweep.content,
+        sweep=sweep.summary,
         version=sweep.version,
         style=_style(),
         kind=verdict,
-        counts=counts(sweep.content),
+        counts=counts(sweep.summary),
         swept=[
             {"path": path, "values": [value_text(column, value) for value in grid.values(column)]}
             for path, column in grid.keys
         ],
-        without=[point for point in sweep.content["points"] if point["status"] != "done"],
+        without=[point for point in sweep.summary["points"] if point["status"] != "done"],
         fastest=list(fastest(grid)),
         headings=HEADINGS,
         headlines=[figure for figure in shown if figure["name"] in HEADLINES],
@@ -446,22 +494,6 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }
-
-
-def sweep_table(sweep: FinishedSweep) -> Table:
-    """The fastest variant of every point, or of the first points of many."""
-    from rich.table import Table
-    from rich.text import Text
-
-    rows = list(itertools.islice(fastest(sweep.grid), ROWS_MAX))
-    shown = [name for name in ("group",) if any(row[name] for row in rows)]
-    cells = [*shown, "variant", "time", "by", "baseline", "times"]
-    table = Table(*(path for path, _ in sweep.grid.keys), *shown, *HEADINGS)
-    for row in rows:
-        table.add_row(
-            *map(Text, (*row["key"], *(row[name] for name in cells)))
-        )  # Text: brackets are no markup
-    return table
 
 
 # The table of a sweep: a row for every point and variant, a column for every swept key and metric.

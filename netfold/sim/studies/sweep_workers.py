@@ -37,7 +37,6 @@ from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, p
 
 RANKING = ("group", "by", "baseline", "times_baseline")
 """What a row has from the ranking in the summary."""
-"""The folders of the package whose files are part of `Versions.sources`."""
 _one_at_a_time = threading.Lock()  # a Dask worker may have several threads
 
 

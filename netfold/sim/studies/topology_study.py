@@ -6,12 +6,13 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import networkx as nx
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +27,7 @@ from netfold.sim.plan.host_profiles import NONE, HostProfile, with_work
 from netfold.sim.plan.idle_network import with_pass_latency
 from netfold.sim.plan.plan import HostAllocation
 from netfold.sim.report import words
-from netfold.sim.report.shown import Svg
+from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.scenario.load import Scenario, load
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.resolve import build_topology, check_profiles
@@ -339,9 +340,6 @@ class Kind:
     closed_forms: str  # how its figures follow from its keys; empty where nothing is known
     keys: tuple[Key, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def listing() -> tuple[Kind, ...]:
     return tuple(_describe(section) for section in topology_sections())
@@ -433,12 +431,12 @@ class MeasuredNetwork:
         }
 
 
-def all_measured(
+def measurements(
     networks: Sequence[NamedNetwork],
     size: int | str = BYTES,
     workers: int | None = None,
     report: Callable[[str], None] | None = None,
-) -> list[MeasuredNetwork]:
+) -> Measurements:
     """As `measured`, of each different network once: variants may differ in what it does not show.
 
     `size` is a number of bytes, or text such as "100MB".
@@ -451,13 +449,15 @@ def all_measured(
             alike.append([network])
         else:
             group.append(network)
-    return [
-        replace(
-            measured(group[0], size_bytes, workers, report, sections_of(group)),
-            names=tuple(one.name for one in group),
+    return Measurements(
+        tuple(
+            replace(
+                measured(group[0], size_bytes, workers, report, sections_of(group)),
+                names=tuple(network.name for network in group),
+            )
+            for group in alike
         )
-        for group in alike
-    ]
+    )
 
 
 def sections_of(networks: Sequence[NamedNetwork]) -> dict[str, CollectiveSection]:
@@ -584,72 +584,76 @@ def shown(networks: Sequence[NamedNetwork]) -> Table:
     return table
 
 
-def measures_table(all_measured: Sequence[MeasuredNetwork]) -> Table:
-    """A row for each measure, a column for each network."""
-    table = Table("measure")
-    for one in all_measured:
-        table.add_column(Text(one.heading))
-    rows = [_measures(one.measures) for one in all_measured]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
-    return table
+@dataclass(frozen=True)
+class Measurements(VerbResult):
+    """Measures of one or more networks; `print` shows what `netfold topology measure` prints."""
 
+    measured: tuple[MeasuredNetwork, ...]
 
-def estimates_table(all_measured: Sequence[MeasuredNetwork]) -> Table:
-    """Estimated times of an all-reduce: for each network the collectives, the fastest first."""
-    table = Table(
-        "variant", "workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency"
-    )
-    for one in all_measured:
-        times = [timed.seconds for timed in one.estimates.values() if isinstance(timed, Estimate)]
-        for kind, timed in one.estimates.items():
-            cells: tuple[str, ...]
-            if isinstance(timed, Estimate):
-                ratio = words.times(words.ratio(timed.seconds, min(times)))
-                spent = (words.time(one_s * US_PER_S) for one_s in (timed.busy_s, timed.latency_s))
-                cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
-            else:
-                cells = (words.NOTHING, words.NOTHING, timed.message)
-            table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
-    return table
+    @property
+    def networks(self) -> dict[str, dict[str, Any]]:
+        """By name of the variant, kind or file: a mapping with all figures, as `--json` prints them.
 
+        Variants with the same network, routes and workers share one.
+        """
+        return {name: one.as_dict() for one in self.measured for name in one.names}
 
-def both_tables(all_measured: Sequence[MeasuredNetwork]) -> Table:
-    """Measures, and below them the estimates and the notes."""
-    grid = Table.grid()
-    grid.add_row(measures_table(all_measured))
-    if any(one.estimates for one in all_measured):
-        grid.add_row(estimates_table(all_measured))
-    for note in notes(all_measured):
-        grid.add_row(Text(note))
-    return grid
+    def as_dict(self) -> dict[str, Any]:
+        return {"networks": [one.as_dict() for one in self.measured]}
 
+    def table(self) -> Table:
+        """The tables, one below the other."""
+        grid = Table.grid()
+        parts: list[RenderableType] = [*self.tables(), *map(Text, self.lines())]
+        for part in parts:
+            grid.add_row(part)
+        return grid
 
-def notes(all_measured: Sequence[MeasuredNetwork]) -> list[str]:
-    """What the tables mean."""
-    rules = dict.fromkeys(one.measures.cost.length_rule for one in all_measured)
-    sizes = dict.fromkeys(SIZE.format(one.size_bytes) for one in all_measured)
-    found = [f"Cables by length class: {rule}." for rule in rules]
-    if any(one.measures.bisection_bps is None for one in all_measured):
-        found.append(
-            "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
+    def tables(self) -> list[Table]:
+        """A row for each measure; and, if there are any, for each estimate of an all-reduce's time."""
+        table = Table("measure")
+        for one in self.measured:
+            table.add_column(Text(one.heading))
+        rows = [_measures(one.measures) for one in self.measured]
+        for name in dict.fromkeys(name for row in rows for name in row):
+            table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
+        return [table, self._estimates()] if any(one.estimates for one in self.measured) else [table]
+
+    def _estimates(self) -> Table:
+        """For each network the collectives, the fastest first."""
+        headings = ("workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency")
+        table = Table("variant", *headings)
+        for one in self.measured:
+            times = [timed.seconds for timed in one.estimates.values() if isinstance(timed, Estimate)]
+            for kind, timed in one.estimates.items():
+                cells: tuple[str, ...] = (words.NOTHING, words.NOTHING, getattr(timed, "message", ""))
+                if isinstance(timed, Estimate):
+                    ratio = words.times(words.ratio(timed.seconds, min(times)))
+                    spent = (words.time(span_s * US_PER_S) for span_s in (timed.busy_s, timed.latency_s))
+                    cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
+                table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
+        return table
+
+    def lines(self) -> list[str]:
+        """What the tables mean."""
+        rules = dict.fromkeys(one.measures.cost.length_rule for one in self.measured)
+        sizes = dict.fromkeys(SIZE.format(one.size_bytes) for one in self.measured)
+        placed = dict.fromkeys(one.placed for one in self.measured)
+        chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in self.measured)
+        lines = [f"Cables by length class: {rule}." for rule in rules]
+        if any(one.measures.bisection_bps is None for one in self.measured):
+            lines.append(
+                "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
+            )
+        lines.append(
+            f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
+            f"network, without headers, windows and losses, {'; '.join([*placed, *chosen])}. It is no bound: "
+            "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
+            "propagation and switch delays in sequence."
         )
-    found.append(
-        f"Estimate: closed form of an all-reduce of {', '.join(sizes)} of float32 per worker on the idle "
-        f"network, without headers, windows and losses, {_routes(all_measured)}. It is no bound: nothing "
-        "overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: propagation and "
-        "switch delays in sequence."
-    )
-    if any(len(one.names) > 1 for one in all_measured):
-        found.append("+1: one more variant has the same network, routes and workers.")
-    return found
-
-
-def _routes(all_measured: Sequence[MeasuredNetwork]) -> str:
-    """How workers were placed, and how their routes were chosen."""
-    placed = dict.fromkeys(one.placed for one in all_measured)
-    chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in all_measured)
-    return "; ".join([*placed, *chosen])
+        if any(len(one.names) > 1 for one in self.measured):
+            lines.append("+1: one more variant has the same network, routes and workers.")
+        return lines
 
 
 def rate(bounds: Bounds) -> str:

@@ -11,7 +11,7 @@ import pytest
 from netfold.homomorphic.codec import Carrier, Codec, MessageSize
 from netfold.homomorphic.codecs.auto import Auto, Choice, Experience, RoundCost, round_ps
 from netfold.homomorphic.codecs.dense import Dense
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.formats import Values, number_format
 from netfold.homomorphic.message import Gradient, Merged, Note, NoteKind, Round
 from netfold.homomorphic.sketch import History
@@ -40,7 +40,9 @@ def drawn(density: float, seed: int, elements: int = 50_000, pattern: str = "iid
     return np.where(live, random.standard_normal(elements), 0).astype(np.float32)
 
 
-def rounds(codec: Codec, gradients: Iterable[list[Gradient]]) -> tuple[list[Folded], list[list[Note]]]:
+def rounds(
+    codec: Codec, gradients: Iterable[list[Gradient]]
+) -> tuple[list[AllReduceResult], list[list[Note]]]:
     """Round after round of one bucket, and the notes of worker 0 on each."""
     results, notes, encoders = [], [], None
     for step, own in enumerate(gradients):
@@ -51,7 +53,7 @@ def rounds(codec: Codec, gradients: Iterable[list[Gradient]]) -> tuple[list[Fold
     return results, notes
 
 
-def announced_cost(result: Folded) -> RoundCost:
+def announced_cost(result: AllReduceResult) -> RoundCost:
     """What a round really asked for, from its messages."""
     operations = tuple(
         tuple(MessageSize(message.words.size) for message in own[0]) for own in result.messages

@@ -30,7 +30,7 @@ from netfold.homomorphic.codecs.bird_rows import (
     workers_max,
 )
 from netfold.homomorphic.codecs.bird_shared import BirdShared
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Tensor
 from netfold.testing import check_round
 from tests.examples import examples
@@ -91,7 +91,7 @@ def round_of(shapes: Shapes, workers: int = 1, step: int = 0, seed: int = 7, buc
     return Round(step, bucket, workers, seed, tensors=tensors_of(shapes))
 
 
-def folded(codec: Codec, gradients: Sequence[Gradient], round: Round) -> Folded:
+def folded(codec: Codec, gradients: Sequence[Gradient], round: Round) -> AllReduceResult:
     """One round of new encoders, with the codec's server part."""
     workers = round.workers
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from netfold.homomorphic.codec import Carrier, DecodeError, EncodeError, Encoder, LockStepError
 from netfold.homomorphic.codecs.count_sketch import CountSketch, MomentumEncoder, SketchLayout
 from netfold.homomorphic.feedback import FeedbackEncoder
-from netfold.homomorphic.fold import Folded, check_lock_step, fold
+from netfold.homomorphic.fold import AllReduceResult, check_lock_step, fold
 from netfold.homomorphic.message import Merge, Merged, Note, NoteKind, Round
 from netfold.kernels import purposes
 from tests.examples import examples
@@ -31,11 +31,11 @@ def normal(elements: int, workers: int, seed: int = 1) -> list[np.ndarray]:
 
 def stepped(
     encoders: list[Encoder], gradients: list[np.ndarray], step: int = 0, bucket: int = BUCKET, **more: Any
-) -> Folded:
+) -> AllReduceResult:
     return fold(encoders, gradients, Round(step, bucket, len(gradients), SEED), **more)
 
 
-def once(codec: CountSketch, gradients: list[np.ndarray], **more: Any) -> Folded:
+def once(codec: CountSketch, gradients: list[np.ndarray], **more: Any) -> AllReduceResult:
     return stepped(encoders_of(codec, len(gradients)), gradients, **more)
 
 

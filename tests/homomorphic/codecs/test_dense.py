@@ -19,7 +19,7 @@ from netfold.homomorphic.codecs.exact import DenseExact
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.exponents import largest_exponent
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Round, Work
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
@@ -92,7 +92,7 @@ def test_blocks_are_read_once_for_their_exponents_and_once_to_quantise() -> None
 # Fixed point with a constant factor: the law, what it cannot carry, and floats in its place.
 
 
-def run(codec: FixedPoint, sample: Sample, order: list[int], takes_floats: bool) -> Folded:
+def run(codec: FixedPoint, sample: Sample, order: list[int], takes_floats: bool) -> AllReduceResult:
     workers = sample.round.workers
     encoders = [codec.worker(rank, workers, 1) for rank in range(workers)]
     return fold(encoders, sample.gradients, replace(sample.round, takes_floats=takes_floats), order)

@@ -16,7 +16,7 @@ from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.codecs.marsit import Marsit, MarsitEncoder, step_of
 from netfold.homomorphic.codecs.none import Uncompressed
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Gradient, Merge, Round, Step
 from netfold.testing import check_codec, check_round
 from tests.examples import examples
@@ -30,7 +30,7 @@ def team(codec: Marsit, workers: int) -> list[MarsitEncoder]:
 
 def stepped(
     encoders: Sequence[MarsitEncoder], gradients: list[Gradient], step: int, rate: float = RATE
-) -> Folded:
+) -> AllReduceResult:
     """One step of a training with one bucket."""
     for encoder in encoders:
         encoder.begin(Step(step, rate))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError, Encoder, Request, Server
 from netfold.homomorphic.codecs.sasg import Sasg, SasgEncoder, SparseEntries, StepGrid, count_of
 from netfold.homomorphic.codecs.sasg_summed import SasgSummed
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Merged, Message, Round, Step, Tensor, Words
 from netfold.testing import check_codec
 from tests.reference.systems.sasg import Array, Settings, Tensors, lasg, sparse_sgd, train
@@ -65,7 +65,7 @@ class Trained:
     """What a training did."""
 
     weights: list[Gradient] = field(default_factory=list)  # after each step
-    rounds: list[Folded] = field(default_factory=list)
+    rounds: list[AllReduceResult] = field(default_factory=list)
 
     @property
     def uploads(self) -> list[list[bool]]:

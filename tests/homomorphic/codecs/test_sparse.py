@@ -18,7 +18,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
-from netfold.homomorphic.fold import Folded, fold
+from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Tensor, Work
 from netfold.kernels import purposes
 from tests.examples import examples, nightly
@@ -124,7 +124,7 @@ def test_words_are_the_members_integers_in_ascending_order() -> None:
 ELEMENTS = 1000
 
 
-def once(codec: Codec, gradients: list[Gradient], step: int = 0, seed: int = 1) -> Folded:
+def once(codec: Codec, gradients: list[Gradient], step: int = 0, seed: int = 1) -> AllReduceResult:
     workers = len(gradients)
     encoders = [codec.worker(rank, workers, 0) for rank in range(workers)]
     return fold(encoders, gradients, Round(step, 0, workers, seed))

@@ -24,8 +24,8 @@ from netfold.homomorphic.bounds import ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
-from netfold.sim.studies.codec_measures import MeasuredEncoder, Study, run_study
-from netfold.sim.studies.codec_study import as_dict, messages_table, study_figures, study_table
+from netfold.sim.studies.codec_measures import MeasuredEncoder
+from netfold.sim.studies.codec_study import CodecStudy, run_study, study_figures
 from netfold.sim.studies.codec_study_gradients import (
     GradientsCell,
     NamedCodec,
@@ -120,17 +120,17 @@ def given(*gradients: Gradient) -> Source:
     return Source((cell,), len(gradients), size, {})
 
 
-def studied(codec: Fake, gradients: Sequence[Gradient] = GRADIENTS, rounds: int = 1) -> Study:
+def studied(codec: Fake, gradients: Sequence[Gradient] = GRADIENTS, rounds: int = 1) -> CodecStudy:
     return run_study([NamedCodec("fake", codec)], given(*gradients), rounds, 1, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
+def study() -> CodecStudy:
     codecs = read_codecs(["none", "fixed_point", "packed", "packed:block_elements=64", "lossless"])
     return run_study(codecs, synthetic_source(OPTIONS, WORKERS, 1), ROUNDS, 1, lambda *_: None)
 
 
-def test_bytes_are_those_of_the_closed_forms(study: Study) -> None:
+def test_bytes_are_those_of_the_closed_forms(study: CodecStudy) -> None:
     cells = synthetic_source(OPTIONS, WORKERS, 1).cells
     records = {(record.codec, record.pattern, record.density): record for record in study.records}
     for cell in cells:
@@ -154,17 +154,17 @@ def test_bytes_are_those_of_the_closed_forms(study: Study) -> None:
         assert packed["index"] == index
 
 
-def test_released_codecs_keep_their_word(study: Study) -> None:
+def test_released_codecs_keep_their_word(study: CodecStudy) -> None:
     for record in study.records:
         assert (record.recovery, record.replicas_agree, record.infinite_elements) == (1.0, True, 0)
         assert record.max_error_over_bound is not None
         assert 0 < record.max_error_over_bound <= 1
         assert not record.exact_sums  # float32 additions, or integers of a common step
     assert study.faults == ()
-    assert all(speed.encode_s > 0 and speed.decode_s > 0 for speed in study.speeds)
+    assert all(speed.encode_s > 0 and speed.decode_s > 0 for speed in study.timed)
 
 
-def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
+def test_all_but_speeds_is_the_same_twice(study: CodecStudy) -> None:
     codecs = read_codecs(["packed", "lossless"])
     told: list[Any] = []
     source = synthetic_source(OPTIONS, WORKERS, 1)
@@ -173,7 +173,7 @@ def test_all_but_speeds_is_the_same_twice(study: Study) -> None:
     names = ("packed", "lossless")
 
     assert again.records == tuple(record for record in study.records if record.codec in names)
-    assert again.messages == tuple(one for one in study.messages if one.codec in names)
+    assert again.sent == tuple(one for one in study.sent if one.codec in names)
     assert again.records != other.records
     assert (told[0], told[-1]) == (("iid, 1 %", 0, 8), ("rows, 20 %", 7, 8))
     assert [done for _, done, _ in told] == list(range(8))
@@ -220,7 +220,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The CPU clock of a study, which only codecs move on; memory is copied at 10 GB/s."""
     clock = Clock()
     monkeypatch.setattr("netfold.sim.studies.codec_measures.time.process_time", clock)
-    monkeypatch.setattr("netfold.sim.studies.codec_measures._copy_gb_per_s", lambda: 10.0)
+    monkeypatch.setattr("netfold.sim.studies.codec_study.copy_rate_gb_per_s", lambda: 10.0)
     return clock
 
 
@@ -275,12 +275,12 @@ def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
 
 
 def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(clock: Clock) -> None:
-    speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).speeds[0]
+    speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).timed[0]
 
     assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
     assert speed.encode_gb_per_s == pytest.approx(6 * 4 / 0.75 / 1e9)
     assert speed.decode_gb_per_s == pytest.approx(6 * 4 / 1.125 / 1e9)
-    speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).speeds[0]  # too little says nothing
+    speed = studied(Fake(clock=clock, seconds=(0, 2**-17, 0, 0))).timed[0]  # too little says nothing
     assert (speed.encode_s, speed.encode_gb_per_s, speed.decode_gb_per_s) == (2**-17, None, None)
 
 
@@ -315,7 +315,7 @@ def test_both_times_are_of_one_worker(clock: Clock, monkeypatch: pytest.MonkeyPa
     codec = Fake()
     monkeypatch.setattr(Fake, "worker", lambda *_: Uneven(FakeEncoder(codec, 0), clock, iter([times.pop(0)])))
 
-    speed = studied(codec).speeds[0]
+    speed = studied(codec).timed[0]
 
     assert (speed.encode_s, speed.decode_s) == (2.0, 1.0)
 
@@ -376,14 +376,14 @@ def test_charges_are_the_counted_bytes_at_the_rate_of_a_copy(clock: Clock) -> No
 
 def test_a_study_compares_charged_with_measured_times(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     codec = Fake(clock=clock, seconds=(0.5, 0.5, 1.5, 0.5))
-    speed = studied(codec).speeds[0]
+    speed = studied(codec).timed[0]
 
     assert (speed.encode_s, speed.decode_s) == (1.0, 2.0)
     assert (speed.encode_bytes, speed.decode_bytes) == (0, 0)
     assert speed.encode_charge == 0.0
     work = Work(4 * 10**9, 10**9)
     monkeypatch.setattr("netfold.sim.studies.codec_measures.together", lambda works: work)
-    speed = studied(codec).speeds[0]
+    speed = studied(codec).timed[0]
     assert (speed.encode_bytes, speed.decode_bytes) == (5 * 10**9, 5 * 10**9)
     assert (speed.encode_charge, speed.decode_charge) == (0.25, 0.125)  # 5 GB at 20 GB/s take 0.25 s
 
@@ -576,7 +576,7 @@ def test_a_fault_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_codec_events_are_below_the_table() -> None:
-    text = printed(study_table(studied(Fake(NOTES))), 120)
+    text = printed(studied(Fake(NOTES)).table(), 120)
 
     assert text.endswith(
         "fake, given, 50 %: packed (1 of 1 rounds)\n"
@@ -593,18 +593,18 @@ def test_recovery_is_never_rounded_up_to_all(recovery: float, shown: str) -> Non
     study = studied(Fake())
     records = tuple(dataclasses.replace(record, recovery=recovery) for record in study.records)
 
-    assert cells(printed(study_table(dataclasses.replace(study, records=records)), 120))[0][7] == shown
+    assert cells(printed(dataclasses.replace(study, records=records).table(), 120))[0][7] == shown
 
 
 def test_tables_fit_narrow_terminals() -> None:
     study = studied(Fake())
     name = "lossless:load=0.7,block_elements=1024"
     records = tuple(dataclasses.replace(record, codec=name) for record in study.records)
-    messages = tuple(dataclasses.replace(message, codec=name) for message in study.messages)
-    study = dataclasses.replace(study, records=records, messages=messages)
+    messages = tuple(dataclasses.replace(message, codec=name) for message in study.sent)
+    study = dataclasses.replace(study, records=records, sent=messages)
 
     for width, tables in ((120, 1), (100, 2), (76, 2)):
-        lines = [line for line in printed(study_table(study), width).splitlines() if line[0] in "┃│"]
+        lines = [line for line in printed(study.table(), width).splitlines() if line[0] in "┃│"]
         headings = [line.strip("┃").split("┃") for line in lines if line.startswith("┃")]
         assert len(headings) == tables
         assert len({heading.strip() for line in headings for heading in line}) == 10
@@ -612,8 +612,8 @@ def test_tables_fit_narrow_terminals() -> None:
         assert [row[0] for row in cells("\n".join(lines))] == tables * [
             *("lossless:", "load=0.7,", "block_elements=1024"),
         ]
-    assert max(map(len, printed(messages_table(study), 80).splitlines())) <= 80
-    assert cells(printed(messages_table(study), 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
+    assert max(map(len, printed(study.tables()[1], 80).splitlines())) <= 80
+    assert cells(printed(study.tables()[1], 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
 
 
 def test_figures_show_a_single_point_and_density_zero() -> None:
@@ -621,4 +621,4 @@ def test_figures_show_a_single_point_and_density_zero() -> None:
     empty = studied(Fake(), [np.zeros(4, np.float32)] * 2)
     assert all(b"</svg>" in content for content in study_figures(empty).values())
     infinite = studied(Fake(bound=0.0, change=lambda rank, total: total + np.float32(np.inf)))
-    assert json.dumps(as_dict(infinite), allow_nan=False)
+    assert json.dumps(infinite.content(), allow_nan=False)

@@ -27,11 +27,9 @@ from netfold.sim.studies.matrix import (
     STEPS,
     Bench,
     Cell,
-    Matrix,
-    Wanted,
+    MatrixResult,
     columns_of,
-    make_matrix,
-    matrix_page,
+    matrix,
     rows_of,
 )
 from tests import ROOT
@@ -103,14 +101,13 @@ OF_ALL_DAYS = ("none",)  # `tests/pairs` runs all codecs
 
 
 @functools.cache
-def matrix_of(codec: str, collective: str = "") -> Matrix:
+def matrix_of(codec: str, collective: str = "") -> MatrixResult:
     """One row."""
-    kinds = (collective,) if collective else ()
-    return make_matrix(Wanted((codec,), kinds), lambda *_: None)
+    return matrix([codec], collectives=[collective] if collective else ())
 
 
 @functools.cache
-def planned(codec: str, collective: str = "") -> Matrix:
+def planned(codec: str, collective: str = "") -> MatrixResult:
     """One row, in which what can be planned is taken to run and to pass."""
     with pytest.MonkeyPatch.context() as patch:
         nothing = SimpleNamespace(facts=None, records=None, jobs=[SimpleNamespace(journal=None)])
@@ -127,7 +124,7 @@ def planned(codec: str, collective: str = "") -> Matrix:
 @pytest.fixture(
     scope="module", params=[pytest.param(row, marks=() if row in OF_ALL_DAYS else nightly) for row in ROWS]
 )
-def row(request: pytest.FixtureRequest) -> Matrix:
+def row(request: pytest.FixtureRequest) -> MatrixResult:
     """One codec's cells; all tests of a codec run one after the other, so it is made once."""
     return matrix_of(request.param)
 
@@ -143,30 +140,30 @@ def told(page: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_what_runs_keeps_its_promise(row: Matrix) -> None:
-    assert [(cell.column, cell.loss) for cell in row.cells] == [
+def test_what_runs_keeps_its_promise(row: MatrixResult) -> None:
+    assert [(cell.column, cell.loss) for cell in row.records] == [
         (column.name, loss) for column in columns_of() for loss in ("", "1%")
     ]
-    assert [cell for cell in row.cells if cell.verdict == REFUSED] == [
-        cell for cell in planned(row.rows[0]).cells if cell.verdict == REFUSED
+    assert [cell for cell in row.records if cell.verdict == REFUSED] == [
+        cell for cell in planned(row.records[0].codec).records if cell.verdict == REFUSED
     ]
-    for cell in row.cells:
+    for cell in row.records:
         if cell.verdict != REFUSED:
             assert kind(cell.verdict) in GOOD, cell
             assert_was_checked(cell)
-    assert any(cell.packets_lost for cell in row.cells)
+    assert any(cell.packets_lost for cell in row.records)
 
 
 @some_rows
 def test_what_is_refused_is_advised_well(codec: str) -> None:
     """Each row runs somewhere, and what a refusal names can be planned."""
-    found = planned(codec).cells
+    found = planned(codec).records
 
     assert any(cell.verdict != REFUSED for cell in found)
     for cell in found:
         if cell.verdict == REFUSED:
             assert cell.reason, cell
-            assert ignored(cell, found, lambda *of: planned(*of).cells) == [], cell
+            assert ignored(cell, found, lambda *of: planned(*of).records) == [], cell
 
 
 def assert_was_checked(cell: Cell) -> None:
@@ -183,17 +180,17 @@ def assert_was_checked(cell: Cell) -> None:
 @some_rows
 def test_the_page_says_what_runs(codec: str) -> None:
     """Which cells run and which are refused, and why: the page without its numbers."""
-    shown, found = (told(page)[codec] for page in (PAGE.read_text("utf-8"), matrix_page(planned(codec))))
+    shown, found = (told(page)[codec] for page in (PAGE.read_text("utf-8"), planned(codec).page()))
 
     assert [without_numbers(cell) for cell in shown] == [without_numbers(cell) for cell in found], (
         PAGE_COMMAND
     )
 
 
-def test_the_page_has_the_numbers(row: Matrix) -> None:
-    (codec,) = row.rows
+def test_the_page_has_the_numbers(row: MatrixResult) -> None:
+    codec = row.records[0].codec
 
-    assert told(PAGE.read_text("utf-8"))[codec] == told(matrix_page(row))[codec], PAGE_COMMAND
+    assert told(PAGE.read_text("utf-8"))[codec] == told(row.page())[codec], PAGE_COMMAND
 
 
 def without_numbers(cell: str) -> str:
@@ -226,20 +223,20 @@ def test_rows_and_columns_are_those_of_the_registries() -> None:
     ],
 )
 def test_advice_that_does_not_work_is_noticed(hint: str, fails: list[str]) -> None:
-    found = planned("topk").cells
+    found = planned("topk").records
     refused = next(cell for cell in found if cell.column == "in_network atp")
 
     assert refused.verdict == REFUSED
-    assert ignored(replace(refused, hint=hint), found, lambda *of: planned(*of).cells) == fails
+    assert ignored(replace(refused, hint=hint), found, lambda *of: planned(*of).records) == fails
 
 
 @pytest.mark.parametrize("kind", sorted(codec_kinds()))
 def test_a_wrong_total_breaks_the_promise_of_every_codec(kind: str) -> None:
     twin = damaged(codec_kinds()[kind])
     with registered(twin):
-        found = make_matrix(Wanted((twin.kind,), ("parameter_server",), loss="0%"), lambda *_: None)
+        found = matrix([twin.kind], collectives=["parameter_server"], loss="0%")
 
-    (cell,) = found.cells
+    (cell,) = found.records
     assert (cell.verdict, cell.reason.partition(":")[0]) == ("fail", "sum_is_right")
     assert found.failed == [cell]
 

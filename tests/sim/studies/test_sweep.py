@@ -79,7 +79,7 @@ def table(folder: Path) -> pl.DataFrame:
 
 def drawn(folder: Path) -> Path:
     """A sweep's folder with its page."""
-    page.write_report(page.load_sweep(folder))
+    page.load_sweep(folder).report()
     return folder
 
 

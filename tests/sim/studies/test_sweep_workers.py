@@ -451,7 +451,7 @@ def own_model(tmp_path: Path) -> str:
 
 def elements(out: Path, text: str, **settings: bool) -> list[int]:
     folder = run_sweep(scenario("", base=text), SweepSettings(1, **settings), out, lambda ended: None)
-    return [int(one) for one in page.load_sweep(folder).frame["elements"].to_list()]
+    return [int(one) for one in page.load_sweep(folder).points["elements"].to_list()]
 
 
 def test_what_a_model_reads_is_not_known(
