@@ -655,6 +655,9 @@ class Measurements(VerbResult):
             lines.append("+1: one more variant has the same network, routes and workers.")
         return lines
 
+    def __repr__(self) -> str:
+        return f"<netfold measures of {', '.join(one.heading for one in self.measured)}>"
+
 
 def rate(bounds: Bounds) -> str:
     """A rate if it is known, else the bounds."""
