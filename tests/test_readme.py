@@ -1,6 +1,7 @@
 """The documents keep their word: files in them are valid, commands print what is shown, links lead somewhere.
 
-`python -m tests.test_readme` writes the reference of all keys in scenarios/README.md again.
+`python -m tests.test_readme` writes the reference of all keys in scenarios/README.md, and the table of all
+metrics in netfold/sim/README.md, again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 from netfold.commands.main import app
 from netfold.sim.keys import NAME_PATTERN
 from netfold.sim.results.format import TABLES
+from netfold.sim.results.metrics import METRICS, Metric
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import SweepOptions, sweep_schema
@@ -30,7 +32,10 @@ from netfold.units import FRACTION_PATTERN, RATE, SIZE, TIME
 from tests.docs import DOCUMENTS, ROOT, Step, blocks, chapters, missing, prepare, renewed, steps
 
 README, GUIDE = ROOT / "README.md", ROOT / "scenarios" / "README.md"
+RESULTS = ROOT / "netfold" / "sim" / "README.md"
 BEGIN, END = "<!-- all keys: written by `python -m tests.test_readme` -->", "<!-- end of keys -->"
+BEGIN_METRICS = "<!-- all metrics: written by `python -m tests.test_readme` -->"
+END_METRICS = "<!-- end of metrics -->"
 SLOW = (
     "01-quickstart.yaml",
     "11-compare-topologies.yaml",
@@ -209,10 +214,30 @@ def test_all_keys_are_in_the_guide() -> None:
     assert text[text.index(BEGIN) : text.index(END)] == f"{BEGIN}\n\n{all_keys()}\n\n"
 
 
+def test_all_metrics_are_explained() -> None:
+    text = RESULTS.read_text("utf-8")
+    shown = text[text.index(BEGIN_METRICS) : text.index(END_METRICS)]
+
+    assert shown == f"{BEGIN_METRICS}\n\n{all_metrics()}\n\n"
+
+
 def test_bars_do_not_end_a_cell_of_the_reference() -> None:
     keys = {"of": {"type": "number", "description": "The mean\n    |gradient|."}}
 
     assert _member({"properties": keys}).splitlines()[-1] == r"| `of` | number | – | The mean \|gradient\|. |"
+
+
+def all_metrics() -> str:
+    """The table of metrics: what each is, of what it is a mean or a total, and what is best."""
+    rows = [
+        f"| `{metric.name}` | {metric.unit.title} | {metric.per} | {_best(metric)} | {metric.what} |"
+        for metric in METRICS
+    ]
+    return "\n".join(["| metric | is | per | best | what |", "|---|---|---|---|---|", *rows])
+
+
+def _best(metric: Metric) -> str:
+    return f"{metric.better or '–'}{f', `{metric.sort}`' if metric.sort else ''}"
 
 
 def all_keys() -> str:
@@ -335,7 +360,11 @@ def _written(value: Any) -> str:
     return "`" + (value if isinstance(value, str) else json.dumps(value)) + "`"
 
 
+def _write(document: Path, begin: str, end: str, content: str) -> None:
+    before, _, rest = document.read_text("utf-8").partition(begin)
+    document.write_text(f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}", "utf-8")
+
+
 if __name__ == "__main__":
-    text = GUIDE.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    GUIDE.write_text(f"{before}{BEGIN}\n\n{all_keys()}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+    _write(GUIDE, BEGIN, END, all_keys())
+    _write(RESULTS, BEGIN_METRICS, END_METRICS, all_metrics())

@@ -48,18 +48,16 @@ class Act(NamedTuple):
 
 
 def _columns() -> dict[str, Callable[[Metrics], str]]:
-    from netfold.sim.report import words  # late, as all that a run needs
+    from netfold.sim.report.columns import written  # late, as all that a run needs
 
     return {
-        "aggregation": lambda metrics: words.time(metrics["aggregation_time_us"]),
-        "bytes/worker": lambda metrics: words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
+        "aggregation": lambda metrics: written("aggregation_time_us", metrics),
+        "bytes/worker": lambda metrics: written("wire_bytes_up_per_worker", metrics),
         "packets lost": lambda metrics: f"{metrics['packets_lost']:,}",
-        "squared error": words.nmse,
+        "squared error": lambda metrics: written("nmse", metrics),
         "held-out score": lambda metrics: f"{100 * metrics['test_score']:.1f} %",
-        "steps to 95 %": lambda metrics: str(metrics["steps_to_target"] or "–"),
-        "time to 95 %": lambda metrics: (
-            words.time(metrics["time_to_target_us"]) if metrics["time_to_target_us"] else "–"
-        ),
+        "steps to 95 %": lambda metrics: written("steps_to_target", metrics),
+        "time to 95 %": lambda metrics: written("time_to_target_us", metrics),
     }
 
 

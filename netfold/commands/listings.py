@@ -13,7 +13,7 @@ from rich.text import Text
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.homomorphic.message import MERGEABLE, Merge
 from netfold.sim.report import words
-from netfold.sim.report.compare import FittingTable
+from netfold.sim.report.columns import FittingTable
 from netfold.switch.fit import Fit, FitError
 from netfold.switch.profiles import KINDS, OVERFLOWS, PIPELINE, PROFILES, Profile
 from netfold.switch.program import binary_size

@@ -43,6 +43,7 @@ from netfold.commands.terminal import (
 )
 from netfold.commands.workload_commands import calibrate, capture, models
 from netfold.errors import InvariantError, NetfoldError, escaped
+from netfold.sim.results.metrics import SORTS
 
 if TYPE_CHECKING:
     from netfold.sim.run.variant import Outcome
@@ -265,8 +266,7 @@ def compare(
         str,
         typer.Option(
             metavar="METRIC",
-            help="Rank by aggregation, iteration, elements, wire, compression, nmse, cosine, error, loss, "
-            "score or target (time to it); or given, the order of the runs.",
+            help=f"Rank by {', '.join(SORTS)}; or given, the order of the runs.",
         ),
     ] = "aggregation",
     draw: Annotated[

@@ -5,7 +5,7 @@ aggregated, from the first worker's encoding to the last worker's decoded result
 from the records of the run and the samples of its network alone. Nothing is taken from the scenario.
 
 **1. The critical path.** Each round is walked backwards from its end, at the worker that finished last. Where
-rounds overlap, the time counts for the one that began first, as in `results/summary.py`.
+rounds overlap, the time counts for the one that began first, as in `results/metrics.py`.
 
 - While a worker encodes or decodes, its *device* bounds the round, with that stage. What it takes longer
   than the median of the workers at the same place is a *straggler*'s: without that worker it would not
@@ -64,8 +64,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine.observe import BLOCKED, DEAD, OUTSTANDING, SENDERS, Samples
-from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord
-from netfold.sim.results.summary import Counted, counted_rounds
+from netfold.sim.results.metrics import Counted, counted_rounds
+from netfold.sim.results.records import PhaseRecord, RoundRecord, StepRecord, TimePart
 from netfold.units import PS_PER_US
 
 # What can bound a job.
@@ -443,24 +443,6 @@ class JobRecords(NamedTuple):
     steps: Sequence[StepRecord]
     rounds: Sequence[RoundRecord]
     phases: Sequence[PhaseRecord]
-
-
-@dataclass(frozen=True)
-class TimePart:
-    """One cause, and its part of the aggregation time of a step; see the top of this file."""
-
-    cause: str  # one of `CAUSES`
-    where: str  # link or host; empty: no single one
-    stage: str  # device and straggler: encode, decode, backward …; else empty
-    time_us: float  # mean per step
-    share: float
-    """Share of the aggregation time."""
-    busy: float | None = None  # link, loopback, host: its busy share of the aggregation time
-    alike: int = 0  # link, loopback, host: further ones that were as busy
-    following: str = ""  # link, loopback, host: the busiest that is not among them …
-    following_busy: float | None = None  # … and its busy share
-    hosts: int = 0  # link: hosts whose packets were seen on it; 0: not counted
-    faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
 
 
 def bounds(records: JobRecords, network: SampledNetwork) -> list[dict[str, Any]]:

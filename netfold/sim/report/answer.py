@@ -15,6 +15,7 @@ from netfold.sim.processor import note_of, recorded
 from netfold.sim.report import words
 from netfold.sim.report.words import shown
 from netfold.sim.results.folder import RunFolder, load
+from netfold.sim.results.metrics import BY_NAME, SORTS, has_target, is_lossy
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.sim.workload.workload_keys import CHOICES
@@ -178,19 +179,6 @@ def _by_cause(parts: Parts) -> dict[str, float]:
 Entry = Mapping[str, Any]  # a variant of a summary
 
 AS_GIVEN = "given"
-SORTS = {  # metrics by the name that `--sort` takes, and whether more is better
-    "aggregation": ("aggregation_time_us", False),
-    "iteration": ("iteration_time_us", False),
-    "elements": ("aggregation_elements_per_s", True),
-    "wire": ("wire_bytes_up_per_worker", False),
-    "compression": ("compression_ratio", True),
-    "nmse": ("nmse", False),
-    "cosine": ("cosine", True),
-    "error": ("max_abs_error", False),
-    "loss": ("loss", False),
-    "score": ("test_score", True),  # the least is best where less of the metric is better
-    "target": ("time_to_target_us", False),
-}
 BY = {  # what a group is ranked by, in words
     "time_to_target_us": "time to the target",
     "iteration_time_us": "time of whole steps, as buckets differ",
@@ -215,7 +203,7 @@ class Group:
     def by(self) -> str:
         """The metric that ranks the group: a time, less of it is better."""
         metrics = [one["metrics"] for one in self.members]
-        if len({one.get("target") for one in metrics}) == 1 and words.has_target(metrics[0]):
+        if len({one.get("target") for one in metrics}) == 1 and has_target(metrics[0]):
             return "time_to_target_us"
         if len({_cut(one) for one in self.members if kind(one["verdict"]) in GOOD}) > 1:
             return "iteration_time_us"
@@ -369,7 +357,7 @@ def _answer(group: Group) -> str:
         text += f", {words.times(times)} baseline ({other['name']})"
     if best[0]["verdict"] != "pass":
         text += f" ({best[0]['verdict']})"
-    if words.is_lossy(best[0]["metrics"]):
+    if is_lossy(best[0]["metrics"]):
         error = best[0]["metrics"]["nmse"]
         text += "; its sums are not exact" + ("" if error is None else f", NMSE {words.error(error)}")
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
@@ -394,14 +382,14 @@ def order_key(sort: str) -> Callable[[str, Mapping[str, Any]], tuple[bool, bool,
 
     `sort` is the name of an order, or what a group is ranked by.
     """
-    metric, usually = SORTS.get(sort, (sort, False))
+    metric = SORTS.get(sort) or BY_NAME[sort]
 
     def key(verdict: str, metrics: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        value = metrics.get(metric)
-        more_is_better = usually
-        if metric == "test_score" and value is not None:
-            more_is_better = metric_named(metrics["test_metric"]).more_is_better
-        signed = 0.0 if value is None else -value if more_is_better else value
+        value = metrics.get(metric.name)
+        is_more_better = metric.better == "higher"
+        if metric.name == "test_score" and value is not None:
+            is_more_better = metric_named(metrics["test_metric"]).more_is_better
+        signed = 0.0 if value is None else -value if is_more_better else value
         return kind(verdict) not in GOOD, value is None, signed
 
     return key

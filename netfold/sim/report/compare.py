@@ -6,15 +6,13 @@ comparison.table(); comparison.as_dict(); comparison.draw()
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -39,83 +37,13 @@ from netfold.sim.report.answer import (
     short,
     times_baseline,
 )
+from netfold.sim.report.columns import FittingTable, TableColumn, metric_columns
 from netfold.sim.report.shown import Svg, VerbResult
 from netfold.sim.report.words import JOBS_LEGEND, lines, warnings
 from netfold.sim.results.folder import RunFolder, load
 from netfold.sim.results.format import plain_frame
+from netfold.sim.results.metrics import COMPARISON, RATIOS, RUN_TABLE
 from netfold.sim.results.summary import GOOD, NO_COMPUTE, kind
-
-# A table that is broken into several in a narrow terminal, so that no column is left out.
-
-
-_ANY_WIDTH = 100_000
-
-
-class FittingTable(Table):
-    """A table with a line above it and notes below it.
-
-    If its columns do not fit side by side, the table is broken into several, one below the other. All of them
-    begin with the first `keys_count` columns. The last column, the verdict, ends the first table if it fits.
-    `pairs` are columns that stay with the one to their left, as a ratio does. No cell is wrapped or cut, and
-    no line ends in spaces.
-    """
-
-    def __init__(
-        self, heading: str, notes: Sequence[str] = (), keys_count: int = 1, pairs: Sequence[int] = ()
-    ) -> None:
-        super().__init__()
-        self._heading = heading
-        self._keys = tuple(range(keys_count))
-        self._pairs = pairs
-        self._notes = notes
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self._heading:
-            yield Text(self._heading, style="italic")
-        unlimited = options.update(max_width=_ANY_WIDTH)
-
-        def width(columns: Sequence[int]) -> int:
-            return console.measure(self._with(columns), options=unlimited).maximum
-
-        for part in self._parts(lambda columns: width(columns) <= options.max_width):
-            broad = options.update(max_width=max(width(part), options.max_width))
-            yield from console.render(self._with(part), broad)
-        for note in self._notes:
-            lines = textwrap.wrap(note, options.max_width, break_long_words=False, break_on_hyphens=False)
-            yield Text("\n".join(lines), no_wrap=True, overflow="ignore")
-
-    def _parts(self, fits: Callable[[Sequence[int]], bool]) -> Iterator[tuple[int, ...]]:
-        """The columns of each table: as many as fit, but at least one group beside the keys."""
-        *groups, last = self._groups()
-        if groups and not fits((*self._keys, *groups[0], *last)):
-            groups, last = [*groups, last], ()
-        held: tuple[int, ...] = ()
-        for group in groups:
-            if held and not fits((*self._keys, *held, *group, *last)):
-                yield (*self._keys, *held, *last)
-                held, last = (), ()
-            held += group
-        yield (*self._keys, *held, *last)
-
-    def _groups(self) -> list[tuple[int, ...]]:
-        """Columns other than keys; paired ones form one group."""
-        groups: list[tuple[int, ...]] = []
-        for number in range(len(self._keys), len(self.columns)):
-            if number in self._pairs:
-                groups[-1] += (number,)
-            else:
-                groups.append((number,))
-        return groups
-
-    def _with(self, numbers: Sequence[int]) -> Table:
-        kept = [self.columns[number] for number in numbers]
-        table = Table()
-        for column in kept:
-            table.add_column(column.header, justify=column.justify, no_wrap=True)
-        for cells in zip(*(column.cells for column in kept), strict=True):
-            table.add_row(*cells)
-        return table
-
 
 # The terminal's table of a run: one line per variant, and notes below.
 
@@ -123,8 +51,6 @@ class FittingTable(Table):
 SHARE_MIN = 0.005
 """Only the report shows parts below this share of the aggregation time."""
 BOUND_LABEL = "wire bound"  # how the label of a computed bound begins
-_RATIO_COLUMN = 3  # belongs to the column left of it
-_LOSS = "; nmse: ‖decoded − true sum‖² over ‖true sum‖²; cosine: of the angle between them"
 
 
 def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) -> Table:
@@ -135,19 +61,38 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
     variants = summary["variants"]
     groups = groups_of(variants, summary.get("baseline"))
     times = times_baseline(groups)
-    bounded = any(variant["bounds"] for variant in variants)
-    skewed = any(group.has_skew for group in groups)
-    lossy = any(words.is_lossy(variant["metrics"]) for variant in variants)
-    trained = any(words.has_trained(variant["metrics"]) for variant in variants)
-    tested = any(words.is_tested(variant["metrics"]) for variant in variants)
-    aimed = any(words.has_target(variant["metrics"]) for variant in variants)
-    computed = any(variant["metrics"].get("compute_time_us") for variant in variants)
+    left_out = set()
+    if not any(group.has_skew for group in groups):
+        left_out.add("since_last_rank_us")
+    if not any(variant["metrics"].get("compute_time_us") for variant in variants):
+        left_out.add("iteration_time_us")
+    columns = [
+        TableColumn(
+            "variant", [Text(variant["name"]) for variant in variants]
+        ),  # Text: brackets are no markup
+        *metric_columns(
+            RUN_TABLE,
+            [variant["metrics"] for variant in variants],
+            left_out,
+            {
+                "aggregation_elements_per_s": TableColumn(
+                    "× baseline",
+                    [times[variant["name"]] for variant in variants],
+                    is_right=True,
+                    is_ratio=True,
+                    note=legend(groups),
+                )
+            },
+            {"iteration_time_us": lambda values: words.time(values["iteration_time_us"])},
+        ),
+        TableColumn("bottleneck", [Text(short(variant["bounds"])) for variant in variants]),
+        TableColumn("verdict", [verdict_text(variant["verdict"]) for variant in variants]),
+    ]
+    if not any(variant["bounds"] for variant in variants):
+        del columns[-2]
     notes = [
         *_without_compute(variants),
-        f"aggregation: mean per step; {'after last rank: of it, since all ranks arrived; ' if skewed else ''}"
-        f"{'iteration: whole steps; ' if computed else ''}{legend(groups)}; bytes/worker: sent by a worker, "
-        "mean per step; compression: dense float32 bytes over the payload, of all workers; bit-exact: the "
-        f"decoded sum is the exact one, bit for bit (n/a: added as float32){_LOSS if lossy else ''}",
+        "; ".join(column.note for column in columns if column.note),
         *answers(groups),
         *_time_shares(variants),
         *_codec_events(variants),
@@ -158,42 +103,7 @@ def results_table(summary: Mapping[str, Any], more_notes: Sequence[str] = ()) ->
         *_injected(summary["injected"]),
         *(f"note: {text}" for text in (*warnings(summary), *more_notes)),
     ]
-    title = f"{summary['scenario']}, seed {summary['seed']}"
-    table = FittingTable(title, notes, pairs=(_RATIO_COLUMN + computed + skewed,))
-    table.add_column("variant")
-    more = [*(["after last rank"] if skewed else []), *(["iteration"] if computed else [])]
-    for heading in ("aggregation", *more, "elements/s", "× baseline", "bytes/worker", "compression"):
-        table.add_column(heading, justify="right")
-    for heading in (
-        "bit-exact",
-        *(["nmse", "cosine"] if lossy else []),
-        *(["training loss"] if trained else []),
-        *(["held-out data"] if tested else []),
-        *(["target"] if aimed else []),
-        *(["bottleneck"] if bounded else []),
-        "verdict",
-    ):
-        table.add_column(heading)
-    for variant in variants:
-        metrics = variant["metrics"]
-        table.add_row(
-            Text(variant["name"]),  # not str: brackets in a name are no markup
-            words.time(metrics["aggregation_time_us"]),
-            *([words.time(metrics["since_last_rank_us"])] if skewed else []),
-            *([words.time(metrics["iteration_time_us"])] if computed else []),
-            words.scaled(metrics["aggregation_elements_per_s"], ""),
-            times[variant["name"]],
-            words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
-            words.times(metrics["compression_ratio"]),
-            words.bit_exact(metrics),
-            *([words.nmse(metrics), words.cosine(metrics)] if lossy else []),
-            *([words.training_loss(metrics)] if trained else []),
-            *([words.held_out_score(metrics)] if tested else []),
-            *([words.to_target(metrics)] if aimed else []),
-            *([Text(short(variant["bounds"]))] if bounded else []),
-            verdict_text(variant["verdict"]),
-        )
-    return table
+    return FittingTable(f"{summary['scenario']}, seed {summary['seed']}", notes, columns=columns)
 
 
 def _without_compute(variants: list[dict[str, Any]]) -> list[str]:
@@ -290,18 +200,8 @@ _LEGEND = (
 )
 _KEYS_COUNT = 3
 """The key columns of the table: rank, run and variant."""
-_RATIO_COLUMNS = (6, 8, 10)  # each belongs to the column left of it
 _COLUMNS = ("rank", "run", "variant", "group", "verdict", "against", "bottleneck")
 """The columns of the frame before the metrics."""
-RATIO_METRICS = (
-    "aggregation_elements_per_s",
-    "aggregation_time_us",  # per step, as all that follows
-    "iteration_time_us",
-    "wire_bytes_up_per_worker",
-    "wire_bytes_up",  # the sum over all workers
-    "wire_bytes_down",  # the sum over all workers
-    "compression_ratio",
-)
 
 
 @dataclass(frozen=True)
@@ -330,7 +230,7 @@ class Comparison(VerbResult):
     baseline
         The run that the ratios divide by; of a single run, "<run> <variant>".
     sort
-        The order of the rows, and the metric of their ranks: one of `answer.SORTS`. "given": the rows are in
+        The order of the rows, and the metric of their ranks: one of `metrics.SORTS`. "given": the rows are in
         the order of the runs, and ranked by what their group is: the time to the target, of whole steps where
         buckets differ, or of the aggregation.
     """
@@ -367,65 +267,25 @@ class Comparison(VerbResult):
 
     def table(self) -> Table:
         """A table that fits the terminal: runs by number, their names and the notes below."""
-        names = self.runs
-        trained = any(words.has_trained(row.metrics) for row in self.rows)
-        tested = any(words.is_tested(row.metrics) for row in self.rows)
-        aimed = any(words.has_target(row.metrics) for row in self.rows)
-        staying = any("completion_time_us" in row.metrics for row in self.rows)
-        grouped = len({row.group for row in self.rows}) > 1
-        lossy = any(words.is_lossy(row.metrics) for row in self.rows)
-        skewed = any(group.has_skew for group in self.groups)
-        pairs = [column + grouped + skewed for column in _RATIO_COLUMNS]
-        table = FittingTable("", self._legend(), _KEYS_COUNT + grouped, pairs)
-        table.add_column("#", justify="right")
-        table.add_column("run", justify="right")
-        table.add_column("variant")
-        for heading in [
-            *(["group"] if grouped else []),
-            *(["after last rank"] if skewed else []),
-            "aggregation",
-        ]:
-            table.add_column(heading, justify="left" if heading == "group" else "right")
-        table.add_column("bottleneck")
-        for heading in ("elements/s", "iteration", "bytes/worker"):
-            table.add_column(heading, justify="right")
-            table.add_column("× baseline", justify="right")
-        for heading in (
-            "bit-exact",
-            *(["nmse", "cosine"] if lossy else []),
-            *(["training loss"] if trained else []),
-            *(["held-out data"] if tested else []),
-            *(["target"] if aimed else []),
-            *(["job", "slowdown"] if staying else []),
-            "verdict",
-        ):
-            table.add_column(heading)
-        for row in self.rows:
-            metrics, ratios = row.metrics, row.ratios
-            table.add_row(
-                self._ranked(row),
-                str(1 + names.index(row.run)),
-                Text(row.variant),
-                *([Text(row.group)] if grouped else []),
-                *([words.time(metrics["since_last_rank_us"])] if skewed else []),
-                words.time(metrics["aggregation_time_us"]),
-                Text(row.bottleneck),
-                words.scaled(metrics["aggregation_elements_per_s"], ""),
-                words.times(ratios["aggregation_elements_per_s"]),
-                words.iteration(metrics),
-                words.times(ratios["iteration_time_us"]),
-                words.scaled(metrics["wire_bytes_up_per_worker"], "B"),
-                words.times(ratios["wire_bytes_up_per_worker"]),
-                words.bit_exact(metrics),
-                *([words.nmse(metrics), words.cosine(metrics)] if lossy else []),
-                *([words.training_loss(metrics)] if trained else []),
-                *([words.held_out_score(metrics)] if tested else []),
-                *([words.to_target(metrics)] if aimed else []),
-                *([words.time(metrics.get("completion_time_us"))] if staying else []),
-                *([words.times(metrics.get("slowdown"))] if staying else []),
-                verdict_text(row.verdict),
+        rows = self.rows
+        is_grouped = len({row.group for row in rows}) > 1
+        left_out = () if any(group.has_skew for group in self.groups) else ("since_last_rank_us",)
+        beside = {
+            name: TableColumn(
+                "× baseline", [words.times(row.ratios[name]) for row in rows], is_right=True, is_ratio=True
             )
-        return table
+            for name in ("aggregation_elements_per_s", "iteration_time_us", "wire_bytes_up_per_worker")
+        }
+        beside["aggregation_time_us"] = TableColumn("bottleneck", [Text(row.bottleneck) for row in rows])
+        columns = [
+            TableColumn("#", [self._ranked(row) for row in rows], is_right=True),
+            TableColumn("run", [str(1 + self.runs.index(row.run)) for row in rows], is_right=True),
+            TableColumn("variant", [Text(row.variant) for row in rows]),
+            *([TableColumn("group", [Text(row.group) for row in rows])] if is_grouped else []),
+            *metric_columns(COMPARISON, [row.metrics for row in rows], left_out, beside),
+            TableColumn("verdict", [verdict_text(row.verdict) for row in rows]),
+        ]
+        return FittingTable("", self._legend(), _KEYS_COUNT + is_grouped, columns)
 
     def draw(self) -> Svg | None:
         """SVG of the aggregation times, the best rank first, split by what bounds them.
@@ -533,7 +393,7 @@ def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequen
             metric: words.ratio(variant["metrics"][metric], against["metrics"][metric])
             if is_sound and against is not None
             else None
-            for metric in RATIO_METRICS
+            for metric in RATIOS
         },
         rank=None,
         bottleneck=short(parts),

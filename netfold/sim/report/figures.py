@@ -25,7 +25,8 @@ from netfold.sim.report.network_drawing import utilisation
 from netfold.sim.report.ranked_bars import VariantBar, ranked_bars
 from netfold.sim.report.words import fairness, shown
 from netfold.sim.results.folder import RunFolder
-from netfold.sim.results.summary import GOOD, RANK_SKEW, kind
+from netfold.sim.results.metrics import RANK_SKEW
+from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 

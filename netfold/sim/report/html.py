@@ -16,10 +16,12 @@ from netfold.sim import files
 from netfold.sim.processor import note_of
 from netfold.sim.report import words
 from netfold.sim.report.answer import answers, groups_of, legend, sentence, times_baseline
+from netfold.sim.report.columns import TableColumn, metric_columns
 from netfold.sim.report.figures import figures
 from netfold.sim.report.network_drawing import busy_links
 from netfold.sim.report.words import fairness, setup, warnings
 from netfold.sim.results.folder import RunFolder, load
+from netfold.sim.results.metrics import PAGE_SPEED, PAGE_SUMS, PAGE_SWITCHES
 from netfold.sim.results.summary import kind
 
 # Writing figures and a report into the folder that they are of, and nowhere else.
@@ -113,6 +115,12 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
     template = environment.from_string(Path(__file__).with_name("template.html").read_text("utf-8"))
     variants = run.summary["variants"]
     groups = groups_of(variants, run.summary.get("baseline"))
+    metrics, times = [variant["metrics"] for variant in variants], times_baseline(groups)
+    left_out = () if any(group.has_skew for group in groups) else ("since_last_rank_us",)
+    baseline = TableColumn("× baseline", [times[variant["name"]] for variant in variants])
+    speed = metric_columns(PAGE_SPEED, metrics, left_out, {"aggregation_elements_per_s": baseline})
+    sums = metric_columns(PAGE_SUMS, metrics)
+    on_switches = [variant for variant in variants if variant["metrics"]["passes"] is not None]
     return template.render(
         summary=run.summary,
         warnings=[*warnings(run.summary), *note_of(run.circumstances)],
@@ -124,14 +132,11 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         kind=kind,
         notes=_notes(run),
         notes_max=NOTES_MAX,
-        times=times_baseline(groups),
         divided=legend(groups),
         answers=answers(groups),
-        skewed=any(group.has_skew for group in groups),
-        lossy=any(words.is_lossy(variant["metrics"]) for variant in variants),
-        trained=any(words.has_trained(variant["metrics"]) for variant in variants),
-        tested=any(words.is_tested(variant["metrics"]) for variant in variants),
-        aimed=any(words.has_target(variant["metrics"]) for variant in variants),
+        speed=speed,
+        sums=sums,
+        shown={column.name for column in (*speed, *sums)},
         steps=words.span(variant["metrics"]["steps"] for variant in variants),
         workers=words.span(variant["metrics"]["workers"] for variant in variants),
         bound=sentence,
@@ -141,7 +146,10 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         fused=[variant for variant in variants if "fusion" in variant],
         weighed=_weighed(variants),
         buckets_max=BUCKETS_MAX,
-        on_switches=[variant for variant in variants if variant["metrics"]["passes"] is not None],
+        on_switches={
+            "names": [variant["name"] for variant in on_switches],
+            "columns": metric_columns(PAGE_SWITCHES, [variant["metrics"] for variant in on_switches]),
+        },
         references=[(variant["name"], entry) for variant in variants for entry in variant["references"]],
         figures=[{"alt": _CAPTIONS[name], "address": _data_address(svg)} for name, svg in drawn.items()],
         links=_busiest_links(run),

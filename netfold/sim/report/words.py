@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from netfold.sim.results.metrics import RANK_SKEW, has_target, has_trained, is_tested
 from netfold.sim.results.records import MISSED_FORECASTS, REDONE
-from netfold.sim.results.summary import RANK_SKEW
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
-
-if TYPE_CHECKING:
-    pass
-
 
 NOTHING = "–"
 STAGES = ("encode", "network", "decode")
@@ -123,15 +119,6 @@ def verified(metrics: Mapping[str, Any]) -> str:
     return NOTHING if metrics["merges_verified"] is None else "yes" if metrics["merges_verified"] else "no"
 
 
-def is_lossy(metrics: Mapping[str, Any]) -> bool:
-    # None: float32 additions explain the difference.
-    return metrics["bit_exact"] is False
-
-
-def nmse(metrics: Mapping[str, Any]) -> str:
-    return NOTHING if metrics["nmse"] is None else error(metrics["nmse"])
-
-
 def cosine(metrics: Mapping[str, Any]) -> str:
     return NOTHING if metrics["cosine"] is None else f"{metrics['cosine']:.4f}"
 
@@ -196,11 +183,6 @@ def injected(entry: Mapping[str, Any]) -> str:
     return f"at {time(entry['first_ps'] / PS_PER_US)}{extent}"
 
 
-def has_trained(metrics: Mapping[str, Any]) -> bool:
-    # The loss of a single step cannot change.
-    return metrics["loss_first"] is not None and metrics["loss"] is not None and metrics["steps"] > 1
-
-
 def training_loss(metrics: Mapping[str, Any]) -> str:
     return f"{_loss(metrics['loss_first'])} → {_loss(metrics['loss'])}" if has_trained(metrics) else NOTHING
 
@@ -213,10 +195,6 @@ def _loss(value: float) -> str:
     return f"{number}e{int(exponent)}"
 
 
-def is_tested(metrics: Mapping[str, Any]) -> bool:
-    return metrics.get("test_score") is not None
-
-
 def held_out_score(metrics: Mapping[str, Any]) -> str:
     """The last test on held-out data: "accuracy 94.2 %"."""
     if not is_tested(metrics):
@@ -226,10 +204,6 @@ def held_out_score(metrics: Mapping[str, Any]) -> str:
 
 def score(metric: str, value: float) -> str:
     return percent(value) if metric_named(metric).is_share else digits(value)
-
-
-def has_target(metrics: Mapping[str, Any]) -> bool:
-    return metrics.get("target") is not None
 
 
 def to_target(metrics: Mapping[str, Any]) -> str:

@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from operator import attrgetter
-from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import GenericAlias
+from typing import Annotated, Any, get_args, get_type_hints
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from netfold.errors import DataError, shown
+from netfold.sim.plan.plan import Reference
+from netfold.sim.results.metrics import METRICS, BreakdownPart, Metric
 from netfold.sim.results.records import (
+    CheckRecord,
     FaultRecord,
     LinkRecord,
     NodeRecord,
@@ -27,126 +30,9 @@ from netfold.sim.results.records import (
     PhaseRecord,
     RoundRecord,
     StepRecord,
+    TimePart,
 )
 from netfold.sim.results.summary import PATTERN
-
-# What the forms of a run folder's JSON files are made of, and those of fusion, jobs and inputs.
-
-
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Finite = Annotated[float, Field(ge=-1e300, le=1e300)]
-Number = Annotated[float, Field(ge=0, le=1e300)]
-
-
-class Form(BaseModel):
-    """A mapping whose keys have these types; other keys are ignored."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-
-class _Stage(Form):
-    """The cost of a stage of a bucket."""
-
-    start_us: Number
-    element_us: Number
-    sort_us: Number
-
-
-class _Costs(Form):
-    """What the rules of fusion weighed."""
-
-    forward_us: Number
-    backward_us: Number
-    samples: Count
-    fit_error: Number | None
-    stages: dict[str, _Stage]
-
-
-class _Fused(Form):
-    """A bucket, and when it was predicted to be encoded and to have arrived."""
-
-    layers: list[str]
-    elements: Count
-    encoded_us: Number
-    arrived_us: Number
-
-
-class FusionRecord(Form):
-    """Which layers were fused, and why."""
-
-    rule: str
-    layers: Count
-    predicted_iteration_time_us: Number
-    costs: _Costs
-    buckets: list[_Fused]
-
-
-class JobTimes(Form):
-    """Metrics of a job that comes and goes; other variants do not have them."""
-
-    arrival_us: Number | None = None
-    waiting_us: Number | None = None
-    completion_time_us: Number | None = None
-    alone_us: Number | None = None
-    slowdown: Number | None = None
-
-
-class StayRecord(Form):
-    """When such a job was there, and where."""
-
-    admission: str
-    admitted_us: Number | None
-    end_us: Number | None
-    hosts: list[str]
-    fallback: bool
-
-
-class _Spread(Form):
-    """A figure of several jobs."""
-
-    mean: Number
-    p95: Number
-    max: Number
-
-
-class Jobs(Form):
-    """The jobs of a variant that come and go, all together."""
-
-    variant: str
-    admission: str
-    jobs: Count
-    finished: Count
-    waited: Count
-    fallbacks: Count
-    makespan_us: Number | None
-    completion_time_us: _Spread | None
-    waiting_us: _Spread | None
-    slowdown: _Spread | None
-    overlapping: Count
-    fairness: Number | None
-
-
-class Input(Form):
-    """A file that the scenario names."""
-
-    path: str
-    kept: bool = True  # a copy is in the folder
-    bytes: Count
-    sha256: str
-
-
-class Injected(Form):
-    """The effect of a fault."""
-
-    variant: str
-    fault: Count
-    kind: str
-    where: str
-    extent: str
-    count: Count
-    counted: str
-    first_ps: Count | None
-
 
 FORMAT = 2
 _RENAMED = "since format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'"
@@ -156,193 +42,116 @@ _DEPTH_MAX = 64
 """Levels of nested mappings and lists; netfold writes about ten."""
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
 
+
+# The forms of a run folder's JSON files: what each key holds. Other keys are ignored. Those of records and of
+# metrics are derived from them.
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Finite = Annotated[float, Field(ge=-1e300, le=1e300)]
+Number = Annotated[float, Field(ge=0, le=1e300)]
 Verdict = Annotated[str, Field(pattern=PATTERN)]
+_CHECKED: dict[Any, Any] = {int: Count, float: Number, int | None: Count | None, float | None: Number | None}
 
 
-class _Part(Form):
-    """A row of the breakdown."""
+def form(**kinds: Any) -> Any:
+    """The form of a mapping: by key its type, or `[type]` for a list; or that and its default."""
 
-    phase: str
-    label: str
-    time_us: Finite
-    share: Finite | None
-    payload_bytes: Number
+    def member(kind: Any, default: Any = ...) -> tuple[Any, Any]:
+        return (GenericAlias(list, (kind[0],)) if isinstance(kind, list) else kind), default
 
-
-class _Metrics(JobTimes):
-    steps: Count
-    workers: Annotated[int, Field(ge=1, lt=2**63)]
-    elements: Number | None
-    aggregation_time_us: Number | None
-    aggregation_elements_per_s: Number | None
-    iteration_time_us: Number | None
-    since_last_rank_us: Number | None
-    predicted_iteration_time_us: Number | None = None
-    compute_time_us: Number | None = None
-    buckets: Count | None = None
-    breakdown: list[_Part] | None
-    payload_bytes_up: Number | None
-    wire_bytes_up: Number | None
-    wire_bytes_up_per_worker: Number | None
-    wire_bytes_down: Number | None
-    compression_ratio: Number | None
-    payload_bytes_down: Number | None = None
-    bits_per_element_up: Number | None = None
-    bits_per_element_down: Number | None = None
-    uploads: Count | None = None
-    skips: Count | None = None
-    packets: Count
-    packet_hops: Count
-    packets_lost: Count
-    packets_dropped: Count
-    packets_retransmitted: Count
-    packets_reordered: Count | None = None
-    packets_retransmitted_in_vain: Count | None = None
-    passes: Count | None
-    passes_per_result: Number | None
-    overflowed_words: Count
-    loopback_busy: Number | None
-    bit_exact: bool | None
-    merges_verified: bool | None
-    max_abs_error: Number | None
-    nmse: Number | None = None
-    cosine: Finite | None = None
-    max_error_over_bound: Number | None
-    density: Number | None
-    union_density: Number | None
-    redo_messages: Count
-    workers_held_min: Count | None
-    workers_held_mean: Number | None
-    decode_failures: Count
-    forecast_misses: Count
-    approximate_entries: Count
-    infinite_entries: Count
-    codec_choice: dict[str, Count] | None
-    loss_first: Finite | None
-    loss: Finite | None
-    test_metric: str | None = None
-    test_score: Finite | None = None
-    target: Finite | None = None
-    steps_to_target: Count | None = None
-    time_to_target_us: Number | None = None
-    bytes_to_target: Number | None = None
+    members: dict[str, Any] = {
+        name: member(*kind) if isinstance(kind, tuple) else member(kind) for name, kind in kinds.items()
+    }
+    return create_model("Form", __config__=ConfigDict(strict=True, allow_inf_nan=False), **members)
 
 
-class _NamedCheck(Form):
-    """A check of a variant of the summary."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-
-
-class _Check(_NamedCheck):
-    """A row of checks.json."""
-
-    variant: str
+def form_of(record: type, **others: Any) -> Any:
+    """The form of a record: numbers are not negative, unless `others` say so."""
+    hints = get_type_hints(record)
+    kinds = {member.name: _CHECKED.get(hints[member.name], hints[member.name]) for member in fields(record)}
+    return form(**(kinds | others))
 
 
-class _Reference(Form):
-    """A figure to show beside the results."""
-
-    label: str
-    elements_per_s: Number
-    source: str
-
-
-class _Slot(Form):
-    """A slot that a stuck variant waits for."""
-
-    switch: str
-    slot: int
-    version: int
-    stream: int
-    unit: int
-    waiting: list[int]
-    missing: list[str]
-    age_ps: Count
-    last_event: str
-    why: str
-    advice: str
+def _metric_kind(metric: Metric) -> Any:
+    """What a summary may hold of a metric."""
+    several: dict[str, Any] = {"breakdown": GenericAlias(list, (_PART,)), "codec_choice": dict[str, Count]}
+    plain: dict[type, Any] = {
+        int: Annotated[int, Field(ge=int(metric.least), lt=2**63)],
+        float: Annotated[float, Field(ge=metric.least, le=1e300)],
+    }
+    kind = several.get(metric.name) or plain.get(metric.unit.type, metric.unit.type)
+    kind = kind | None if metric.may_be_none else kind
+    return (kind, None) if metric.may_be_missing else kind
 
 
-class _Message(Form):
-    """A message that a stuck variant waits for."""
-
-    source: str
-    target: str
-    age_ps: Count
-    why: str
-    advice: str
-
-
-class _Diagnosis(Form):
-    """Why a variant is stuck."""
-
-    slots: list[_Slot]
-    slots_count: Count
-    messages: list[_Message]
-    messages_count: Count
-    idle: list[str]
-
-
-class _Bound(Form):
-    """A part of the aggregation time, and what bounds it."""
-
-    cause: str
-    where: str
-    stage: str
-    time_us: Number
-    share: Number
-    busy: Number | None
-    alike: Count
-    following: str
-    following_busy: Number | None
-    hosts: Count
-    faster: Number | None
-
-
-class _Variant(Form):
-    name: str
-    verdict: Verdict
-    checks: list[_NamedCheck]
-    metrics: _Metrics
-    references: list[_Reference]
-    switches: list[dict[str, Any]]
-    bounds: list[_Bound]
-    is_uncompressed: bool
-    replays_times: bool
-    setup: dict[str, dict[str, Any] | list[dict[str, Any]]] = Field(default_factory=dict)
-    diagnosis: _Diagnosis = Field(default_factory=dict)  # type: ignore[assignment]  # left out: not stuck
-    compute: str = ""  # left out: compute takes time, or an older netfold did not say
-    trace: str = ""
-    """The traceback of a codec that raised."""
-    stay: StayRecord | None = None  # left out: the job is not one that comes and goes
-    fusion: FusionRecord = Field(default_factory=dict)  # type: ignore[assignment]  # left out: nobody asked
-
-
-class _Summary(Form):
-    scenario: str
-    baseline: str | None = None  # the variant that the scenario names
-    description: str = ""
-    chosen: list[str] = Field(default_factory=list)
-    unfinished: list[str] = Field(default_factory=list)  # variants that were not run to their end
-    inputs: list[Input] = Field(default_factory=list)
-    seed: Count
-    sets: list[str]
-    verdict: Verdict
-    variants: Annotated[list[_Variant], Field(min_length=1)]
-    jobs: list[Jobs] = Field(default_factory=list)
-    warnings: list[str]
-    injected: list[Injected]
-    approximations: list[str]
-    tables: dict[str, str]  # SHA-256 of each, by the file's name
-
-
-class _Circumstances(Form):
-    """run.json."""
-
-    version: str
+_PART = form_of(BreakdownPart, time_us=Finite, share=Finite | None)
+_STAGE = form(start_us=Number, element_us=Number, sort_us=Number)
+_COSTS = form(
+    forward_us=Number,
+    backward_us=Number,
+    samples=Count,
+    fit_error=Number | None,
+    stages=GenericAlias(dict, (str, _STAGE)),
+)
+_FUSED = form(layers=[str], elements=Count, encoded_us=Number, arrived_us=Number)
+_FUSION = form(rule=str, layers=Count, predicted_iteration_time_us=Number, costs=_COSTS, buckets=[_FUSED])
+_STAY = form(admission=str, admitted_us=Number | None, end_us=Number | None, hosts=[str], fallback=bool)
+_SPREAD = form(mean=Number, p95=Number, max=Number)
+_JOBS = form(
+    **dict.fromkeys(("variant", "admission"), str),
+    **dict.fromkeys(("jobs", "finished", "waited", "fallbacks", "overlapping"), Count),
+    **dict.fromkeys(("makespan_us", "fairness"), Number | None),
+    **dict.fromkeys(("completion_time_us", "waiting_us", "slowdown"), _SPREAD | None),
+)
+_INPUT = form(path=str, kept=(bool, True), bytes=Count, sha256=str)
+_SLOT = form(
+    **dict.fromkeys(("switch", "last_event", "why", "advice"), str),
+    **dict.fromkeys(("slot", "version", "stream", "unit"), int),
+    **{"waiting": [int], "missing": [str], "age_ps": Count},
+)
+_MESSAGE = form(source=str, target=str, age_ps=Count, why=str, advice=str)
+_DIAGNOSIS = form(slots=[_SLOT], slots_count=Count, messages=[_MESSAGE], messages_count=Count, idle=[str])
+_VARIANT = form(
+    name=str,
+    verdict=Verdict,
+    checks=[form(name=str, verdict=Verdict, detail=str)],
+    metrics=form(**{metric.name: _metric_kind(metric) for metric in METRICS}),
+    references=[form_of(Reference)],
+    switches=[dict[str, Any]],
+    bounds=[form_of(TimePart)],
+    is_uncompressed=bool,
+    replays_times=bool,
+    setup=(dict[str, dict[str, Any] | list[dict[str, Any]]], {}),
+    diagnosis=(_DIAGNOSIS, {}),  # left out: not stuck
+    compute=(str, ""),  # left out: compute takes time, or an older netfold did not say
+    trace=(str, ""),  # the traceback of a codec that raised
+    stay=(_STAY | None, None),  # left out: the job is not one that comes and goes
+    fusion=(_FUSION, {}),  # left out: nobody asked
+)
+_SUMMARY = form(
+    scenario=str,
+    baseline=(str | None, None),  # the variant that the scenario names
+    description=(str, ""),
+    chosen=([str], []),
+    unfinished=([str], []),  # variants that were not run to their end
+    inputs=([_INPUT], []),
+    seed=Count,
+    sets=[str],
+    verdict=Verdict,
+    variants=Annotated[GenericAlias(list, (_VARIANT,)), Field(min_length=1)],
+    jobs=([_JOBS], []),
+    warnings=[str],
+    injected=[form_of(FaultRecord)],
+    approximations=[str],
+    tables=dict[str, str],  # SHA-256 of each, by the file's name
+)
+_KINDS: dict[str, Any] = {
+    "summary.json": _SUMMARY,
+    "checks.json": GenericAlias(list, (form_of(CheckRecord, verdict=Verdict),)),
+    "run.json": form(version=str),
+}
+_FORMS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
 
 # What an error says, by pydantic's type of error.
@@ -361,22 +170,6 @@ _RULES = {
     "less_than_equal": "must be {le} or less",
     "less_than": "must be less than {lt}",
 }
-_FORMS: dict[str, TypeAdapter[Any]] = {
-    "summary.json": TypeAdapter(_Summary),
-    "checks.json": TypeAdapter(list[_Check]),
-    "run.json": TypeAdapter(_Circumstances),
-}
-
-
-def metric_types() -> dict[str, type]:
-    """The metrics of a variant that are one value, each with its type: int, float, bool or str."""
-    found = {}
-    for name, field in _Metrics.model_fields.items():
-        kinds = [one for one in get_args(field.annotation) if one is not NoneType] or [field.annotation]
-        kind = get_args(kinds[0])[0] if get_origin(kinds[0]) is Annotated else kinds[0]
-        if kind in (int, float, bool, str):
-            found[name] = kind
-    return found
 
 
 def parse(path: str, name: str, content: bytes) -> Any:

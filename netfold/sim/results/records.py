@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from netfold.sim.plan.plan import SwitchPasses
+if TYPE_CHECKING:
+    from netfold.sim.plan.plan import SwitchPasses
 
 NO_BUCKET = -1
 """The bucket of phases that belong to none: passes, updates."""
@@ -185,6 +187,24 @@ class FaultRecord:
     counted: str  # the unit of `count`: packets hit, or times applied
     first_ps: int | None
     """When it was applied, or hit its first packet; None if that never happened."""
+
+
+@dataclass(frozen=True)
+class TimePart:
+    """One cause, and its part of the aggregation time of a step, as `checks/bottleneck.py` finds it."""
+
+    cause: str  # a `BottleneckCause`
+    where: str  # link or host; empty: no single one
+    stage: str  # device and straggler: encode, decode, backward …; else empty
+    time_us: float  # mean per step
+    share: float
+    """Share of the aggregation time."""
+    busy: float | None = None  # link, loopback, host: its busy share of the aggregation time
+    alike: int = 0  # link, loopback, host: further ones that were as busy
+    following: str = ""  # link, loopback, host: the busiest that is not among them …
+    following_busy: float | None = None  # … and its busy share
+    hosts: int = 0  # link: hosts whose packets were seen on it; 0: not counted
+    faster: float | None = None  # aggregation time over what a remedy would leave of it, at least
 
 
 @dataclass(frozen=True)

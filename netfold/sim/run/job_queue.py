@@ -25,7 +25,7 @@ from netfold.sim.plan.plan import (
     JobPlan,
     Placer,
 )
-from netfold.sim.results.summary import Stay
+from netfold.sim.results.stays import Stay
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import RunningJob
 from netfold.sim.run.simulation import Simulation

@@ -29,8 +29,8 @@ from netfold.sim.plan.plan import (
     Reboot,
     VariantPlan,
 )
+from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import FaultRecord, LinkRecord, passes_count, results_count
-from netfold.sim.results.summary import VariantFacts
 from netfold.sim.run.context import ProgressReporter, fusion_facts
 from netfold.sim.run.job import RunningJob
 from netfold.sim.workload import FileSpec, TrainingSpec

@@ -26,6 +26,7 @@ from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, 
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
 from netfold.sim.processor import instructions
+from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (
     CheckRecord,
     FaultRecord,
@@ -36,7 +37,8 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.results.summary import Stay, VariantFacts, summarize, worst
+from netfold.sim.results.stays import Stay
+from netfold.sim.results.summary import summarize, worst
 from netfold.sim.run.checkpoint import Keeper
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.encoding_costs import WarmUps

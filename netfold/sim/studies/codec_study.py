@@ -50,7 +50,7 @@ from netfold.sim import files
 from netfold.sim.files import require_threads, require_writable
 from netfold.sim.plan.idle_network import NO_WORK
 from netfold.sim.report import style, words
-from netfold.sim.report.compare import FittingTable
+from netfold.sim.report.columns import FittingTable
 from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import frame, to_parquet

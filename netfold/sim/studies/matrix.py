@@ -23,7 +23,7 @@ from netfold.sim.checks.checks import Journal
 from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.files import require_threads
 from netfold.sim.report import words
-from netfold.sim.report.compare import FittingTable
+from netfold.sim.report.columns import FittingTable
 from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.format import frame
 from netfold.sim.results.summary import GOOD, kind, summarize

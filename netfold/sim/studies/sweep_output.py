@@ -36,7 +36,7 @@ from netfold.sim.report import style, words
 from netfold.sim.report.html import write_pages
 from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json
-from netfold.sim.results.format import metric_types
+from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies.sweep_points import Point
 from netfold.sim.studies.sweep_workers import TaskOutcome
@@ -45,10 +45,6 @@ from netfold.units import RATE, SIZE, TIME, Quantity, parse_fraction
 # The table of a sweep as a grid, and its keys and metrics in words.
 
 
-HEADLINES = (
-    *("aggregation_time_us", "iteration_time_us", "aggregation_elements_per_s", "compression_ratio"),
-    *("wire_bytes_up_per_worker", "test_score"),
-)
 _QUANTITIES: dict[str, Quantity] = {"_bps": RATE, "_ps": TIME, "_bytes": SIZE}
 
 
@@ -80,8 +76,8 @@ class Grid:
 def metrics_of(grid: Grid) -> list[str]:
     """The metrics that are numbers and differ between points or variants, headlines first."""
     swept = {column for _, column in grid.keys}
-    names = [name for name, kind in metric_types().items() if kind in (int, float) and name not in swept]
-    names.sort(key=lambda name: HEADLINES.index(name) if name in HEADLINES else len(HEADLINES))
+    names = [name for name, kind in TYPES.items() if kind in (int, float) and name not in swept]
+    names.sort(key=lambda name: SWEEP_FIRST.index(name) if name in SWEEP_FIRST else len(SWEEP_FIRST))
     return [
         name for name in names if name in grid.done.columns and grid.done[name].drop_nulls().n_unique() > 1
     ]
@@ -98,18 +94,15 @@ def value_text(column: str, value: Any) -> str:
 
 
 def metric_text(name: str) -> Callable[[float], str]:
-    """What writes a value of a metric."""
-    if name.endswith("_us"):
-        return words.time
-    if "bytes" in name:
-        return lambda value: words.scaled(value, "B")
-    if name.endswith("_per_s"):
-        return lambda value: words.scaled(value, "/s")
+    """What writes a value of a metric on an axis."""
+    match BY_NAME[name].unit:
+        case Unit.TIME:
+            return words.time
+        case Unit.BYTES:
+            return lambda value: words.scaled(value, "B")
+        case Unit.RATE:
+            return lambda value: words.scaled(value, "/s")
     return lambda value: words.scaled(value, "") if abs(value) >= 1 or value == 0 else f"{value:.3g}"
-
-
-def metric_title(name: str) -> str:
-    return name.removesuffix("_us").replace("_per_s", " per s").replace("_", " ")
 
 
 _COLOURS = (
@@ -139,7 +132,7 @@ def draw(grid: Grid, metric: str) -> Figure:
     height, width = len(facets), len(facets[0])
     count = sum(facet is not None for row in facets for facet in row)
     figure = style.new_figure(_REST_INCHES + _ROW_INCHES * height)
-    figure.suptitle(metric_title(metric).capitalize(), x=0.01, ha="left", fontweight="bold")
+    figure.suptitle(BY_NAME[metric].title.capitalize(), x=0.01, ha="left", fontweight="bold")
     axes = figure.subplots(height, width, sharex=True, sharey=True, squeeze=False)
     lines = _lines(grid, others[2:])
     legend: dict[str, Any] = {}
@@ -421,7 +414,7 @@ def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
     shown = [
         {
             "name": name.removesuffix(".svg"),
-            "alt": metric_title(name.removesuffix(".svg")),
+            "alt": BY_NAME[name.removesuffix(".svg")].title,
             "address": _address(svg),
         }
         for name, svg in drawn.items()
@@ -440,8 +433,8 @@ def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
         without=[point for point in sweep.summary["points"] if point["status"] != "done"],
         fastest=list(fastest(grid)),
         headings=HEADINGS,
-        headlines=[figure for figure in shown if figure["name"] in HEADLINES],
-        others=[figure for figure in shown if figure["name"] not in HEADLINES],
+        headlines=[figure for figure in shown if figure["name"] in SWEEP_FIRST],
+        others=[figure for figure in shown if figure["name"] not in SWEEP_FIRST],
         rows_max=ROWS_MAX,
     )
 
@@ -490,7 +483,7 @@ def fastest(grid: Grid) -> Iterator[dict[str, Any]]:
             "group": first["group"],
             "variant": " and ".join(tied) + (", a tie" if len(tied) > 1 else ""),
             "time": best,
-            "by": metric_title(first["by"]),
+            "by": BY_NAME[first["by"]].title,
             "baseline": first["baseline"] or words.NOTHING,
             "times": words.times(words.ratio(times.get(first["baseline"]), times[tied[0]])),
         }
@@ -563,7 +556,7 @@ def _key(path: str, values: Sequence[object]) -> SweptKey:
 def points_frame(keys: Sequence[SweptKey], results: Sequence[PointResult]) -> pl.DataFrame:
     """A row for every point and variant (or job), in the order of the grid."""
     swept = {key.column: key for key in keys}
-    metrics = {name: kind for name, kind in metric_types().items() if name not in swept}
+    metrics = {name: kind for name, kind in TYPES.items() if name not in swept}
     columns: dict[str, type] = {
         "point": int,
         **{name: key.type for name, key in swept.items()},

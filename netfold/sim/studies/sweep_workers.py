@@ -34,6 +34,7 @@ from typing import Any
 from netfold.errors import NetfoldError, RunError
 from netfold.sim.files import package_versions
 from netfold.sim.processor import UNREPRODUCIBLE, expected, instructions, pin, pinned_isa, variables
+from netfold.sim.results.metrics import TYPES
 
 RANKING = ("group", "by", "baseline", "times_baseline")
 """What a row has from the ranking in the summary."""
@@ -144,7 +145,6 @@ def work(task: PointTask) -> TaskOutcome:
 
 def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], bytes]:
     """The rows of a task, and its run folder if it is to be kept."""
-    from netfold.sim.results.format import metric_types
     from netfold.sim.run.run import (
         run_scenario,  # late: the engine is slow to import
         summary_of_scenario,  # late: the engine is slow to import
@@ -159,13 +159,12 @@ def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], byt
         summary, archive = outcome.summary, _zipped(outcome.run_dir)
     else:
         summary, archive = summary_of_scenario(file), b""
-    names = metric_types()
     rows = tuple(
         {
             "variant": one["name"],
             "verdict": one["verdict"],
             **{name: one["ranking"][name] for name in RANKING},
-            **{name: value for name, value in one["metrics"].items() if name in names},
+            **{name: value for name, value in one["metrics"].items() if name in TYPES},
         }
         for one in summary["variants"]
     )

@@ -27,7 +27,8 @@ from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
 from netfold.sim.results.folder import load
-from netfold.sim.results.summary import RANK_SKEW, summarize
+from netfold.sim.results.metrics import RANK_SKEW
+from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_variant
 from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
 from netfold.sim.workload.devices import FixedDevice

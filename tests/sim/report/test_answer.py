@@ -111,7 +111,7 @@ def test_who_reaches_the_target_first_ranks_first_and_who_misses_it_last(write: 
         (
             {"sort": "agregation"},
             "--sort agregation: there is no such order\n  did you mean 'aggregation'? orders: aggregation, "
-            "iteration, elements, wire, compression, nmse, cosine, error, loss, score, target, given",
+            "elements, iteration, wire, compression, error, nmse, cosine, loss, score, target, given",
         ),
         (
             {"baseline": Path("slwo")},

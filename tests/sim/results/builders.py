@@ -14,6 +14,7 @@ from netfold.sim.plan.plan import Reference
 from netfold.sim.report import html
 from netfold.sim.report.compare import results_table
 from netfold.sim.results.folder import RunData, write_run
+from netfold.sim.results.metrics import VariantFacts
 from netfold.sim.results.records import (
     CheckRecord,
     LinkRecord,
@@ -23,7 +24,7 @@ from netfold.sim.results.records import (
     RoundRecord,
     StepRecord,
 )
-from netfold.sim.results.summary import VariantFacts, summarize
+from netfold.sim.results.summary import summarize
 
 US = 1_000_000  # ps
 STARTED_AT = datetime(2026, 11, 21, 19, 12, 51, 987654, tzinfo=UTC)

@@ -22,17 +22,10 @@ from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results import summary as verdicts
 from netfold.sim.results.folder import load, write_run
+from netfold.sim.results.metrics import Measured, VariantFacts, breakdown, metrics_of
 from netfold.sim.results.records import CheckRecord, FaultRecord, PhaseRecord, RoundRecord
-from netfold.sim.results.summary import (
-    Stay,
-    VariantFacts,
-    breakdown,
-    jain,
-    overlapping,
-    overview,
-    spread,
-    summarize,
-)
+from netfold.sim.results.stays import Stay, jain, overlapping, overview, spread
+from netfold.sim.results.summary import summarize
 from tests.examples import examples
 from tests.sim.results.builders import (
     LOSSLESS,
@@ -546,13 +539,9 @@ def test_a_job_that_never_ends_overlaps_with_others_but_has_no_speed() -> None:
 def test_times_of_a_job_are_from_its_arrival() -> None:
     one = stay(10_000_000, 15_000_000, 35_000_000, alone_ps=5_000_000)
 
-    assert one.metrics() == {
-        "arrival_us": 10.0,
-        "waiting_us": 5.0,
-        "completion_time_us": 25.0,
-        "alone_us": 5.0,
-        "slowdown": 5.0,
-    }
+    metrics = metrics_of(Measured(VariantFacts(2, stay=one)))
+    names = ("arrival_us", "waiting_us", "completion_time_us", "alone_us", "slowdown")
+    assert [metrics[name] for name in names] == [10.0, 5.0, 25.0, 5.0, 5.0]
     assert one.speed == 5 / 20  # while it ran
 
 

@@ -27,7 +27,7 @@ import netfold
 from netfold.commands.main import app
 from netfold.errors import DataError, NetfoldError, ScenarioError
 from netfold.sim.report import style
-from netfold.sim.results.format import metric_types
+from netfold.sim.results.metrics import TYPES
 from netfold.sim.run.run import run_scenario
 from netfold.sim.scenario.load import load, schema
 from netfold.sim.scenario.resolve import resolve
@@ -99,7 +99,7 @@ def test_the_table_has_what_single_runs_find(whole: Path, tmp_path: Path) -> Non
         *("point", "workers", "workload.density", "seed", "variant", "status", "verdict", "error")
     ]
     assert found.columns[8:12] == [*RANKING]
-    assert set(found.columns[12:]) == set(metric_types()) - {"workers"}
+    assert set(found.columns[12:]) == set(TYPES) - {"workers"}
     assert found.height == 8 * 2
     assert found.schema["workers"] == pl.Int64()
     assert found.schema["workload.density"] == pl.Float64()
