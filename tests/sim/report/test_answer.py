@@ -27,6 +27,7 @@ from netfold.sim.report.answer import (
 from netfold.sim.report.compare import compare
 from netfold.sim.report.words import warnings
 from netfold.sim.results.folder import write_run
+from netfold.sim.results.metrics import SORTS
 from tests.sim.results.builders import LOSSLESS, RING, SCENARIO, Fake, printed, run_data, summary, terminal
 
 SLOW = replace(RING, name="slow", messages=(("values", 484, 4000),))  # 512 µs of aggregation, ring has 128
@@ -110,8 +111,8 @@ def test_who_reaches_the_target_first_ranks_first_and_who_misses_it_last(write: 
     [
         (
             {"sort": "agregation"},
-            "--sort agregation: there is no such order\n  did you mean 'aggregation'? orders: aggregation, "
-            "elements, iteration, wire, compression, error, nmse, cosine, loss, score, target, given",
+            "--sort agregation: there is no such order\n  did you mean 'aggregation'? orders: "
+            f"{', '.join(SORTS)}, given",
         ),
         (
             {"baseline": Path("slwo")},
