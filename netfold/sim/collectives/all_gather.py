@@ -15,14 +15,8 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
-from netfold.sim.collectives.host_messages import (
-    ChannelRun,
-    MessageExchange,
-    Parcel,
-    chunks_of,
-    merge_ps,
-    scheduled,
-)
+from netfold.sim.collectives.gathering import Gathering
+from netfold.sim.collectives.host_messages import HostRun, MessageExchange, merge_ps, scheduled
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import NONE
 from netfold.sim.workload.hardware import Device, charge_ps
@@ -42,70 +36,50 @@ if TYPE_CHECKING:
 # codec's server part answer. All workers get the same bits.
 
 
-class AllGatherRun(ChannelRun):
+class AllGatherRun(HostRun):
     """One job's all-gather."""
 
     def __init__(self, plan: HostPlan, context: RunContext) -> None:
-        super().__init__(plan, context)
+        super().__init__(context)
         assert isinstance(plan.collective, ChunkedCollective)
-        self._chunk_words = plan.collective.chunk_words
+        self._gathering = Gathering(
+            plan,
+            context,
+            context.nodes,
+            chunk_words=plan.collective.chunk_words,
+            spread=self._spread,
+            lanes=self.workers,
+        )
         replicas = [context.make_server() for _ in context.nodes]
         self.servers = [one for one in replicas if one is not None]
-        self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker and message
-
-    @property
-    def chunks_count(self) -> int:
-        """Messages that all workers receive together."""
-        return self.workers * (self.workers - 1)
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Send, forward and receive; then merge."""
-        parts = yield from self._gather(worker, operation)
         message, finished = operation.message, operation.finished
+        finished.deduplicated(worker, message.words)
+        following = [(worker + place) % self.workers for place in range(self.workers)]
+        parts = yield from self._gathering.carry(worker, operation, following)
         if message.merge is not Merge.GATHER:
             return (yield from self._merge(worker, operation, parts))
         if not self.servers:
-            return finished.made("gathered", dict(enumerate(parts)), lambda: gathered(parts))
+            return finished.made("gathered", {}, lambda: gathered(parts))
         server = self.servers[worker]
         answer = server.merge(parts, operation.request)
         yield self._context.hosts.work(worker, charge_ps(self._context.device, server.work(parts, answer)))
         return Merged(finished.deduplicated("answer", answer), self.workers)
 
-    def _gather(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, list[Words]]:
-        """The words of all workers, in rank order."""
-        n, finished, words = self.workers, operation.finished, operation.message.words
-        following = (worker + 1) % n
-        parts = {worker: finished.deduplicated(worker, words)}
-        own = chunks_of(words, self._chunk_words)
-        for index, chunk in enumerate(own):
-            finished.deduplicated((worker, index), chunk)
-            if following != worker:
-                self._pass_on(worker, operation, Parcel(worker, index, len(own), chunk))
-        inbox, arrived = self._inbox(worker, operation), dict[int, dict[Any, Words]]()
-        while len(parts) < n:
-            parcel: Parcel = yield inbox.get()
-            owner = parcel.owner
-            if owner != following:
-                self._pass_on(worker, operation, parcel)
-            if (part := finished.assembled(owner, parcel, arrived)) is not None:
-                finished.received += 1
-                parts[owner] = part
-        del self._inboxes[worker, operation.number]
-        return [parts[rank] for rank in range(n)]
+    def _spread(self, chunks: int) -> Transfers:
+        """One message round the ring: each chunk goes on when it has arrived."""
+        chunk, steps = np.arange(chunks), []
+        for place in range(self.workers - 1):
+            source = np.full(chunks, place)
+            waits = chunk + (place - 1) * chunks if place else NONE
+            steps.append(Step(source, source + 1, chunk, waits=waits))
+        return Transfers(self.workers, chunks, steps)
 
-    def _pass_on(self, worker: int, operation: MessageExchange, parcel: Parcel) -> None:
-        """Send a chunk to the next worker."""
-        following, context = (worker + 1) % self.workers, self._context
-        place = operation.number, parcel.owner, parcel.number, worker
-        key = mix_plain(purposes.RING_FLOW_SEED, context.job, *place)
-        self.channels.send(worker, following, parcel, self._inbox(following, operation), key)
-
-    def _inbox(self, worker: int, operation: MessageExchange) -> simpy.Store:
-        """Where a worker's chunks of a message wait for it."""
-        place = worker, operation.number
-        if place not in self._inboxes:
-            self._inboxes[place] = self._context.fabric.mailbox()
-        return self._inboxes[place]
+    def share(self) -> float:
+        """Share of the transfers of the messages in flight that are processed."""
+        return self._context.fabric.engine.schedules_share(self._context.job)
 
     def _merge(
         self, worker: int, operation: MessageExchange, parts: list[Words]
@@ -119,9 +93,7 @@ class AllGatherRun(ChannelRun):
         key = mix_plain(context.seed, purposes.GATHERED_MERGE, context.job, operation.number)
         if message.merge is Merge.HOST:
             finished.hops[0] = [HostHop(0, rank, mix_plain(key, rank)) for rank in range(1, self.workers)]
-        words, time_ps = finished.made(
-            "merged", dict(enumerate(parts)), lambda: _chain(context.device, message, held, key)
-        )
+        words, time_ps = finished.made("merged", {}, lambda: _chain(context.device, message, held, key))
         yield context.hosts.work(worker, time_ps)
         return Merged(words, len(held), present=None if present.all() else present)
 

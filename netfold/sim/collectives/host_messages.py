@@ -385,6 +385,21 @@ def _are_same(present: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None
 # Collectives whose messages follow a schedule that the engine carries out.
 
 
+def operation_of(plan: HostPlan, context: RunContext, schedule: Schedule, **fields: Any) -> Operation:
+    """An operation of a job, sent as its plan says; `fields` are the other ones of an `Operation`."""
+    return Operation(
+        schedule=schedule,
+        frame=plan.frame,
+        window=plan.window,
+        timeout_ps=plan.timeout_ps,
+        ack_every=plan.ack_every,
+        waits_for_loss=plan.waits_for_loss,
+        seed=context.seed,
+        job=context.job,
+        **fields,
+    )
+
+
 @dataclass
 class _Cell:
     """A worker's part of a message of HOST: its words, how many workers it holds, and with whom it began."""
@@ -462,17 +477,13 @@ class ScheduledRun(HostRun):
         schedule = cut.schedule
         ends = np.zeros(schedule.chunks + 1, np.int64) if is_host else cut.ends(message.size)
         result = None if is_host else np.empty(message.merged_size, message.merge.dtypes[-1])
-        operation = Operation(
-            schedule=schedule,
+        operation = operation_of(
+            plan,
+            context,
+            schedule,
             hosts=context.nodes,
-            frame=plan.frame,
-            window=plan.window,
-            timeout_ps=plan.timeout_ps,
-            ack_every=plan.ack_every,
             number=exchange.number,
-            seed=context.seed,
             ends=ends,
-            job=context.job,
             merge=message.merge,
             result=result,
             table=message.table if has_codes else None,
@@ -481,7 +492,6 @@ class ScheduledRun(HostRun):
             merge_ps=None if is_host else self._merge_ps(schedule, ends, message),
             ranks=self._ranks,
             asks=self._delayed,
-            waits_for_loss=plan.waits_for_loss,
         )
         request = exchange.request
         place = OperationPlace(request.step, request.bucket, request.operation)

@@ -19,6 +19,7 @@ from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostCollective, HostPlan, resolve_as
 from netfold.sim.collectives.collective import JobContext, OperationPlace, Resolved, RunContext
 from netfold.sim.collectives.costs import Estimate, estimate_of
+from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import (
     ChannelRun,
     Finished,
@@ -130,19 +131,6 @@ class ServerHost:
         self._send_all(operation, Parcel(self.index, 0, 1, held.words))
         self._close(operation)
 
-    def gather(self, operation: MessageExchange) -> Serving:
-        """Send every worker the chunks of the others as they arrive."""
-        complete: dict[int, int] = {}  # chunks that have arrived, by worker
-        counts: dict[int, int] = {}
-        while len(counts) < self._job.workers or complete != counts:
-            parcel = yield from self._next(operation)
-            counts[parcel.owner] = parcel.total
-            complete[parcel.owner] = complete.get(parcel.owner, 0) + 1
-            for worker in self._workers():
-                if worker != parcel.owner:
-                    self._job.pull(self.index, worker, operation, parcel)
-        self._close(operation)
-
     def answer(self, operation: MessageExchange) -> Serving:
         """Let the codec's server part merge the messages of all workers; send its answer."""
         assert self.part is not None
@@ -169,10 +157,10 @@ class ServerHost:
 
     def _send_all(self, operation: MessageExchange, parcel: Parcel) -> None:
         """Send a chunk to every worker."""
-        for worker in self._workers():
+        for worker in self.workers():
             self._job.pull(self.index, worker, operation, parcel)
 
-    def _workers(self) -> list[int]:
+    def workers(self) -> list[int]:
         """The workers in the order in which it sends to them: servers begin with different ones."""
         count = self._job.workers
         return [(self.index + 1 + turn) % count for turn in range(count)]
@@ -205,7 +193,7 @@ class ServerHost:
 # A message with a codec's own merge (HOST) is divided by the codec into a part for each server. A message
 # that cannot be merged (GATHER) goes to one server as a whole, bucket b to server b modulo their number,
 # because a codec's server part keeps its state by bucket. Without a server part the server sends every
-# worker the messages of the others, chunk by chunk; with one it sends only the answer.
+# worker the messages of the others, chunk by chunk (`gathering.py`); with one it sends only the answer.
 
 
 ABSENT = -1  # index of the parcel of a worker that contributes nothing
@@ -221,6 +209,14 @@ class ParameterServerRun(ChannelRun):
         assert isinstance(plan.collective, ParameterServer)
         self.chunk_words = plan.collective.chunk_words
         self._inboxes: dict[tuple[int, int], simpy.Store] = {}  # keys: worker or server, and message
+        self._gathering = Gathering(
+            plan,
+            context,
+            (*context.nodes, *plan.servers),
+            chunk_words=self.chunk_words,
+            spread=self._spread,
+            lanes=2 * self.workers * len(plan.servers),
+        )
         parts = [context.make_server() for _ in plan.servers]
         self.servers = [one for one in parts if one is not None]
         owners = plan.owners or (None,) * len(plan.servers)
@@ -239,8 +235,8 @@ class ParameterServerRun(ChannelRun):
         environment, message = self._context.environment, operation.message
         if message.merge is Merge.GATHER:
             host = self._hosts[self._server_of(operation)]
-            serve = host.gather if host.part is None else host.answer
-            environment.process(serve(operation))
+            if host.part is not None:
+                environment.process(host.answer(operation))
             return
         for host in self._hosts:
             if message.merge is Merge.HOST:
@@ -304,22 +300,24 @@ class ParameterServerRun(ChannelRun):
     def _gather(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Push a message that cannot be merged; pull the messages of the others, or the server's answer."""
         message, finished, server = operation.message, operation.finished, self._server_of(operation)
+        if self._hosts[server].part is None:
+            others = [rank for rank in self._hosts[server].workers() if rank != worker]
+            ranks = [worker, self.workers + server, *others]
+            parts = yield from self._gathering.carry(worker, operation, ranks)
+            return finished.made("gathered", {}, lambda: gathered(parts))
         own = chunks_of(message.words, self.chunk_words)
-        finished.deduplicated(worker, message.words)
         for index, chunk in enumerate(own):
-            finished.deduplicated((worker, index), chunk)
             self.push(worker, server, operation, Parcel(worker, index, len(own), chunk))
-        if self._hosts[server].part is not None:
-            answer: Parcel = yield self.inbox(worker, operation).get()
-            return Merged(finished.deduplicated("answer", answer.words), self.workers)
-        parts = {worker: message.words}
-        arrived: dict[int, dict[Any, Words]] = {}
-        while len(parts) < self.workers:
-            parcel: Parcel = yield self.inbox(worker, operation).get()
-            if (part := finished.assembled(parcel.owner, parcel, arrived)) is not None:
-                parts[parcel.owner] = part
-        ordered = [parts[rank] for rank in range(self.workers)]
-        return finished.made("gathered", parts, lambda: gathered(ordered))
+        answer: Parcel = yield self.inbox(worker, operation).get()
+        return Merged(finished.deduplicated("answer", answer.words), self.workers)
+
+    def _spread(self, chunks: int) -> Transfers:
+        """One message to a server, and chunk by chunk from there to the other workers."""
+        chunk, other = np.indices((chunks, self.workers - 1)).reshape(2, -1)
+        first, server = np.zeros(chunks, np.int64), np.ones(chunk.size, np.int64)
+        pushed = Step(first, first + 1, np.arange(chunks))
+        pulled = Step(server, 2 + other, chunk, waits=chunk)
+        return Transfers(self.workers + 1, chunks, (pushed, pulled))
 
     def push(self, worker: int, server: int, operation: MessageExchange, parcel: Parcel) -> None:
         """Send a chunk from a worker to a server."""

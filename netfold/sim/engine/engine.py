@@ -80,6 +80,19 @@ class EngineSchedules(EngineViews):
             jobs.write_worker(opened, worker, words, sizes)
         self._tell(tables.BEGIN, opened.row, worker)
 
+    def open_joint(self) -> int:
+        # The job of the completions of joint operations, one for each rank.
+        self._schedules_count += 1
+        return self._schedules_count - 1
+
+    def join(self, number: int, worker: int) -> None:
+        """Let a worker begin that passes on what it gets, and has no words of its own."""
+        opened = self._schedules[number]
+        if opened.parties[worker]["arrived_head"] < 0:
+            opened.parties[worker]["has_begun"] = 1  # nothing waits for it
+        else:
+            self._tell(tables.BEGIN, opened.row, worker)
+
     def end_merge(
         self, number: int, transfer: int, end_ps: int, sizes: NDArray[np.int64] | None = None
     ) -> None:
@@ -106,10 +119,17 @@ class EngineSchedules(EngineViews):
         found: NDArray[np.int32] = self._schedules[number].cells["workers"][worker]
         return found
 
+    def has_finished(self, number: int) -> bool:
+        # Whether all workers of a schedule have, so that it can be closed.
+        return not self.world.schedules[self._schedules[number].row].unfinished
+
     def close_schedule(self, number: int) -> None:
         row = self.world.schedules[self._schedules[number].row]
         if row.unfinished:
             raise RuntimeError(f"{row.unfinished} workers of schedule {number} have not finished")
+        opened = self._schedules[number]
+        if opened.operation.joint is not None and not jobs.holds_first(opened):
+            raise RuntimeError(f"a worker of schedule {number} does not hold the words that were sent")
         row.is_open = 0
         del self._schedules[number]
 

@@ -382,6 +382,7 @@ class Completion:
 #    transfer named by `follows` is processed. It is merged into the target's cells (`merges`: the arriving
 #    words are the first operand, the target's own cell the second), which takes time on the target's device;
 #    or it replaces them: then it is final, and holds what all workers contributed.
+#    Between workers that share a host, a transfer arrives at once, whatever its lane.
 # 3. A worker is finished when all transfers to it are processed.
 #
 # A source gives away the cells of a transfer that merges: they are not sent, and nothing is merged into them,
@@ -435,6 +436,24 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
+class Joint:
+    """Operations in which each worker gets the messages of several others, all as they are.
+
+    The first worker of each operation's schedule has all its words, and the others have none. A worker has
+    finished when it has finished all of them; there is one completion, with its rank.
+    """
+
+    number: int
+    """The engine's, for its completions (`Engine.open_joint`)."""
+    left: NDArray[np.int64]
+    """(ranks,) written: operations that each has yet to finish, also of those that are not open."""
+    has_begun: NDArray[np.bool_]
+    """(ranks,) read when an operation opens."""
+    lanes: NDArray[Any]
+    """Windows that operations of the job share, of several messages too (`jobs.new_lanes`)."""
+
+
+@dataclass(frozen=True, eq=False)
 class Operation:
     """One message of every worker, carried by a schedule.
 
@@ -465,6 +484,10 @@ class Operation:
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
     waits_for_loss: bool = False
     """Whether timers of its flows do nothing before something is lost."""
+    joint: Joint | None = None
+    """The operations that it is one of; its workers may then share hosts, and it has `ranks`."""
+    lane_names: NDArray[np.int64] | None = None
+    """(lanes,) the lane of `joint` that each of the schedule's lanes is."""
 
 
 @dataclass(frozen=True)

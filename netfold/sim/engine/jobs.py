@@ -13,7 +13,16 @@ from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, Merg
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine import tables as rows
-from netfold.sim.engine.interface import SEGMENTS_MAX, AtpServer, Job, Operation, Overflow, Segment, all_bits
+from netfold.sim.engine.interface import (
+    SEGMENTS_MAX,
+    AtpServer,
+    Job,
+    Joint,
+    Operation,
+    Overflow,
+    Segment,
+    all_bits,
+)
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
@@ -383,7 +392,7 @@ class OpenSchedule:
 def open_schedule(world: World, number: int, operation: Operation) -> tuple[World, OpenSchedule]:
     """World with one more open schedule, of which no worker has begun."""
     HANDLERS.compile(rows.GO_ON)  # the loop could not go on without it
-    schedule, tables = operation.schedule, derived(operation.schedule)
+    schedule, tables, joint = operation.schedule, derived(operation.schedule), operation.joint
     opened = OpenSchedule(
         0,
         operation,
@@ -391,16 +400,17 @@ def open_schedule(world: World, number: int, operation: Operation) -> tuple[Worl
         records(schedule.transfers, rows.TRANSFER),
         records((schedule.workers, schedule.chunks), rows.CELL),
         records(schedule.workers + 1, rows.PARTY),
-        records(tables.lanes, rows.LANE),
+        new_lanes(tables.lanes) if joint is None else joint.lanes,
     )
     opened.transfers["link"], opened.transfers["behind"] = -1, -1
     opened.transfers["waits"] = tables.waits
-    opened.lanes["head"], opened.lanes["tail"] = -1, -1
     opened.parties["arrived_head"], opened.parties["first_root"] = -1, tables.first_root
     parties = opened.parties[: schedule.workers]
     parties["host"], parties["left"] = operation.hosts, tables.received
     parties["rank"] = operation.ranks or range(schedule.workers)
     parties["asks"][list(operation.asks)] = 1
+    if joint is not None:
+        parties["has_begun"] = joint.has_begun[parties["rank"]]
     closed = np.flatnonzero(world.schedules["is_open"] == 0)
     if closed.size == 0:
         closed = np.array([world.schedules.size])
@@ -423,7 +433,11 @@ def _write(table: Table, opened: OpenSchedule, number: int) -> None:
     row.transfers, row.cells, row.parties, row.lanes = map(
         address_of, (opened.transfers, opened.cells, opened.parties, opened.lanes)
     )
-    row.lanes_count, row.merge = tables.lanes, rows.COUNTED
+    row.lanes_count, row.merge = opened.lanes.size, rows.COUNTED
+    if operation.joint is not None:
+        assert operation.lane_names is not None
+        row.joint, row.left = operation.joint.number, address_of(operation.joint.left)
+        row.lane_names = address_of(operation.lane_names)
     row.lane_bits, row.lifted_words = operation.lane_bits, operation.lifted_words
     row.ends = address_of(operation.ends)
     if operation.merge is not None:
@@ -454,7 +468,9 @@ def check_operation(operation: Operation) -> None:
     schedule = operation.schedule
     if not len(operation.hosts) == len(operation.ranks or operation.hosts) == schedule.workers:
         raise ValueError(f"{len(operation.hosts)} hosts for {schedule.workers} workers")
-    if len(set(operation.hosts)) != schedule.workers:
+    if operation.joint is not None:
+        _check_joint(operation, operation.joint)
+    elif len(set(operation.hosts)) != schedule.workers:
         raise ValueError(f"two workers share a host: {operation.hosts}")
     if not 1 <= operation.ack_every <= operation.window:
         raise ValueError(
@@ -470,6 +486,32 @@ def check_operation(operation: Operation) -> None:
         raise ValueError("there is a result where the engine merges words, and only there")
     if operation.result is not None:
         check_words(operation.result, None, int(operation.ends[-1]) * operation.lifted_words)
+
+
+def _check_joint(operation: Operation, joint: Joint) -> None:
+    ranks, names = operation.ranks, operation.lane_names
+    count = derived(operation.schedule).lanes
+    if operation.merge is not None or operation.schedule.merges.any():
+        raise ValueError("joint operations merge nothing")
+    if names is None or names.dtype != np.int64 or names.shape != (count,) or not names.flags.c_contiguous:
+        raise ValueError(f"lane_names is a contiguous array of int64 of shape ({count},)")
+    if not (names.min(initial=0) >= 0 and names.max(initial=0) < joint.lanes.size):
+        raise ValueError(f"lane_names are from 0 to {joint.lanes.size - 1}, found {names.tolist()}")
+    if not (min(ranks, default=-1) >= 0 and max(ranks) < joint.left.size):
+        raise ValueError(f"ranks are from 0 to {joint.left.size - 1}, found {ranks}")
+
+
+def new_lanes(count: int) -> Table:
+    """Lanes in which nothing waits."""
+    lanes = records(count, rows.LANE)
+    lanes["head"], lanes["tail"] = -1, -1
+    return lanes
+
+
+def holds_first(opened: OpenSchedule) -> bool:
+    """Whether every worker of a joint operation holds the very words of the first."""
+    cells = opened.cells
+    return all(bool((cells[name] == cells[name][0]).all()) for name in ("address", "words", "workers"))
 
 
 def _check_array(name: str, array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> None:

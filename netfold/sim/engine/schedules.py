@@ -335,42 +335,75 @@ def words_of(world: World, row: int, number: int) -> int:
 
 
 @inlined
+def lane_of(world: World, row: int, number: int) -> int:
+    """The number of a schedule's lane in the table that has it."""
+    schedule = world.schedules[row]
+    if schedule.lane_names == 0:
+        return number
+    return natural(longs_at(schedule.lane_names, number + 1)[number])
+
+
+@inlined
+def is_local(world: World, row: int, number: int) -> bool:
+    """Whether a transfer's source and target share a host: its words then take no time."""
+    schedule = world.schedules[row]
+    planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
+    parties = parties_at(schedule.parties, schedule.workers_count + 1)
+    return bool(parties[natural(planned.source)].host == parties[natural(planned.target)].host)
+
+
+@inlined
 def send_or_wait(world: World, row: int, number: int, stage: int) -> None:
     """Send a transfer, or let it wait until its lane has room for it."""
     schedule = world.schedules[row]
     planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
-    transfers = transfers_at(schedule.transfers, schedule.transfers_count)
-    transfer = transfers[number]
+    transfer = transfers_at(schedule.transfers, schedule.transfers_count)[number]
+    if is_local(world, row, number):
+        enqueue(world, row, number, ARRIVED)
+        return
     words = words_of(world, row, number)
     transfer.packets = max(1, -(-words // schedule.elements))
     if planned.lane >= 0:
-        lane = lanes_at(schedule.lanes, schedule.lanes_count)[planned.lane]
+        entry = row << QUEUE_BITS | number
+        place = lane_of(world, row, planned.lane)
+        lane = lanes_at(schedule.lanes, schedule.lanes_count)[place]
         is_full = lane.outstanding > 0 and lane.outstanding + transfer.packets > schedule.window
         if stage == READY and (is_full or lane.head >= 0):
             transfer.behind = -1
             if lane.head < 0:
-                lane.head = number
+                lane.head = entry
             else:
-                transfers[lane.tail].behind = number
-            lane.tail = number
+                last = lane.tail
+                set_behind(world, natural(last >> QUEUE_BITS), natural(last & ROW), entry)
+            lane.tail = entry
         if is_full or (stage == READY and lane.head >= 0):
             transfer.stage = IN_LANE
             return
         lane.outstanding += transfer.packets
         if stage == LANE_HEAD:
             lane.head = transfer.behind
-            let_lane_go_on(world, row, planned.lane)
+            let_lane_go_on(world, row, place)
     transfer.stage = SENT
     open_transfer(world, row, number, words)
 
 
 @inlined
-def let_lane_go_on(world: World, row: int, number: int) -> None:
-    """Look at the first transfer that waits in a lane, if there is one."""
+def set_behind(world: World, row: int, number: int, entry: int) -> None:
+    """Set what is behind a transfer in its lane."""
     schedule = world.schedules[row]
-    head = lanes_at(schedule.lanes, schedule.lanes_count)[number].head
-    if head >= 0 and transfers_at(schedule.transfers, schedule.transfers_count)[head].stage == IN_LANE:
-        enqueue(world, row, head, LANE_HEAD)
+    transfers_at(schedule.transfers, schedule.transfers_count)[number].behind = entry
+
+
+@inlined
+def let_lane_go_on(world: World, row: int, place: int) -> None:
+    """Look at the first transfer that waits in a lane, if there is one; it may be of another schedule."""
+    head = lanes_at(world.schedules[row].lanes, world.schedules[row].lanes_count)[place].head
+    if head < 0:
+        return
+    owner, number = natural(head >> QUEUE_BITS), natural(head & ROW)
+    schedule = world.schedules[owner]
+    if transfers_at(schedule.transfers, schedule.transfers_count)[number].stage == IN_LANE:
+        enqueue(world, owner, number, LANE_HEAD)
 
 
 @inlined
@@ -424,11 +457,12 @@ def on_delivered(at: int, place: int) -> None:
     schedule = world.schedules[row]
     planned = planned_at(schedule.planned, schedule.transfers_count)[natural(number)]
     if planned.lane >= 0:
-        lane = lanes_at(schedule.lanes, schedule.lanes_count)[planned.lane]
+        place = lane_of(world, row, planned.lane)
+        lane = lanes_at(schedule.lanes, schedule.lanes_count)[place]
         lane.outstanding -= transfers_at(
             world.schedules[row].transfers, world.schedules[row].transfers_count
         )[number].packets
-        let_lane_go_on(world, row, planned.lane)
+        let_lane_go_on(world, row, place)
     enqueue(world, row, number, ARRIVED)
 
 
@@ -451,8 +485,7 @@ def begin(at: int, row: int, worker: int) -> None:
         enqueue(world, row, entry, ARRIVED)
         entry = following
     if party.left == 0:
-        report(world, row, worker, DONE_WORKER)
-        schedule.unfinished -= 1
+        report_worker(world, row, worker)
 
 
 @inlined
@@ -485,7 +518,7 @@ def take_in(world: World, row: int, number: int) -> None:
     if any_merges(world, row, number):
         if party.asks or schedule.merge == ASKED:
             transfers[number].stage = MERGING
-            report(world, row, number, DONE_ASKS)
+            report(world, schedule.number, number, DONE_ASKS)
             return
         time_ps = time_of_merge_ps(world, row, number)
         if time_ps > 0:
@@ -559,17 +592,31 @@ def finish(world: World, row: int, number: int) -> None:
     party = parties_at(schedule.parties, schedule.workers_count + 1)[natural(planned.target)]
     party.left -= 1
     if party.left == 0:
-        schedule.unfinished -= 1
-        report(world, row, planned.target, DONE_WORKER)
+        report_worker(world, row, planned.target)
 
 
 @inlined
-def report(world: World, row: int, number: int, kind: int) -> None:
+def report_worker(world: World, row: int, worker: int) -> None:
+    """A worker has finished; of joint operations, only the last that it finishes is reported."""
+    schedule = world.schedules[row]
+    schedule.unfinished -= 1
+    if schedule.left == 0:
+        report(world, schedule.number, worker, DONE_WORKER)
+        return
+    rank = natural(parties_at(schedule.parties, schedule.workers_count + 1)[natural(worker)].rank)
+    left = longs_at(schedule.left, rank + 1)
+    left[rank] -= 1
+    if left[rank] == 0:
+        report(world, schedule.joint, rank, DONE_WORKER)
+
+
+@inlined
+def report(world: World, operation: int, number: int, kind: int) -> None:
     """Tell whoever runs the engine that a worker has finished, or that a merge is to be carried out."""
     clock = world.clock[0]
     done = world.done[clock.done_count]
     done.what = kind
-    done.row = world.schedules[row].number
+    done.row = operation
     done.serial = number
     clock.done_count += 1
     clock.attention = 1

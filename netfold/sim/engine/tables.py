@@ -479,6 +479,9 @@ SCHEDULE = np.dtype(
         ("cells", "i8"),
         ("parties", "i8"),
         ("lanes", "i8"),
+        ("lane_names", "i8"),  # of operations that share windows: the lane in `lanes` of each lane; else 0
+        ("left", "i8"),  # of joint operations: those that each rank has yet to finish; else 0
+        ("joint", "i4"),  # the number of joint operations together
         ("lanes_count", "i4"),
         ("merge", "i4"),  # number of the merge; or `COUNTED`, `ASKED`
         # … and the words
@@ -531,10 +534,11 @@ PLANNED = np.dtype(
 TRANSFER = np.dtype(
     [
         ("link", "i8"),  # the next in the engine's queue, or of those that arrived before their worker began
-        ("behind", "i4"),  # the next in its lane
+        ("behind", "i8"),  # the next in its lane, as in `link`
         ("waits", "i4"),  # transfers that it still waits for
         ("stage", "i4"),
         ("packets", "i4"),
+        ("pad", "i4"),
     ],
     align=True,
 )
@@ -570,7 +574,8 @@ PARTY = np.dtype(
     align=True,
 )
 
-LANE = np.dtype([("outstanding", "i4"), ("head", "i4"), ("tail", "i4"), ("pad", "i4")], align=True)
+# The transfers that wait in a lane, as in `TRANSFER.link`, and its packets.
+LANE = np.dtype([("head", "i8"), ("tail", "i8"), ("outstanding", "i8")], align=True)
 
 planned_at, transfers_at = view_of(PLANNED), view_of(TRANSFER)
 cells_at, parties_at, lanes_at = view_of(CELL), view_of(PARTY), view_of(LANE)

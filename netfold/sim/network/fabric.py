@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ from netfold.sim.engine.interface import (
     Job,
     Operation,
     Scaled,
-    Schedule,
     Segment,
 )
 from netfold.sim.engine.observe import LINKS_MAX, OUTSTANDING, STATES, LookBuffers, Samples, look
@@ -253,10 +252,14 @@ PATIENCE_MIN_PS = 10**12
 WATCHED_SHARE = 10  # a diagnosis looks at packet outcomes in the last tenth of the patience
 
 
+def _never_asked(transfer: int) -> None:
+    raise RuntimeError(f"transfer {transfer} merges nothing, and the engine asks for its merge")
+
+
 class _Schedule(NamedTuple):
     """A schedule that the engine carries out."""
 
-    schedule: Schedule
+    operation: Operation
     name: str
     answer: Callable[[int], None]
 
@@ -351,11 +354,13 @@ class Fabric:
         )
         return self._expect("flow", -1, number)
 
-    def open_schedule(self, operation: Operation, name: str, answer: Callable[[int], None]) -> int:
+    def open_schedule(
+        self, operation: Operation, name: str, answer: Callable[[int], None] = _never_asked
+    ) -> int:
         # Returns the engine's number of it; `answer` is called with that of each transfer to be merged.
         self.engine.advance(int(self._environment.now))
         number = self.engine.open_schedule(operation)
-        self._schedules[number] = _Schedule(operation.schedule, name, answer)
+        self._schedules[number] = _Schedule(operation, name, answer)
         return number
 
     def begin(
@@ -370,6 +375,25 @@ class Fabric:
         self.engine.advance(int(self._environment.now))
         self.engine.begin(number, worker, words, sizes, is_absent)
         return self._expect("worker", number, worker)
+
+    def begin_joint(
+        self, joint: int, rank: int, first: tuple[int, Words], others: Iterable[tuple[int, int]]
+    ) -> simpy.Event:
+        """Let a worker begin in joint operations; the event fires when it has finished all of them.
+
+        Parameters
+        ----------
+        first
+            The operation whose first worker it is, and its words.
+        others
+            Operations that are open, and its place in each.
+        """
+        self.engine.advance(int(self._environment.now))
+        number, words = first
+        self.engine.begin(number, 0, words)
+        for opened, place in others:
+            self.engine.join(opened, place)
+        return self._expect("worker", joint, rank)
 
     def close_schedule(self, number: int) -> None:
         """Forget a schedule, all of whose workers have finished."""
@@ -517,11 +541,14 @@ class Fabric:
     def _transfers(self) -> Iterator[WaitingFlow]:
         """The messages of schedules that are not delivered."""
         for one in self.engine.waiting_transfers():
-            name, schedule = self._schedules[one.schedule].name, self._schedules[one.schedule].schedule
-            number, steps = one.transfer, schedule.step
+            operation, name, _ = self._schedules[one.schedule]
+            number, schedule = one.transfer, operation.schedule
+            ends = int(schedule.source[number]), int(schedule.target[number])
+            if operation.joint is not None:
+                ends = operation.ranks[ends[0]], operation.ranks[ends[1]]
             what = (
-                f"transfer {number} from worker {schedule.source[number]} to worker "
-                f"{schedule.target[number]} (step {steps[number]}) of {name}, flow {one.flow}"
+                f"transfer {number} from worker {ends[0]} to worker {ends[1]} "
+                f"(step {schedule.step[number]}) of {name}, flow {one.flow}"
             )
             yield WaitingFlow(*one[3:7], one.opened_ps, one.packet_bytes, one.job, what)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import count, pairwise
 from typing import Any
 
@@ -372,3 +373,62 @@ def _record(hosts: Hosts, rank: int, programs: Sequence[Program]) -> None:
         hosts.results[rank] += yield from program
 
     hosts.start(rank, map(noting, programs))
+
+
+# Messages that every worker gets whole, in chunks; a piece is named by its sender and number.
+
+
+def _pieces(hosts: Hosts, sizes: Sequence[int], chunk_words: int) -> list[list[Share]]:
+    """The chunks of each worker's message, as shares of the oracle's size; an empty message is one."""
+    counts = [
+        [min(chunk_words, size - first) for first in range(0, max(1, size), chunk_words)] for size in sizes
+    ]
+    return [[Share(Fraction(0), Fraction(words, hosts.size)) for words in chunks] for chunks in counts]
+
+
+def all_gather(hosts: Hosts, sizes: Sequence[int], chunk_words: int) -> None:
+    """Every worker sends its message to the next one, and passes on what comes, until it is back."""
+    n, pieces = len(sizes), _pieces(hosts, sizes, chunk_words)
+
+    def own(rank: int) -> Program:
+        for number, share in enumerate(pieces[rank] if n > 1 else []):
+            _send(hosts, rank, (rank + 1) % n, (rank, number), share)
+        return
+        yield
+
+    def passes(rank: int, name: tuple[int, int]) -> Program:
+        yield Receive(name)
+        following = (rank + 1) % n
+        if following != name[0]:
+            _send(hosts, rank, following, name, pieces[name[0]][name[1]])
+
+    for rank in range(n):
+        names = [(owner, number) for owner in range(n) for number in range(len(pieces[owner]))]
+        hosts.start(rank, [own(rank), *(passes(rank, name) for name in names if name[0] != rank)])
+
+
+def through_a_server(hosts: Hosts, sizes: Sequence[int], chunk_words: int, order: Sequence[int]) -> None:
+    """Every worker sends its message to a server, which sends it on to the others, in `order`."""
+    n, pieces = len(sizes), _pieces(hosts, sizes, chunk_words)
+    names = [(owner, number) for owner in range(n) for number in range(len(pieces[owner]))]
+
+    def serve(name: tuple[int, int]) -> Program:
+        yield Receive(name)
+        for worker in order:
+            if worker != name[0]:
+                _send(hosts, n, worker, name, pieces[name[0]][name[1]])
+
+    def work(rank: int) -> Program:
+        for number, share in enumerate(pieces[rank]):
+            _send(hosts, rank, n, (rank, number), share)
+        for name in names:
+            if name[0] != rank:
+                yield Receive(name)
+
+    hosts.start(n, [serve(name) for name in names])
+    for rank in range(n):
+        hosts.start(rank, [work(rank)])
+
+
+def _send(hosts: Hosts, source: int, target: int, name: tuple[int, int], share: Share) -> None:
+    hosts.send(source, target, name, share, None, (source, target))

@@ -22,7 +22,7 @@ from tests.reference.engine.fabric import Fabric, LogRow
 from tests.reference.engine.flow import Sender
 from tests.reference.engine.link import Link
 from tests.reference.engine.point import PointTree
-from tests.reference.engine.schedule import Queue, ScheduleRun
+from tests.reference.engine.schedule import Lane, Queue, ScheduleRun
 from tests.reference.engine.worker import JobNumber, Stream
 from tests.reference.switch.timed import TimedJob
 
@@ -44,7 +44,9 @@ class ReferenceEngine:
         self.jobs: list[Aggregation | AtpJob] = []
         self.entries: dict[int, AtpReference] = {}  # by switch: ATP's jobs share them
         self.flows: list[Sender] = []
-        self.schedules: list[ScheduleRun] = []
+        self.schedules: dict[int, ScheduleRun] = {}
+        self._schedules_count = 0
+        self._shared_lanes: dict[tuple[int, int], Lane] = {}
         self._queue: Queue = deque()  # what transfers of schedules may do now
         self._completions: list[Completion] = []  # not yet returned by `run`
         fabric = self.fabric
@@ -108,10 +110,22 @@ class ReferenceEngine:
 
     def open_schedule(self, operation: Operation) -> int:
         """Prepare to carry out a schedule and return its number: 0, 1, 2 …"""
-        number = len(self.schedules)
-        run = ScheduleRun(self.fabric, operation, number, self._queue, self._start_flow, self._finish)
-        self.schedules.append(run)
+        number = self.open_joint()
+        run = ScheduleRun(
+            self.fabric, operation, number, self._queue, self._start_flow, self._finish, self._shared_lanes
+        )
+        self.schedules[number] = run
         return number
+
+    def open_joint(self) -> int:
+        """Return a number for the completions of joint operations, of the same count as schedules."""
+        self._schedules_count += 1
+        return self._schedules_count - 1
+
+    def join(self, number: int, worker: int) -> None:
+        """Let a worker begin that has no words of its own."""
+        self.schedules[number].join(worker)
+        self._go_on()
 
     def _start_flow(self, flow: Flow, delivered: Callable[[], None]) -> None:
         sender = Sender(self.fabric, flow, len(self.flows), delivered)

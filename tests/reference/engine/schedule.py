@@ -37,10 +37,10 @@ class Cell:
 
 @dataclass
 class Lane:
-    """Transfers of one source and target that share a window."""
+    """Transfers of one source and target that share a window, with their schedules."""
 
     outstanding: int = 0  # packets
-    waiting: deque[int] = field(default_factory=deque)
+    waiting: deque[tuple[ScheduleRun, int]] = field(default_factory=deque)
 
 
 class ScheduleRun:
@@ -54,6 +54,7 @@ class ScheduleRun:
         queue: Queue,
         open_flow: OpenFlow,
         report: Report,
+        shared: dict[tuple[int, int], Lane],
     ) -> None:
         self.fabric, self.operation, self.number = fabric, operation, number
         self.queue, self._open_flow, self._report = queue, open_flow, report
@@ -66,6 +67,14 @@ class ScheduleRun:
         ]
         self.lanes = {int(lane): Lane() for lane in schedule.lane if lane != NONE}
         self.begun = [False] * schedule.workers
+        joint = operation.joint
+        if joint is not None:
+            assert operation.lane_names is not None
+            names = operation.lane_names.tolist()
+            self.lanes = {
+                lane: shared.setdefault((id(joint.lanes), names[lane]), Lane()) for lane in self.lanes
+            }
+            self.begun = [bool(joint.has_begun[rank]) for rank in operation.ranks]
         self.held_back: list[int] = []  # have arrived, in this order, and cannot be processed yet
         self.processed: set[int] = set()
         self.left = [int((schedule.target == worker).sum()) for worker in range(schedule.workers)]
@@ -84,6 +93,12 @@ class ScheduleRun:
                 first = sum(lengths[:chunk])
                 kept = None if own is None else own[first : first + length]
                 self.cells[worker][chunk] = Cell(length, kept, 1)
+                if operation.joint is not None:  # the first worker's words are all that there are
+                    self.cells[worker][chunk].stands_for = self.schedule.workers
+        self.join(worker)
+
+    def join(self, worker: int) -> None:
+        """A worker has begun, and has all the words that it begins with."""
         self.begun[worker] = True
         for transfer in self._of(self.schedule.source, worker):
             if not self.waits_for[transfer]:
@@ -91,7 +106,7 @@ class ScheduleRun:
         for transfer in [one for one in self.held_back if self.schedule.target[one] == worker]:
             self._let_in(transfer)
         if self.left[worker] == 0:
-            self._report("worker", self.number, worker)
+            self._end(worker)
 
     def answer(self, transfer: int, end_ps: int, sizes: Any) -> None:
         """The merge that was asked for ends at a time; of HOST, the cells then have these sizes."""
@@ -128,10 +143,12 @@ class ScheduleRun:
 
     def _send_or_wait(self, transfer: int) -> None:
         lane = self.lanes.get(int(self.schedule.lane[transfer]))
-        if lane is None:
+        if self.operation.hosts[self.schedule.source[transfer]] == self._target_host(transfer):
+            self.queue.append(partial(self._take_in, transfer))
+        elif lane is None:
             self._send(transfer)
         elif lane.waiting or not self._has_room(lane, transfer):
-            lane.waiting.append(transfer)
+            lane.waiting.append((self, transfer))
         else:
             lane.outstanding += self._packets(transfer)
             self._send(transfer)
@@ -142,12 +159,12 @@ class ScheduleRun:
 
     def _go_on(self, lane: Lane) -> None:
         """Send the first transfer that waits in a lane, if there is room for it."""
-        if lane.waiting and self._has_room(lane, lane.waiting[0]):
-            transfer = lane.waiting.popleft()
-            lane.outstanding += self._packets(transfer)
+        if lane.waiting and lane.waiting[0][0]._has_room(lane, lane.waiting[0][1]):
+            run, transfer = lane.waiting.popleft()
+            lane.outstanding += run._packets(transfer)
             if lane.waiting:
                 self.queue.append(partial(self._go_on, lane))
-            self._send(transfer)
+            run._send(transfer)
 
     def _send(self, transfer: int) -> None:
         operation, schedule = self.operation, self.schedule
@@ -293,4 +310,15 @@ class ScheduleRun:
                 self._let_in(follower)
         self.left[worker] -= 1
         if self.left[worker] == 0:
+            self._end(worker)
+
+    def _end(self, worker: int) -> None:
+        """All transfers to a worker are processed; of joint operations, the last of its operations counts."""
+        joint = self.operation.joint
+        if joint is None:
             self._report("worker", self.number, worker)
+            return
+        rank = self.operation.ranks[worker]
+        joint.left[rank] -= 1
+        if joint.left[rank] == 0:
+            self._report("worker", joint.number, rank)

@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given as examples_of
+from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import NONE, Completion, Operation, Schedule
+from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule
+from netfold.sim.engine.jobs import new_lanes
+from tests.examples import examples
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.engine.small import FRAME, A, D, Make, X, run, star_of
+from tests.sim.engine.small import FRAME, A, D, Make, X, logged, reference, run, star_of
 from tests.sim.exchanges import ring_schedule, torus_schedule
 
 LONG_PS = 10**12
@@ -238,3 +242,132 @@ def test_the_torus_takes_all_merges_in_one_order() -> None:
     check_schedule(given)
     to_worker = np.flatnonzero(given.target == 1)
     assert sorted(given.follows[to_worker].tolist()) == [NONE, *to_worker.tolist()[:-1]]
+
+
+# Joint operations: messages that all ranks get as they are, each along a schedule of its own.
+
+
+def passed_on(ranks: int, chunks: int) -> Schedule:
+    """Each chunk from a worker to the next, with a lane for each pair."""
+    rows = [(at, at + 1, chunk, 1, False) for at in range(ranks - 1) for chunk in range(chunks)]
+    waits = [[number - chunks] if number >= chunks else [] for number in range(len(rows))]
+    given = schedule(ranks, chunks, *rows, lane=np.array([row[0] for row in rows], np.int32))
+    firsts = np.append(0, np.cumsum([len(one) for one in waits])).astype(np.int64)
+    return replace(
+        given, waits_first=firsts, waits_for=np.array([at for one in waits for at in one], np.int32)
+    )
+
+
+def joint_of(sim: Any, ranks: int, operations: int) -> Joint:
+    left = np.full(ranks, operations, np.int64)
+    return Joint(sim.open_joint(), left, np.zeros(ranks, np.bool_), new_lanes(ranks))
+
+
+def send_round(sim: Any, sizes: list[int], chunk_words: int, window: int) -> list[Completion]:
+    """Every rank sends a message of its size round a ring; what completes, in order."""
+    ranks = len(sizes)
+    joint = joint_of(sim, ranks, ranks)
+    numbers: list[int] = []
+    for rank, size in enumerate(sizes):
+        order = tuple((rank + at) % ranks for at in range(ranks))
+        chunks = max(1, -(-size // chunk_words))
+        given = operation(
+            passed_on(ranks, chunks),
+            0,
+            hosts=order,
+            ranks=order,
+            number=rank,
+            window=window,
+            ends=np.minimum(np.arange(chunks + 1, dtype=np.int64) * chunk_words, size),
+            joint=joint,
+            lane_names=np.array(order[:-1], np.int64),
+        )
+        opened = sim.open_schedule(given)
+        joint.has_begun[rank] = True
+        sim.begin(opened, 0, np.arange(size, dtype=np.int32))
+        for owner, number in enumerate(numbers):
+            sim.join(number, (rank - owner) % ranks)
+        numbers.append(opened)
+    return run(sim, ranks)
+
+
+@examples(15)
+@examples_of(data=st.data())
+def test_joint_operations_are_those_of_the_reference(data: st.DataObject) -> None:
+    """Event for event, with all the ties of a star of equal links."""
+    sizes = data.draw(st.lists(st.integers(0, 24), min_size=2, max_size=5), label="words")
+    chunk_words = data.draw(st.sampled_from([1, 8, 12, 64]), label="chunk")
+    window = data.draw(st.sampled_from([1, 3, 64]), label="window")
+    done = []
+    for make in (logged, reference):
+        sim = make(star_of(len(sizes)))
+        done.append((send_round(sim, sizes, chunk_words, window), sim.log))
+
+    assert done[0] == done[1]
+
+
+def test_joint_operations_share_windows_and_end_together(engine: Make) -> None:
+    """Two messages of two packets go from host 0 by host 1 to host 2; a message takes 3 X + 2 D a hop.
+
+    A window of three holds the second back until the first is delivered, at host 0 and again at host 1, where
+    the first left by A later, as an acknowledgement goes before it.
+    """
+    sim, words = engine(star_of(3)), 2 * FRAME.elements
+    joint = joint_of(sim, 3, 2)
+    given = operation(passed_on(3, 1), words, window=3, ranks=(0, 1, 2), joint=joint)
+    given = replace(given, lane_names=np.arange(2, dtype=np.int64))
+    for number in range(2):
+        opened = sim.open_schedule(replace(given, number=number))
+        sim.begin(opened, 0, np.arange(words, dtype=np.int32))
+        sim.join(opened, 1)
+        sim.join(opened, 2)
+
+    hop_ps = 3 * X + 2 * D
+    ends_ps = (0, 2 * hop_ps, 3 * hop_ps + A)
+    assert run(sim, 3) == [
+        Completion(end_ps, "worker", joint.number, rank) for rank, end_ps in enumerate(ends_ps)
+    ]
+
+
+def test_within_a_host_a_joint_operation_takes_no_time(engine: Make) -> None:
+    sim = engine(star_of(2))
+    joint = joint_of(sim, 3, 1)
+    given = operation(passed_on(3, 1), 4, hosts=(0, 0, 1), ranks=(0, 1, 2), joint=joint)
+    opened = sim.open_schedule(replace(given, lane_names=np.arange(2, dtype=np.int64)))
+    sim.begin(opened, 0, np.arange(4, dtype=np.int32))
+    sim.join(opened, 1)
+    sim.join(opened, 2)
+
+    ends_ps = (0, 0, 2 * (X + D))
+    assert run(sim, 3) == [
+        Completion(end_ps, "worker", joint.number, rank) for rank, end_ps in enumerate(ends_ps)
+    ]
+
+
+def test_what_joint_operations_need_is_checked() -> None:
+    engine = Engine(star_of(3), 1)
+    good = operation(passed_on(3, 1), 4, ranks=(0, 1, 2), joint=joint_of(engine, 3, 2))
+    good = replace(good, lane_names=np.arange(2, dtype=np.int64))
+    for changed, told in (
+        (replace(good, schedule=ring_schedule(3), ends=np.arange(4)), "joint operations merge nothing"),
+        (replace(good, lane_names=None), "lane_names is a contiguous array of int64 of shape"),
+        (replace(good, lane_names=np.array([0, 3])), "lane_names are from 0 to 2"),
+        (replace(good, ranks=(0, 1, 3)), "ranks are from 0 to 2"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            engine.open_schedule(changed)
+
+
+def test_other_words_than_those_sent_are_a_broken_invariant() -> None:
+    engine = Engine(star_of(3), 1)
+    joint = joint_of(engine, 3, 1)
+    given = operation(passed_on(3, 1), 4, ranks=(0, 1, 2), joint=joint)
+    opened = engine.open_schedule(replace(given, lane_names=np.arange(2, dtype=np.int64)))
+    engine.begin(opened, 0, np.arange(4, dtype=np.int32))
+    engine.join(opened, 1)
+    engine.join(opened, 2)
+    run(engine, 3)
+    engine._schedules[opened].cells["address"][2] += 4
+
+    with pytest.raises(RuntimeError, match="does not hold the words that were sent"):
+        engine.close_schedule(opened)
