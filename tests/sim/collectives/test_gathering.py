@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ def test_every_worker_has_all_messages_when_the_oracle_says(data: st.DataObject)
     has_server = workers > 1 and data.draw(st.booleans(), label="server")
     network = tree_network(data, workers + has_server)
     window, ack_every = data.draw(st.sampled_from(WINDOWS))
-    keys = {"chunk_words": chunk_words, "window": window, "ack_every": ack_every, "timeout_ps": 10**11}
+    keys: Any = {"chunk_words": chunk_words, "window": window, "ack_every": ack_every, "timeout_ps": 10**11}
     hosts = on(network, max(1, *sizes), window, ack_every)
     if has_server:
         programs.through_a_server(hosts, sizes, chunk_words, [*range(1, workers), 0])
