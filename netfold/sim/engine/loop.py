@@ -22,6 +22,8 @@ from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_
 from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
+    emit,
+    merge_otherwise,
     on_data,
     on_parent_result,
     on_slot_timer,
@@ -45,12 +47,14 @@ from netfold.sim.engine.tables import (
     DATA,
     DELAYED_ARRIVES,
     DELIVERED,
+    EMIT,
     FLOW_DATA,
     FLOW_EXPIRES,
     FLOW_TIMER,
     FOR_ATP,
     FOR_FAULTS,
     FOR_LANES,
+    FOR_RESULTS,
     FOR_SCHEDULES,
     FOR_TIMED_SLOTS,
     GO_ON,
@@ -64,10 +68,12 @@ from netfold.sim.engine.tables import (
     LIFT,
     LOOP,
     MERGE_ENDS,
+    MERGE_OTHERWISE,
     NEVER,
     PACKET,
     PARENT_RESULT,
     PAUSED,
+    RARE_ARRIVES,
     REACHED,
     RESEND_UNIT,
     RESULT,
@@ -139,7 +145,7 @@ def on_arrival(world: World, row: int, kind: int) -> None:
     elif packet.kind == DATA:
         on_data(world, row)
     elif packet.kind > LAST_HOT_KIND or packet.receiver <= TO_POINT:
-        on_rare_arrival(clock.at, row)
+        call_cold(clock.handlers, clock.at, RARE_ARRIVES, row, 0, 0)
     elif not hold_or_drop_if_host_down(world, row):
         if packet.kind == RESULT:
             on_result(world, row)
@@ -285,6 +291,21 @@ def _for_lanes(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished -= 1
 
 
+def _merge_otherwise(at: int, _what: int, row: int, first: int, _second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    merge_otherwise(at, row, first)
+    world_at(at).clock[0].unfinished -= 1
+
+
+def _for_results(at: int, what: int, row: int, first: int, second: int) -> None:
+    world_at(at).clock[0].unfinished += 1
+    if what == EMIT:
+        emit(at, row, first, second)
+    else:
+        on_rare_arrival(at, row)
+    world_at(at).clock[0].unfinished -= 1
+
+
 def _for_timed_slots(at: int, what: int, row: int, first: int, second: int) -> None:
     world_at(at).clock[0].unfinished += 1
     if what == UPDATE_SLOT_TIMER:
@@ -371,6 +392,8 @@ HANDLERS = Handlers(
         _flow_expires: [FLOW_EXPIRES],
         _for_faults: FOR_FAULTS,
         _for_lanes: FOR_LANES,
+        _merge_otherwise: [MERGE_OTHERWISE],
+        _for_results: FOR_RESULTS,
         _for_timed_slots: [SLOT_EXPIRES, *FOR_TIMED_SLOTS],
         _resend_unit: [RESEND_UNIT],
         _parent_result: [PARENT_RESULT],

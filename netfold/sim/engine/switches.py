@@ -23,8 +23,10 @@ from netfold.sim.engine.tables import (
     ADD_LANES,
     ALL_CHILDREN,
     DATA,
+    EMIT,
     LIFT,
     LOOP,
+    MERGE_OTHERWISE,
     PARENT,
     RESULT,
     SEND_EMPTY_RESULT,
@@ -288,7 +290,8 @@ def on_data(world: World, index: int) -> None:
     if job.program == TIMED:
         call_cold(world.clock[0].handlers, world.clock[0].at, UPDATE_SLOT_TIMER, index, row, action)
     if verdict in (COMPLETE, ANSWER, LATE):
-        emit(world.clock[0].at, index, row, choose_receiver(world, index, row, verdict))
+        receiver = choose_receiver(world, index, row, verdict)
+        call_cold(world.clock[0].handlers, world.clock[0].at, EMIT, index, row, receiver)
     elif verdict == DROPPED:
         point.duplicates_dropped += 1
     elif verdict == EXPIRED:
@@ -391,12 +394,25 @@ def take_words(world: World, index: int, row: int, action: int) -> None:
         elif registers.has_narrow_lanes(packet.merge):
             call_cold(world.clock[0].handlers, world.clock[0].at, ADD_LANES, index, row, 0)
         else:
-            threshold, key = np.int64(0), np.uint64(0)
-            if packet.merge == registers.SIGN:
-                threshold, key = sign_draw(world, index, slot.workers)
-            registers.merge_otherwise(values, words, packet.merge, threshold, key)
+            call_cold(world.clock[0].handlers, world.clock[0].at, MERGE_OTHERWISE, index, row, 0)
     slot.workers += packet.workers
     slot.members |= packet.bits
+
+
+@kernel
+def merge_otherwise(at: int, index: int, row: int) -> None:
+    """Merge a packet's words into a slot's in another way than by adding integers."""
+    world = world_at(at)
+    packet = world.packets[index]
+    if packet.payload >= 0:
+        words = world.payloads[packet.payload, : packet.words_count]
+    else:
+        words = words_at(packet.words, packet.words_count)
+    values = world.registers.values[row, : words.size]
+    threshold, key = np.int64(0), np.uint64(0)
+    if packet.merge == registers.SIGN:
+        threshold, key = sign_draw(world, index, world.registers.slots[row].workers)
+    registers.merge_otherwise(values, words, packet.merge, threshold, key)
 
 
 @inlined

@@ -21,12 +21,15 @@ from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Merge, Round
 from netfold.kernels.compiled import threads_count
 from netfold.kernels.progress import COMPILING, counts, elsewhere, observed
+from netfold.sim.checks.finding import NOTHING_EXEMPT
+from netfold.sim.checks.rounds import Totals, compare
 from netfold.sim.engine import tables
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Flow, Job, Segment
 from netfold.sim.engine.loop import HANDLERS, run_until
+from netfold.sim.engine.observe import in_flight
 from netfold.sim.network.fabric import Sampler
-from netfold.sim.plan.plan import frame_of
+from netfold.sim.plan.plan import JobPlan, frame_of
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import compile_network
@@ -35,8 +38,9 @@ from netfold.units import PS_PER_S
 _LOOP = "loop.run_until-*.nbi"  # the index of the event loop's compiled code
 _ELSEWHERE = ("netfold.sim.engine.loop.run_until", "netfold.sim.engine.stream.open_stream")
 _REHEARSED = 5000  # elements: several blocks of every codec
+_FOR_AGGREGATION = (tables.EMIT, tables.MERGE_OTHERWISE, tables.STREAM_EXPIRES)
 _OFTEN_NEEDED = (  # one request to each of the engine's handlers but ATP's
-    tables.STREAM_EXPIRES,
+    *_FOR_AGGREGATION,
     tables.FLOW_EXPIRES,
     tables.HELD_ARRIVES,
     tables.SLOT_EXPIRES,
@@ -60,33 +64,41 @@ def _folder() -> Path | None:
     return Path(loop.stats.cache_path) if loop.stats.cache_path else None
 
 
+def _between_two() -> Engine:
+    return Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
+
+
 def compile_engine(is_whole: bool = False) -> None:
-    """Compile what every run needs of the packet engine, or all but ATP: two workers send a few words."""
-    engine = Engine(compile_network(star(2, LinkSpec(10**11, 10**6, 1 << 20))), 0)
+    """Compile what every run needs of the packet engine but its handlers, or all but ATP.
+
+    Two workers send a few words, which do not arrive unless handlers may be called.
+    """
+    engine = _between_two()
     frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
     words = np.zeros(frame.elements, np.int32)
     engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
     for worker in range(2):
         engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
-    if is_whole:
-        engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
-        sampler = Sampler(engine, 1)
-        sampler.add_job(0)
-        sampler.open()
-        for request in _OFTEN_NEEDED:
-            HANDLERS.compile(request)
+    if not is_whole:
+        engine.run(0)
+        return
+    engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
+    sampler = Sampler(engine, 1)
+    sampler.add_job(0)
+    sampler.open()
+    for request in _OFTEN_NEEDED:
+        HANDLERS.compile(request)
     done = 0
-    while done < 2 + is_whole:
+    while done < 3:
         done += len(engine.run(PS_PER_S))
-    if is_whole:
-        sampler.close()
+    sampler.close()
 
 
 @contextmanager
-def compiling(progress: Callable[[str, float, float], None], codecs: Sequence[Codec] = ()) -> Iterator[None]:
+def compiling(progress: Callable[[str, float, float], None], jobs: Sequence[JobPlan] = ()) -> Iterator[None]:
     """Tell how many kernels are compiled, of those known to be needed; the engine's are compiled beside.
 
-    Meanwhile all is compiled that `codecs` need, those of netfold at least: nobody else's code is called.
+    Meanwhile all is compiled that `jobs` need, codecs of netfold at least: nobody else's code is called.
     """
     others = [0, 0]
 
@@ -95,8 +107,11 @@ def compiling(progress: Callable[[str, float, float], None], codecs: Sequence[Co
 
     def wait() -> None:
         assert process.stdout is not None
-        _rehearse(codecs)
-        HANDLERS.compile(tables.STREAM_EXPIRES)
+        if any(job.collective.aggregations for job in jobs):
+            for request in _FOR_AGGREGATION:
+                HANDLERS.compile(request)
+        _observe()
+        _rehearse([job.codec for job in jobs])
         for line in process.stdout:
             others[:] = map(int, line.split())
             tell(*counts())
@@ -116,6 +131,12 @@ def compiling(progress: Callable[[str, float, float], None], codecs: Sequence[Co
             process.communicate()
 
 
+def _observe() -> None:
+    engine = _between_two()
+    Sampler(engine, 1).open()
+    in_flight(engine.world)
+
+
 def _rehearse(codecs: Sequence[Codec]) -> None:
     numbers = np.arange(_REHEARSED, dtype=np.float32)
     gradient = np.where(numbers % 16 == 0, numbers, np.float32(0))
@@ -123,7 +144,9 @@ def _rehearse(codecs: Sequence[Codec]) -> None:
         if type(codec).__module__.startswith("netfold."):
             with suppress(Exception):  # what is wrong with a codec, the run says
                 encoders = [make_encoder(codec, rank, 2, 0) for rank in range(2)]
-                fold(encoders, [gradient] * 2, Round(0, 0, 2, 0))
+                folded = fold(encoders, [gradient] * 2, Round(0, 0, 2, 0))
+                totals = Totals([gradient] * 2, folded.contributions, [(folded.decoded[0], None)])
+                compare(codec, totals, NOTHING_EXEMPT)
 
 
 if __name__ == "__main__":

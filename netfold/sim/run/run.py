@@ -141,8 +141,8 @@ class _Run:
 
     def simulate(self, progress: Progress) -> None:
         """Run all variants, one after the other; each is written when it ends."""
-        codecs = [job.codec for variant in self.plan.variants for job in variant.jobs]
-        with compiling(progress, codecs):
+        jobs = [job for variant in self.plan.variants for job in variant.jobs]
+        with compiling(progress, jobs):
             for result in _simulated(self.plan, progress, self._keeper):
                 self._files.require_unchanged()
                 self.results.append(result)

@@ -509,7 +509,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 @pytest.fixture
 def warm_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output does not depend on the machine: kernels are compiled, and nothing takes long."""
-    monkeypatch.setattr(netfold.sim.run.run, "compiling", lambda progress, codecs: nullcontext())
+    monkeypatch.setattr(netfold.sim.run.run, "compiling", lambda progress, jobs: nullcontext())
     monkeypatch.setattr(netfold.commands.terminal, "LOG_EVERY_S", math.inf)
 
 
@@ -530,7 +530,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
     assert load(tmp_path / "runs" / "latest").summary["seed"] == 3
 
     @contextmanager
-    def as_if_cold(progress: Callable[[str, float, float], None], codecs: object) -> Iterator[None]:
+    def as_if_cold(progress: Callable[[str, float, float], None], jobs: object) -> Iterator[None]:
         progress(COMPILING, 1, 24)
         yield
 
