@@ -269,8 +269,9 @@ def postpone(world: World, what: int, time_ps: int) -> int:
     return order
 
 
-# Handlers that are compiled apart from the event loop: they are rare, and most runs need few of them. An
-# error in one is printed, not raised: `Engine.run` checks what is `unfinished`.
+# Handlers that are compiled apart from the event loop, each when a run first needs it: most runs need few of
+# them, and another process compiles the loop meanwhile (`run/compiling.py`). They are called less often than
+# once per packet and hop. An error in one is printed, not raised: `Engine.run` checks what is `unfinished`.
 
 
 def _for_faults(at: int, what: int, row: int, first: int, _second: int) -> None:

@@ -1,8 +1,9 @@
 """Kernels are compiled at their first use; here the engine's are, beside the run, in a process of its own.
 
 Numba compiles under a lock, so a second thread would wait. The process leaves compiled code where the run
-looks for it. Meanwhile the run makes its gradients and compiles what encodes them. When it needs the engine
-and that is not ready, it rehearses: it encodes and decodes a few numbers with the codecs of the plan.
+looks for it. Meanwhile the run makes its gradients. When it needs the engine and that is not ready, it
+compiles handlers that the process leaves out, and what observes the network, and it rehearses: it encodes,
+decodes and checks a few numbers with the codecs of the plan.
 """
 
 from __future__ import annotations
