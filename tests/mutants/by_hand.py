@@ -195,7 +195,11 @@ CHANGES = (
         "sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words)",
         "sums_of_parts(totals.contributions)",
     ),
-    ("a message returns to its owner", "if owner != following:", "if owner != worker:"),
+    (
+        "a part is passed on before it has arrived",
+        "waits = chunk + (place - 1) * chunks if place else NONE",
+        "waits = chunk + (place - 2) * chunks if place > 1 else NONE",
+    ),
     (
         "absent workers are merged",
         "in zip(parts, present, strict=True) if is_there]",

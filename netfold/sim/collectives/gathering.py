@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Words
 from netfold.sim.collectives.between_hosts import HostPlan
@@ -19,7 +20,6 @@ from netfold.sim.collectives.collective import OperationPlace, RunContext
 from netfold.sim.collectives.host_messages import MessageExchange, operation_of
 from netfold.sim.collectives.transfers import Ints, Transfers, compiled
 from netfold.sim.engine.interface import Joint, Schedule
-from netfold.sim.engine.jobs import new_lanes
 
 if TYPE_CHECKING:
     import simpy
@@ -66,7 +66,8 @@ class Gathering:
     ) -> None:
         self._plan, self._context, self._nodes = plan, context, tuple(nodes)
         self._workers, self._chunk_words, self._spread = len(context.nodes), chunk_words, spread
-        self._lanes = new_lanes(lanes)
+        self._lanes_count = lanes
+        self._lanes: NDArray[Any] | None = None  # of the messages under way
         self._lane_numbers: dict[int, int] = {}  # by source · parties + target
         self._schedules: dict[int, Schedule] = {}  # by chunks
         self._open: dict[int, _Gathered] = {}  # by message
@@ -106,13 +107,18 @@ class Gathering:
             else:
                 unfinished.append(number)
         self._over = unfinished
+        if not self._open and not unfinished:
+            self._lanes = None  # empty; a checkpoint between steps stores nothing of it
 
     def _prepare(self, exchange: MessageExchange) -> _Gathered:
         """What the operations of a message share, when its first worker begins."""
         is_worker = np.arange(len(self._nodes)) < self._workers
         # Servers never finish: nobody waits for them. They have begun, to pass on what arrives.
         left = np.where(is_worker, self._workers, self._workers + 1)
-        number = self._context.fabric.engine.open_joint()
+        engine = self._context.fabric.engine
+        if self._lanes is None:
+            self._lanes = engine.new_lanes(self._lanes_count)
+        number = engine.open_joint()
         gathered = _Gathered(Joint(number, left, ~is_worker, self._lanes))
         self._open[exchange.number] = gathered
         return gathered

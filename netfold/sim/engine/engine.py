@@ -85,6 +85,10 @@ class EngineSchedules(EngineViews):
         self._schedules_count += 1
         return self._schedules_count - 1
 
+    @staticmethod
+    def new_lanes(count: int) -> tables.Table:
+        return jobs.new_lanes(count)
+
     def join(self, number: int, worker: int) -> None:
         """Let a worker begin that passes on what it gets, and has no words of its own."""
         opened = self._schedules[number]

@@ -450,7 +450,7 @@ class Joint:
     has_begun: NDArray[np.bool_]
     """(ranks,) read when an operation opens."""
     lanes: NDArray[Any]
-    """Windows that operations of the job share, of several messages too (`jobs.new_lanes`)."""
+    """Windows that operations of the job share, of several messages too (`Engine.new_lanes`)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -481,6 +481,12 @@ def announced_by(result: VariantResult) -> int:
     return announced
 
 
+def words_bytes_of(result: VariantResult, carried: dict[str, int]) -> int:
+    """Bytes of the words that hosts sent: what left them, without headers and the wire's own bytes."""
+    up = [link for link in result.links if link.link.startswith("h")]
+    return sum(link.bytes - 100 * link.packets for link in up) - carried["headers"]
+
+
 def carriers(*, between_hosts: bool) -> list[str]:
     """Kinds of codecs that a ring, or else a switch, carries."""
     merged = {kind: codec().merges for kind, codec in codec_kinds().items()}
@@ -504,10 +510,8 @@ def test_a_ring(carried: dict[str, int], codec: str, kind: str) -> None:
     Words are those on the links out of hosts; nothing is lost, so none is sent twice.
     """
     result = passed(codec, {"kind": kind, "frame": PLAIN})
-    up = [link for link in result.links if link.link.startswith("h")]
-    words_bytes = sum(link.bytes - 100 * link.packets for link in up) - carried["headers"]
 
-    assert WORKERS * words_bytes == 2 * (WORKERS - 1) * announced_by(result)
+    assert WORKERS * words_bytes_of(result, carried) == 2 * (WORKERS - 1) * announced_by(result)
 
 
 def by_turns(turn: int) -> list[Any]:
@@ -521,9 +525,9 @@ def by_turns(turn: int) -> list[Any]:
 @pytest.mark.parametrize("codec", by_turns(0))
 def test_an_all_gather(carried: dict[str, int], codec: str) -> None:
     """Every word goes to the n − 1 others."""
-    announced = announced_by(passed(codec, {"kind": "all_gather"}))
+    result = passed(codec, {"kind": "all_gather", "frame": PLAIN})
 
-    assert carried["flows"] == (WORKERS - 1) * announced
+    assert words_bytes_of(result, carried) == (WORKERS - 1) * announced_by(result)
 
 
 @pytest.mark.parametrize("codec", by_turns(1))
@@ -532,7 +536,8 @@ def test_one_server(carried: dict[str, int], codec: str) -> None:
 
     A codec's part at the server sends dense sums in their place.
     """
-    announced = announced_by(passed(codec, {"kind": "parameter_server"}))
+    result = passed(codec, {"kind": "parameter_server", "frame": PLAIN})
+    announced = announced_by(result)
     made = codec_kinds()[codec]()
 
     if made.server(WORKERS, 1) is not None:
@@ -540,7 +545,7 @@ def test_one_server(carried: dict[str, int], codec: str) -> None:
     else:
         is_gathered = any(merge.value == "gather" for merge in made.merges)
         down = (WORKERS - 1 if is_gathered else 1) * announced
-    assert carried["flows"] == announced + down
+    assert words_bytes_of(result, carried) == announced + down
 
 
 RACKS = """\

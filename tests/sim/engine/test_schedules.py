@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule
-from netfold.sim.engine.jobs import new_lanes
 from tests.examples import examples
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.engine.small import FRAME, A, D, Make, X, logged, reference, run, star_of
@@ -260,7 +259,7 @@ def passed_on(ranks: int, chunks: int) -> Schedule:
 
 def joint_of(sim: Any, ranks: int, operations: int) -> Joint:
     left = np.full(ranks, operations, np.int64)
-    return Joint(sim.open_joint(), left, np.zeros(ranks, np.bool_), new_lanes(ranks))
+    return Joint(sim.open_joint(), left, np.zeros(ranks, np.bool_), Engine.new_lanes(ranks))
 
 
 def send_round(sim: Any, sizes: list[int], chunk_words: int, window: int) -> list[Completion]:

@@ -301,13 +301,13 @@ def test_a_cell_that_gets_stuck_fails() -> None:
 
 
 def test_table_json_and_page_have_the_same_cells() -> None:
-    words = ("topk", "--collective", "ring", "--collective", "all_gather")
+    words = ("topk", "--collective", "ring", "--collective", "all_gather", "--loss", "10%")
     table, page, text = (printed(*words, *more).stdout for more in ([], ["--markdown"], ["--json"]))
     told = json.loads(text)
     refused, clean, lossy = told["cells"][0], *told["cells"][2:]
 
     assert (told["workers"], told["steps"], told["seed"]) == (4, 3, 1)
-    assert (clean["verdict"], lossy["verdict"], lossy["loss"]) == ("pass", "pass", "1%")
+    assert (clean["verdict"], lossy["verdict"], lossy["loss"]) == ("pass", "pass", "10%")
     assert lossy["packets_retransmitted"] > clean["packets_retransmitted"] == 0
     reason = refused["reason"].replace("codec 'topk'", "the codec")
     for shown in (table, page):
