@@ -90,7 +90,7 @@ class Gathering:
         number = self._open_operation(worker, exchange, ranks, gathered, words.size)
         gathered.joint.has_begun[worker] = True
         gathered.words[worker] = words
-        yield fabric.begin_joint(gathered.joint.number, worker, (number, words), others)
+        yield fabric.begin_joint(gathered.joint.number, worker, number, words=words, others=others)
         parts = [gathered.words[rank] for rank in range(self._workers)]
         if exchange.finished.served == self._workers - 1:  # the last worker
             del self._open[exchange.number]

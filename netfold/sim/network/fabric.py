@@ -377,19 +377,18 @@ class Fabric:
         return self._expect("worker", number, worker)
 
     def begin_joint(
-        self, joint: int, rank: int, first: tuple[int, Words], others: Iterable[tuple[int, int]]
+        self, joint: int, rank: int, number: int, *, words: Words, others: Iterable[tuple[int, int]]
     ) -> simpy.Event:
         """Let a worker begin in joint operations; the event fires when it has finished all of them.
 
         Parameters
         ----------
-        first
+        number, words
             The operation whose first worker it is, and its words.
         others
             Operations that are open, and its place in each.
         """
         self.engine.advance(int(self._environment.now))
-        number, words = first
         self.engine.begin(number, 0, words)
         for opened, place in others:
             self.engine.join(opened, place)
