@@ -191,14 +191,16 @@ class _Log:
 
     def __call__(self, text: str, done: float, total: float) -> None:
         what, _, _ = text.partition(": ")
-        unit = "kernels" if what == COMPILING else "steps"
         now_s = time.monotonic()
         if what != self._last:
-            print_error(f"{what} ({int(done)} of {int(total)} {unit} done)")
-        elif now_s - self._written_s >= LOG_EVERY_S:
-            print_error(f"{text} ({100 * done / total:.0f} % of all {unit} done)")
-        else:
+            # How many kernels are needed is found while they are compiled: at first, one of one.
+            print_error(what if what == COMPILING else f"{what} ({int(done)} of {int(total)} steps done)")
+        elif now_s - self._written_s < LOG_EVERY_S:
             return
+        elif what == COMPILING:
+            print_error(f"{text} ({int(done)} of {int(total)} done)")
+        else:
+            print_error(f"{text} ({100 * done / total:.0f} % of all steps done)")
         self._last, self._written_s = what, now_s
 
 

@@ -536,7 +536,7 @@ def test_a_run_that_passes_exits_with_0_and_says_that_kernels_are_compiled(
 
     monkeypatch.setattr(netfold.sim.run.run, "compiling", as_if_cold)
     result = run_to_its_exit(tmp_path)
-    expected = "compiling kernels, once (1 of 24 kernels done)\ntiny (0 of 1 steps done)\n"
+    expected = "compiling kernels, once\ntiny (0 of 1 steps done)\n"
     assert (result.exit_code, result.stderr.startswith(expected)) == (0, True)
 
 
@@ -606,6 +606,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now_s)
     return clock
+
+
+def test_compiling_is_logged_in_kernels_as_their_number_grows(
+    clock: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar() as progress:
+        for done, known in ((1, 1), (2, 90), (99, 100), (101, 140)):
+            progress(COMPILING, done, known)
+            clock.now_s += 6  # a line every 10 s
+
+    assert capsys.readouterr().err.splitlines() == [COMPILING, f"{COMPILING} (99 of 100 done)"]
 
 
 def test_many_short_steps_are_logged(clock: Any, capsys: pytest.CaptureFixture[str]) -> None:
