@@ -1,5 +1,6 @@
 """Settings of all tests: the effort of hypothesis (HYPOTHESIS_PROFILE), pin, budget, and no windows."""
 
+import gc
 import os
 import sys
 
@@ -47,6 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests of loads last: two processes that begin with the engine compile it twice."""
     items.sort(key=lambda item: "bench" in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of garbage collection, which would look at all of them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 _TABLES: dict[tuple[str, int], NDArray[np.uint8]] = {}
