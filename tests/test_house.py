@@ -6,7 +6,6 @@ import ast
 import importlib
 import inspect
 import itertools
-import logging
 import os
 import re
 import subprocess
@@ -58,24 +57,6 @@ def texts() -> list[Path]:
 
 def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines()
-
-
-def test_imports_go_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    linter = pytest.importorskip("importlinter.cli", reason="comes with the extra `check`")
-    monkeypatch.chdir(ROOT)
-    monkeypatch.syspath_prepend(str(ROOT))
-
-    disabled = {name: isinstance(one, logging.Logger) and one.disabled for name, one in _loggers().items()}
-    status = linter.lint_imports(config_filename="pyproject.toml", no_cache=True)
-    for name, one in _loggers().items():  # the linter switches off all loggers there are
-        if isinstance(one, logging.Logger):
-            one.disabled = disabled.get(name, False)
-
-    assert status == 0
-
-
-def _loggers() -> dict[str, logging.Logger | logging.PlaceHolder]:
-    return logging.root.manager.loggerDict
 
 
 def test_files_are_not_long() -> None:

@@ -118,7 +118,7 @@ TRAINED = """\
 name: trained
 topology: {kind: star, hosts: 8}
 workers: 8
-workload: {kind: training, model: ncf, expand: %s, batch: 1024, steps: 3}
+workload: {kind: training, model: ncf, expand: %s, batch: 1024, steps: 20}
 codec: {kind: %s}
 collective: {%s, frame: roce-1024}
 """

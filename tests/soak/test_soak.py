@@ -41,7 +41,7 @@ from tests.soak.play import (
     play,
 )
 
-PER_SLICE = 5
+PER_SLICE = 3
 
 
 @pytest.mark.slow

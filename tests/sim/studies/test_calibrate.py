@@ -28,7 +28,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(timing, "_BUDGET_NS", 1_000_000)
         for name in ("_PRODUCTS", "_CONVOLUTIONS", "_STREAMED"):
             patch.setattr(kernels, name, getattr(kernels, name)[:4])
-        result = CliRunner().invoke(app, ["calibrate", str(path)])
+        for _ in range(5):  # other tests run meanwhile, and a machine that is too busy is refused
+            result = CliRunner().invoke(app, ["calibrate", str(path)])
+            if "calibrate while nothing else runs" not in result.output:
+                break
     assert result.exit_code == 0, result.output
     assert f"Device file: {path}" in result.output
     assert result.output.count("predicted") == 3
