@@ -25,7 +25,7 @@ tour: .venv/installed
 	$(BIN)/netfold run scenarios/17-bring-your-own-model.yaml
 	$(BIN)/netfold run scenarios/18-jobs-that-come-and-go.yaml
 	$(BIN)/netfold sweep scenarios/13-how-many-workers.yaml --set 'sweep.workers=[4, 16, 64]'
-	@echo "The last one gets stuck on purpose, and reports the cause:"
+	@echo "The last one stalls on purpose, and reports the cause:"
 	-$(BIN)/netfold run scenarios/04-switch-reboot.yaml
 
 test: .venv/installed-test

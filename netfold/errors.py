@@ -8,7 +8,7 @@
     ├── files.UnreadableError  2  a file that cannot be read: why
     ├── units.UnitError     2   text that is not a rate, time, size or fraction
     ├── RunError            1   a run that cannot continue
-    │   └── stall.StuckError 1   traffic that makes no progress; the variant's verdict is "stuck"
+    │   └── stall.StalledError 1   traffic that makes no progress; the variant's verdict is "stalled"
     └── InvariantError      3   a broken invariant: a bug in netfold, never the user's mistake
 
 The message says where the error is and what was found; the hint says what is allowed and the nearest fix. A

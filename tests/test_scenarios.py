@@ -33,7 +33,7 @@ VARIANTS = 3  # that run in CI; at night all do
 SHRINK = 2000  # of layers of a profile
 OTHERWISE = {  # verdicts that are meant to be no pass
     "04-switch-reboot.yaml": {
-        "switchml-loss-1": dict.fromkeys(("finishes", "decodes", "sum_is_right", "nothing_lost"), "stuck")
+        "switchml-loss-1": dict.fromkeys(("finishes", "decodes", "sum_is_right", "nothing_lost"), "stalled")
     },
     "07-lossless.yaml": {"published": {"sum_is_right": "fail"}},
 }
@@ -116,7 +116,7 @@ def test_a_scenario_keeps_to_the_schema_it_names(file: Path) -> None:
 @pytest.mark.slow
 @EVERY_FILE
 def test_a_scenario_runs_and_passes(file: Path) -> None:
-    """All checks of variants from all over the file, but of those that are there to get stuck or to fail."""
+    """All checks of variants from all over the file, but of those that are there to stall or to fail."""
     names = [variant.name for variant in load(file).variants]
     every = 1 if PROFILE == "nightly" else -(-len(names) // VARIANTS)
     chosen = {*names[::every], *OTHERWISE.get(file.name, {})}

@@ -130,7 +130,7 @@ def codec_trial(codec: Codec, seed: int) -> tuple[int, bool]:
     lossy: list[Encoder] = [codec.worker(rank, WORKERS, 0) for rank in range(WORKERS)]
     lossy[1] = LossyEncoder(lossy[1], random.random())
     found = fold(lossy, gradients, replace(round, report=notes.append)).decoded[0]
-    is_noticed = any(note.kind is NoteKind.REDO for note in notes)
+    is_noticed = any(note.kind is NoteKind.FALLBACK for note in notes)
     return int((found.view(np.uint32) != right.view(np.uint32)).sum()), is_noticed
 
 

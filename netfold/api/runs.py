@@ -65,7 +65,7 @@ class Run(Shown):
 
     @property
     def verdict(self) -> str:
-        """The worst of the variants': "pass", "approximate: N entries", "stuck" or "fail"."""
+        """The worst of the variants': "pass", "approximate: N entries", "stalled" or "fail"."""
         return str(self.summary["verdict"])
 
     @property

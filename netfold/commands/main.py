@@ -1,6 +1,6 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit status: 0 success · 1 a check failed, a variant got stuck, or the result cannot be written · 2 bad usage,
+Exit status: 0 success · 1 a check failed, a variant stalled, or the result cannot be written · 2 bad usage,
 scenario or data · 3 a bug in netfold · 130 interrupted · 141 the reader of stdout closed it. Slow imports are
 in the commands that need them, so that `--help` stays quick.
 """
@@ -178,9 +178,9 @@ def run(  # noqa: PLR0913  one argument an option
     """Run all variants of a scenario, write a run folder and, once the table is printed, its report.
 
     A variant's verdict is pass, approximate (all checks hold, and the codec reports how many elements are
-    estimates), fail (a check does not hold, or a codec cannot continue) or stuck (no traffic makes
+    estimates), fail (a check does not hold, or a codec cannot continue) or stalled (no traffic makes
     progress; the report says which workers wait for what). The run's verdict is the worst of its variants;
-    fail is worse than stuck. The exit status is 0 if all variants pass or are approximate, otherwise 1.
+    fail is worse than stalled. The exit status is 0 if all variants pass or are approximate, otherwise 1.
 
     If a run ends early (Ctrl-C, out of memory, a full disk), netfold prints the table of the finished
     variants and keeps their results in a folder with "unfinished" in its name.

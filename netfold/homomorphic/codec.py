@@ -382,7 +382,7 @@ class EncodeError(ValueError):
 
 
 class DecodeError(RuntimeError):
-    """Merged messages that cannot be decoded and cannot be redone."""
+    """Merged messages that cannot be decoded and cannot be sent again."""
 
 
 C = TypeVar("C", bound=type)

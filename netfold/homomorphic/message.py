@@ -161,7 +161,7 @@ class Message:
 
     words: Words
     merge: Merge
-    label: str  # its name in reports: "index", "values", "redo" …
+    label: str  # its name in reports: "index", "values", "fallback" …
     work: Work = Work()
     scaling: Scaling | None = None  # words are float32 to be sent as scaled int32
     table: NDArray[np.int32] | None = None  # TABLE_ADD: the value of each code, shared by all workers
@@ -278,7 +278,7 @@ class NoteKind(Enum):
     """The subject of a note."""
 
     CHOICE = "choice"  # the encoding that was chosen, and why
-    REDO = "redo"  # parts that did not decode and were sent again
+    FALLBACK = "fallback"  # parts that did not decode and were sent again
     FORECAST = "forecast"  # parts that differed from the forecast and were sent again
     ESTIMATE = "estimate"  # elements of the decoded sum that are estimates
     INFINITE = "infinite"  # elements whose true sum is beyond float32 and became an infinity

@@ -332,7 +332,7 @@ def sketch_size(layout: TileLayout, elements: int, agreed: Agreed) -> SketchSize
     return SketchSize(int(words.sum()), int(sizes[layout.is_whole].sum()))
 
 
-def redone_members(layout: TileLayout, forecast: Seen, seen: Seen) -> int:
+def fallback_members(layout: TileLayout, forecast: Seen, seen: Seen) -> int:
     """Members of the tiles that a forecast did not cover, if all tables peel."""
     missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
     return int(layout.per_tile(seen.members)[missed].sum())
@@ -453,7 +453,7 @@ class Tiled:
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket)
                 _report_failed(failed, layout, round)
-                infinite += yield from self._redo(bucket, layout.within(failed, union), seen.agreed)
+                infinite += yield from self._fall_back(bucket, layout.within(failed, union), seen.agreed)
                 report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
@@ -472,7 +472,7 @@ class Tiled:
         failed, infinite = sent.decode(merged, union, missed, bucket)
         _report_missed(missed, layout.per_tile(seen.members), round)
         _report_failed(failed, layout, round)
-        infinite += yield from self._redo(bucket, layout.within(failed | missed, union), seen.agreed)
+        infinite += yield from self._fall_back(bucket, layout.within(failed | missed, union), seen.agreed)
         report_infinite(infinite, bucket.decoded, round)
         return bucket.decoded, seen
 
@@ -489,14 +489,16 @@ class Tiled:
         members = np.diff(members_of(membership.union, self.numbers.block_elements).starts)
         return membership.union, Seen(members, agreed), merged[len(announced) :]
 
-    def _redo(
+    def _fall_back(
         self, bucket: WorkerBucket, again: Members, agreed: Agreed
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], int]:
         """Sum members packed; return the number of infinite sums."""
         if not again.count:
             return 0
         return (
-            yield from exchange_members(bucket, word_layout(again, agreed), self.numbers, "redo", clear=False)
+            yield from exchange_members(
+                bucket, word_layout(again, agreed), self.numbers, "fallback", clear=False
+            )
         )
 
 
@@ -511,7 +513,7 @@ def _report_failed(failed: Flags, layout: TileLayout, round: Round) -> None:
     if failed.any():
         count, total = int(failed.sum()), int(layout.has_table.sum())
         text = f"{count} of {total} tables did not peel: their members were sent again, packed"
-        round.report(Note(NoteKind.REDO, text, count=count, total=total))
+        round.report(Note(NoteKind.FALLBACK, text, count=count, total=total))
 
 
 def _report_missed(missed: Flags, members: Int64s, round: Round) -> None:

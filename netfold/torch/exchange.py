@@ -284,7 +284,7 @@ class NoteMade:
 
     step: int
     bucket: int
-    kind: str  # choice, redo, forecast, estimate, infinite
+    kind: str  # choice, fallback, forecast, estimate, infinite
     text: str
     count: int  # parts or elements that it is about …
     total: int  # … out of this many

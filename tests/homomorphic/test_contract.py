@@ -212,7 +212,7 @@ def test_workers_that_received_the_same_memory_decode_it_once() -> None:
         decoded("values", words.copy(), known),
         decoded("values", words[::2], known),
         decoded("values", words, known + 1),
-        decoded("redo", words, known),
+        decoded("fallback", words, known),
     ]
     assert [int(one[0]) for one in [first, *others]] == [1, 2, 3, 4, 5]
     assert round.decodings is not None

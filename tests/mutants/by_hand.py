@@ -330,9 +330,9 @@ CHANGES = (
         "return False, value is None, signed",
     ),
     (
-        "stuck is worse than wrong",
-        '    if not kinds or not kinds <= {*GOOD, "stuck"}:',
-        '    if not kinds or "stuck" not in kinds and not kinds <= {*GOOD, "stuck"}:',
+        "stalled is worse than wrong",
+        '    if not kinds or not kinds <= {*GOOD, "stalled"}:',
+        '    if not kinds or "stalled" not in kinds and not kinds <= {*GOOD, "stalled"}:',
     ),
     (
         "passes hide the buckets in flight",

@@ -51,7 +51,7 @@ NEVER_CAME = "never got hosts and slots"
 # Acceptable outcomes …
 EXACT, WITHIN, APPROXIMATE = "exact", "within the bound", "approximate, and reported"
 STUCK, FAIL, GIVEN_UP, REFUSED = (
-    "stuck, with the cause",
+    "stalled, with the cause",
     "fail, with the place",
     "codec gives up",
     "refused with a message",
@@ -357,7 +357,7 @@ def of_network(result: VariantResult) -> list[Verdict]:
 
 def of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> Verdict:
     checks = {one.name: one for one in job.checks}
-    failed = {name: one.detail for name, one in checks.items() if one.verdict not in ("pass", "stuck")}
+    failed = {name: one.detail for name, one in checks.items() if one.verdict not in ("pass", "stalled")}
     plan = next(one for one in variant.jobs if one.label == job.label)
     finishes = checks["finishes"]
     wrong = witness.wrong.get(job.label, [])
@@ -366,9 +366,9 @@ def of_job(job: Any, variant: VariantPlan, witness: Witness, drawn: Drawn) -> Ve
         if not text.strip():
             return Verdict(SILENT, f"{wrong[0]}; verdicts {_verdicts(checks)}")
         return Verdict(FAIL if any(place in text for place in PLACES) else UNREPORTED, text)
-    if finishes.verdict == "stuck":
-        if not _may_be_stuck(drawn, plan):
-            return Verdict(FALSE_ALARM, f"stuck, and no fault explains it: {finishes.detail}")
+    if finishes.verdict == "stalled":
+        if not _may_be_stalled(drawn, plan):
+            return Verdict(FALSE_ALARM, f"stalled, and no fault explains it: {finishes.detail}")
         if NEVER_CAME in finishes.detail:  # the job that it waits for says why
             return Verdict(STUCK, finishes.detail)
         has_cause = any(word in finishes.detail.lower() for word in ("cause", "crash"))
@@ -403,7 +403,7 @@ def share_of(value: Any) -> float:
     return float(value.rstrip("% ")) / 100 if isinstance(value, str) else float(value or 0)
 
 
-def _may_be_stuck(drawn: Drawn, plan: Any) -> bool:
+def _may_be_stalled(drawn: Drawn, plan: Any) -> bool:
     """Whether a fault can cause a stall: any except those that timers recover from, if there are timers."""
     lost = any(share_of(fault.get("rate")) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)

@@ -54,9 +54,9 @@ from netfold.homomorphic.sketch import (
     Seen,
     SketchSize,
     TileLayout,
+    fallback_members,
     forecast_layout,
     forecast_of,
-    redone_members,
     sketch_size,
     sketch_work_bytes,
     with_margin,
@@ -185,16 +185,17 @@ def bitmap_cost(counts: UnionCounts) -> RoundCost:
     )
 
 
-def concurrent_cost(counts: UnionCounts, size: SketchSize, redone_members: int) -> RoundCost:
+def concurrent_cost(counts: UnionCounts, size: SketchSize, fallback_members: int) -> RoundCost:
     """Cost of index and sketch at once, then the members of tiles that differ from the forecast, packed."""
-    direct_words, redone_words = (counts.words_of(some) for some in (size.direct_elements, redone_members))
+    direct_words = counts.words_of(size.direct_elements)
+    fallback_words = counts.words_of(fallback_members)
     first = _plain(-(-counts.elements // 32), counts.agreed_words, size.words, direct_words)
     passed_bytes = counts.scanned_bytes + 6 * _INDEX_BYTES * counts.elements
     if size.words:
         passed_bytes += sketch_work_bytes(counts.elements, size.words, counts.own_members, counts.digits)
-    for count, words in ((size.direct_elements, direct_words), (redone_members, redone_words)):
+    for count, words in ((size.direct_elements, direct_words), (fallback_members, fallback_words)):
         passed_bytes += counts.summed_bytes(count, words) if count else 0
-    return RoundCost((first, _plain(redone_words)), passed_bytes)
+    return RoundCost((first, _plain(fallback_words)), passed_bytes)
 
 
 def _member_bytes(counts: UnionCounts) -> float:
@@ -402,11 +403,11 @@ class Experience:
             forecast = forecast_of(rounds, self.numbers)
             size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
             found[Choice.CONCURRENT] = [
-                concurrent_cost(counts, size, redone) for redone in self._redone(rounds) or [0]
+                concurrent_cost(counts, size, fallback) for fallback in self._fallbacks(rounds) or [0]
             ]
         return found
 
-    def _redone(self, rounds: list[Seen]) -> list[int]:
+    def _fallbacks(self, rounds: list[Seen]) -> list[int]:
         """For each round except jumps: the members that a forecast from all others would have missed."""
         totals = np.array([int(seen.members.sum()) for seen in rounds])
         missed = []
@@ -414,7 +415,7 @@ class Experience:
             if totals[index] <= with_margin(np.delete(totals, index)).max():
                 others = rounds[:index] + rounds[index + 1 :]
                 forecast = forecast_of(others, self.numbers)
-                missed.append(redone_members(self._layout(forecast), forecast, seen))
+                missed.append(fallback_members(self._layout(forecast), forecast, seen))
         return missed
 
     def _layout(self, forecast: Seen) -> TileLayout:

@@ -25,7 +25,7 @@ lose nothing. An adder that saturates damages its tile, which then fails.
 numbers come from the bucket's last rounds (see `sketch`), and tiles that differ from the forecast are sent
 again, packed. A bucket's first round is staged.
 
-All workers must receive the same merged words, as from any all-reduce: each decides alone on a redo.
+All workers must receive the same merged words, as from any all-reduce: each decides alone on a fallback.
 """
 
 from __future__ import annotations

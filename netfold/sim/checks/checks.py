@@ -31,8 +31,8 @@ from netfold.sim.engine.tree_paths import receivers_of
 from netfold.sim.plan.idle_network import clipped_sums
 from netfold.sim.plan.plan import JobPlan, VariantPlan
 from netfold.sim.results.records import (
+    FALLEN_BACK,
     MISSED_FORECASTS,
-    REDONE,
     CheckRecord,
     FaultRecord,
     LinkRecord,
@@ -47,7 +47,7 @@ from netfold.switch.program import ProgramSpec
 # The journal of a job: all records of its run.
 
 
-REDO_LABEL = "redo"
+FALLBACK_LABEL = "fallback"
 
 
 @dataclass
@@ -99,8 +99,10 @@ class RoundLog:
             start_ps=self.start_ps,
             end_ps=self.end_ps,
             messages=sum(len(operation.sent[0]) for operation in self.operations),
-            redo_messages=sum(
-                message.label == REDO_LABEL for operation in self.operations for message in operation.sent[0]
+            fallback_messages=sum(
+                message.label == FALLBACK_LABEL
+                for operation in self.operations
+                for message in operation.sent[0]
             ),
             payload_bytes_up=sum(operation.sent_bytes for operation in self.operations),
             payload_bytes_down=sum(operation.received_bytes for operation in self.operations),
@@ -112,7 +114,7 @@ class RoundLog:
             wire_bytes_down=int(self.wire_bytes[1]),
             nonzeros=findings.nonzeros,
             union_nonzeros=findings.union_nonzeros,
-            merges_verified=findings.merges_verified(bool(counts.redone_parts or counts.forecast_misses)),
+            merges_verified=findings.merges_verified(bool(counts.fallback_parts or counts.forecast_misses)),
             bit_exact=findings.bit_exact,
             replicas_agree=findings.replicas_agree,
             workers_held_min=findings.workers_held_min,
@@ -123,7 +125,7 @@ class RoundLog:
             max_error_over_bound=findings.max_error_over_bound,
             notes_agree=counts.agree,
             choice=counts.choice,
-            redone_parts=counts.redone_parts,
+            fallback_parts=counts.fallback_parts,
             forecast_misses=counts.forecast_misses,
             estimated_elements=counts.exempt.estimates.size,
             infinite_elements=counts.exempt.infinities.size,
@@ -231,7 +233,7 @@ def far_note(codec: Codec, journal: Journal) -> str:
 _AT_HOSTS = {Merge.GATHER, Merge.HOST}  # merges whose results hosts make or pass on
 ADDITIONS = "(n − 1) · 2⁻²⁴ · Σ|x|"  # the largest error of n − 1 float32 additions
 _NOT_AT_ONCE = (
-    (NoteKind.REDO, REDONE),
+    (NoteKind.FALLBACK, FALLEN_BACK),
     (NoteKind.FORECAST, MISSED_FORECASTS),
     (NoteKind.ESTIMATE, "elements are estimates"),
 )
@@ -269,7 +271,7 @@ def check_job(
 
 
 def decodes(journal: Journal, ending: Ending) -> Finding:
-    """Everything was decoded in the end, possibly after a redo."""
+    """Everything was decoded in the end, possibly after a fallback."""
     if ending.is_undecoded:
         return Finding(False, f"after {len(journal.rounds)} rounds, merged messages were not decoded")
     if not journal.rounds:
@@ -411,7 +413,7 @@ def merges_are_exact(job: JobPlan, journal: Journal, points: Counters) -> Findin
 
 def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
     # Adders may clip words of a round of which parts are sent again.
-    return 0 if record.redone_parts or record.forecast_misses else findings.clipped_words
+    return 0 if record.fallback_parts or record.forecast_misses else findings.clipped_words
 
 
 def merges_are_right(journal: Journal) -> Finding:

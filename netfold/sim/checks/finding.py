@@ -40,7 +40,7 @@ class LeakCause(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a job ended: "pass" when all its steps are done, "stuck", or "fail" if its codec cannot go on."""
+    """How a job ended: "pass" when all its steps are done, "stalled", or "fail" if its codec cannot go on."""
 
     verdict: str
     detail: str
@@ -83,7 +83,7 @@ class NoteCounts(NamedTuple):
 
     agree: bool  # all workers noted the same
     choice: str | None  # the part of its note before the ":"; several are joined by " + "
-    redone_parts: int
+    fallback_parts: int
     forecast_misses: int
     exempt: Exempt
 
@@ -103,7 +103,7 @@ def count_notes(notes: Sequence[Sequence[Note]], elements: int) -> NoteCounts:
     return NoteCounts(
         agree=all(_are_equal(first, other) for other in notes[1:]),
         choice=" + ".join(choices) or None,
-        redone_parts=sum(note.count for note in first if note.kind is NoteKind.REDO),
+        fallback_parts=sum(note.count for note in first if note.kind is NoteKind.FALLBACK),
         forecast_misses=sum(note.count for note in first if note.kind is NoteKind.FORECAST),
         exempt=Exempt(_named(first, NoteKind.ESTIMATE), _named(first, NoteKind.INFINITE)),
     )

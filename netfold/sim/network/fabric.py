@@ -37,7 +37,7 @@ from netfold.sim.network.stall import (
     NodeEvent,
     Opened,
     Snapshot,
-    StuckError,
+    StalledError,
     WaitingFlow,
     link_outcomes,
 )
@@ -414,7 +414,7 @@ class Fabric:
     def run_until(self, event: simpy.Event) -> None:
         while not event.processed:
             if self._environment.peek() > TIME_MAX_PS:  # infinite if no event is left
-                raise StuckError(self._diagnosis())
+                raise StalledError(self._diagnosis())
             self._environment.step()
 
     def drain(self) -> None:
@@ -463,7 +463,7 @@ class Fabric:
         """Run the engine to its next completion, to the next SimPy event, or to the end of the patience."""
         engine, is_alone = self.engine, outside_ps == math.inf
         if is_alone and engine.next_event_ps() is None:
-            raise StuckError(self._diagnosis())  # a process waits, and no event is left
+            raise StalledError(self._diagnosis())  # a process waits, and no event is left
         horizon_ps = min(outside_ps, TIME_MAX_PS)
         has_patience_end = is_alone or bool(self._waiting)  # else no process waits for packets
         if has_patience_end:
@@ -475,7 +475,7 @@ class Fabric:
         elif has_patience_end and engine.now_ps >= self._next_check_ps():
             self._watch_or_give_up()
         if not completions and engine.now_ps >= TIME_MAX_PS and engine.next_event_ps() is not None:
-            raise StuckError(self._diagnosis())
+            raise StalledError(self._diagnosis())
         return completions
 
     def _next_check_ps(self) -> int:
@@ -484,9 +484,9 @@ class Fabric:
         return max(self._alive_ps, self.engine.busy_until_ps) + self._patience_ps - watched_ps
 
     def _watch_or_give_up(self) -> None:
-        """Begin to watch the links; raise `StuckError` if they are watched already."""
+        """Begin to watch the links; raise `StalledError` if they are watched already."""
         if self._watched is not None:
-            raise StuckError(self._diagnosis())
+            raise StalledError(self._diagnosis())
         self._watched = self.engine.link_counters()
 
     def _run_engine(self, until_ps: int) -> list[Completion]:

@@ -36,7 +36,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class StuckSlot:
+class StalledSlot:
     """A slot of a switch that workers wait for."""
 
     job: str  # "" where there is only one
@@ -62,7 +62,7 @@ class StuckSlot:
 
 
 @dataclass(frozen=True)
-class StuckMessage:
+class StalledMessage:
     """A message from host to host that is not delivered."""
 
     job: str
@@ -97,8 +97,8 @@ class Diagnosis:
 
     time_ps: int
     quiet_ps: int  # no progress for at least this long
-    slots: tuple[StuckSlot, ...]
-    messages: tuple[StuckMessage, ...]
+    slots: tuple[StalledSlot, ...]
+    messages: tuple[StalledMessage, ...]
     idle: tuple[IdleWorker, ...]
 
     def of(self, job: str) -> Diagnosis:
@@ -126,7 +126,7 @@ class Diagnosis:
             more = len(groups) - GROUPS_MAX
             lines.append(f"{more} more {'causes are' if more > 1 else 'cause is'} in summary.json")
         if later := len(self.slots) - len(roots):
-            lines.append(f"{later} more wait behind these, as the workers they lack are stuck in them")
+            lines.append(f"{later} more wait behind these, as the workers they lack are stalled in them")
         if not self.messages:  # messages name their senders and receivers
             lines += self._idle_lines()
         quiet = "no traffic can make progress"
@@ -191,17 +191,17 @@ def _of_jobs(jobs: Iterable[str]) -> str:
 
 
 def _by_cause(
-    rows: Sequence[StuckSlot | StuckMessage],
-) -> Iterable[tuple[Cause, list[StuckSlot | StuckMessage]]]:
-    groups: dict[Cause, list[StuckSlot | StuckMessage]] = {}
+    rows: Sequence[StalledSlot | StalledMessage],
+) -> Iterable[tuple[Cause, list[StalledSlot | StalledMessage]]]:
+    groups: dict[Cause, list[StalledSlot | StalledMessage]] = {}
     for row in rows:
         groups.setdefault(row.cause, []).append(row)
     return groups.items()
 
 
-def _waiting(rows: list[StuckSlot | StuckMessage], has_example: bool) -> str:
+def _waiting(rows: list[StalledSlot | StalledMessage], has_example: bool) -> str:
     """Which workers wait for how many slots, with the first row as an optional example."""
-    slots = [row for row in rows if isinstance(row, StuckSlot)]
+    slots = [row for row in rows if isinstance(row, StalledSlot)]
     of_jobs = _of_jobs(row.job for row in rows)
     if slots:
         workers = workers_listed(worker for row in slots for worker in row.waiting)
@@ -216,7 +216,7 @@ def _counted(rows: Sequence[object], noun: str) -> str:
     return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
 
 
-class StuckError(RunError):
+class StalledError(RunError):
     """A stall: a process waits for an event that cannot happen; `diagnosis` has the likely cause."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:

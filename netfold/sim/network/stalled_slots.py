@@ -20,8 +20,8 @@ from netfold.sim.network.stall import (
     IdleWorker,
     InspectableEngine,
     Snapshot,
-    StuckMessage,
-    StuckSlot,
+    StalledMessage,
+    StalledSlot,
     WaitingFlow,
     why_undelivered,
     workers_listed,
@@ -30,7 +30,7 @@ from netfold.topologies.network import path
 from netfold.units import TIME
 
 
-def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
+def stalled_message(snapshot: Snapshot, flow: WaitingFlow) -> StalledMessage:
     """A row for a message, with its likely cause."""
     nodes = snapshot.network.nodes
     there = path(snapshot.network, flow.source, flow.target, flow.route)
@@ -46,7 +46,7 @@ def stuck_message(snapshot: Snapshot, flow: WaitingFlow) -> StuckMessage:
     cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, there + back, flow.packet_bytes)
     cause = cause or unknown_cause(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
     age_ps = snapshot.time_ps - flow.opened_ps
-    return StuckMessage(
+    return StalledMessage(
         snapshot.names[flow.owner], nodes[flow.source], nodes[flow.target], age_ps, cause, flow.what
     )
 
@@ -72,7 +72,7 @@ def unknown_cause(way: str) -> Cause:
 
 def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
     """One row per slot and message that workers wait for, with its likely cause."""
-    slots: list[StuckSlot] = []
+    slots: list[StalledSlot] = []
     busy: set[tuple[int, int]] = set()
     for number, placed in enumerate(snapshot.jobs):
         outstanding = engine.outstanding(number)
@@ -83,7 +83,7 @@ def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
         for (owner, worker), what in sorted(snapshot.activities.items())
         if (owner, worker) not in busy
     ]
-    messages = tuple(stuck_message(snapshot, flow) for flow in snapshot.flows)
+    messages = tuple(stalled_message(snapshot, flow) for flow in snapshot.flows)
     return Diagnosis(snapshot.time_ps, snapshot.quiet_ps, tuple(slots), messages, tuple(idle))
 
 
@@ -111,7 +111,7 @@ class _JobDiagnosis:
         words = self.job.lanes * self.job.frame.elements
         self._packet_bytes = self.job.frame.wire_bytes(words, first=True, last=True)
 
-    def rows(self) -> list[StuckSlot]:
+    def rows(self) -> list[StalledSlot]:
         """One row per waiting unit and point, by stream and unit; crashed workers do not wait."""
         waiting: dict[_Unit, list[int]] = {}
         for one in self._outstanding:
@@ -121,7 +121,7 @@ class _JobDiagnosis:
             waiting.setdefault(unit, []).append(one.worker)
         return [row for unit in sorted(waiting) for row in self._rows_of_unit(unit, waiting[unit])]
 
-    def _rows_of_unit(self, unit: _Unit, waiting: list[int]) -> list[StuckSlot]:
+    def _rows_of_unit(self, unit: _Unit, waiting: list[int]) -> list[StalledSlot]:
         """Rows of a unit's first packet that is missing at a point, or of its undelivered result."""
         if self.job.program.timeouts is None:
             return [self._row_without_retransmission(unit, waiting)]
@@ -146,7 +146,7 @@ class _JobDiagnosis:
     def _state(self, point: int, unit: _Unit) -> SlotState:
         return self._engine.slot_state(self.number, point, unit.slot, unit.version)
 
-    def _rows_at(self, point: int, unit: _Unit, waiting: list[int]) -> list[StuckSlot]:
+    def _rows_at(self, point: int, unit: _Unit, waiting: list[int]) -> list[StalledSlot]:
         """Rows of a slot at a point, or of the points below that it waits for; none if it is complete."""
         state = self._state(point, unit)
         children = self._points[point].children
@@ -173,7 +173,7 @@ class _JobDiagnosis:
             rows.append(self._row(point, unit, waiting, state=state, missing=lost, cause=cause))
         return rows
 
-    def _row_without_retransmission(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
+    def _row_without_retransmission(self, unit: _Unit, waiting: list[int]) -> StalledSlot:
         """The lowest slot that holds a part of a unit, else the root's; complete slots keep nothing."""
         places = [
             (point, unit._replace(slot=unit.slot + part))
@@ -193,7 +193,7 @@ class _JobDiagnosis:
         )
 
     def _why_not_repeated(self, unit: _Unit, waiting: list[int]) -> Cause:
-        """Why a unit of a program without retransmission is stuck: losses count from the start of the run."""
+        """Why a unit stalled whose program sends nothing again: losses count from the start of the run."""
         snapshot, nodes = self.snapshot, self.snapshot.network.nodes
         others = [worker for worker in range(len(self.job.hosts)) if worker not in waiting]
         for worker in others:
@@ -249,9 +249,9 @@ class _JobDiagnosis:
         state: SlotState | None,
         missing: Sequence[Child],
         cause: Cause,
-    ) -> StuckSlot:
+    ) -> StalledSlot:
         opened = [self.snapshot.opened[self.number, worker].last_ps for worker in waiting]
-        return StuckSlot(
+        return StalledSlot(
             job=self.snapshot.names[self.owner],
             switch=self._switch(point),
             slot=unit.slot,
@@ -320,7 +320,7 @@ class _JobDiagnosis:
             )
         same_slot = [one for one in pending if one.slot == unit.slot]
         if any((one.stream, one.unit) < (unit.stream, unit.unit) for one in same_slot):
-            why = f"{name} is stuck earlier in the same slot"
+            why = f"{name} is stalled earlier in the same slot"
             return 3, Cause(why, "the advice for that unit", is_consequence=True)
         return 2, self._why_result_lost(worker, self._points[point].switch)
 
@@ -371,7 +371,7 @@ class _JobDiagnosis:
     def _why_undelivered(self, links: Sequence[int]) -> Cause | None:
         return stall.why_undelivered(self.snapshot.network, self.snapshot.outcomes, links, self._packet_bytes)
 
-    def _row_with_server(self, unit: _Unit, waiting: list[int]) -> StuckSlot:
+    def _row_with_server(self, unit: _Unit, waiting: list[int]) -> StalledSlot:
         """A unit of a program whose slots do not wait for all workers; a server may."""
         missing: list[Child] = [("worker", w) for w in range(len(self.job.hosts)) if w not in waiting]
         found = [self._why(ROOT, unit, child) for child in missing]

@@ -513,10 +513,10 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
     if left := ", ".join(f"'{name}'" for name in run.summary.get("unfinished", ())):
         notes.append(f"{name_of(run)}: unfinished, {left} did not run to the end")
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
-    if set(kinds.values()) - {*GOOD, "stuck"}:
+    if set(kinds.values()) - {*GOOD, "stalled"}:
         notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
     for found, meaning in (
-        ("stuck", "got stuck, the numbers are those of the finished steps"),
+        ("stalled", "stalled, the numbers are those of the finished steps"),
         ("approximate", "approximate, some elements are estimates without an error bound"),
     ):
         names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)

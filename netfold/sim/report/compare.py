@@ -189,7 +189,7 @@ def _injected(entries: list[dict[str, Any]]) -> list[str]:
 
 def verdict_text(verdict: str) -> Text:
     """The verdict in its colour."""
-    styles = {"pass": "green", "approximate": "bold cyan", "stuck": "bold yellow"}
+    styles = {"pass": "green", "approximate": "bold cyan", "stalled": "bold yellow"}
     return Text(verdict, style=styles.get(kind(verdict), "bold red"))
 
 

@@ -349,7 +349,7 @@ def job_chart(run: RunFolder) -> Figure | None:
     if not any(job["stay"]["fallback"] for _, jobs in panels for job in jobs):
         del shown_names["runs with its fallback"]
     if any(kind(job["verdict"]) not in GOOD for _, jobs in panels for job in jobs):
-        shown_names["a check failed, or it is stuck"] = style.VERMILION
+        shown_names["a check failed, or it is stalled"] = style.VERMILION
     style.legend_below(figure, [Patch(color=colour) for colour in shown_names.values()], list(shown_names))
     return figure
 
@@ -647,7 +647,7 @@ def throughput(run: RunFolder) -> Figure:
         estimated = " · approximate" if verdict == "approximate" else ""
         style.beside(axes, row, f"{words.scaled(rate, '/s')}{compared}{estimated}")
         if failed:
-            why = "stuck" if verdict == "stuck" else "a check failed"
+            why = "stalled" if verdict == "stalled" else "a check failed"
             axes.text(0.01, row, why, transform=axes.get_yaxis_transform(), va="center")
     _mark_references(axes, variants, factor)
     axes.set_xlim(left=0)
@@ -758,7 +758,7 @@ def bytes_sent(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
         metrics = variant["metrics"]
         left = 0.0
         if not metrics["steps"]:
-            style.beside(axes, row, "stuck in its first step")
+            style.beside(axes, row, "stalled in its first step")
             continue
         for label, size_bytes in parts.filter(variant=variant["name"]).select("label", "bytes").rows():
             size = size_bytes / metrics["steps"] / factor

@@ -57,7 +57,7 @@ def _other(path: Path, found: str, wanted: str) -> DataError:
     )
 
 
-ROWS_MAX = 16  # slots, and messages, shown per stuck variant
+ROWS_MAX = 16  # slots, and messages, shown per stalled variant
 NOTES_MAX = 6  # different notes shown per variant
 LINKS_MAX = 3  # busiest links shown per variant
 BUCKETS_MAX = 12  # shown per variant

@@ -43,7 +43,7 @@ _KNOWN_LABELS = {
     "index": SKY,
     "exponents": PURPLE,
     "index + exponents": YELLOW,
-    "redo": VERMILION,
+    "fallback": VERMILION,
 }
 _OTHER_LABELS = (
     *(BLACK, "#8c6bb1", "#8b5a2b", "#7fbf7b", "#c51b7d", "#80cdc1"),

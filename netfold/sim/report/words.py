@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from netfold.sim.results.metrics import RANK_SKEW, has_target, has_trained, is_tested
-from netfold.sim.results.records import MISSED_FORECASTS, REDONE
+from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.workload.recipe import metric_named
 from netfold.units import PS_PER_US
 
@@ -132,7 +132,7 @@ def codec_events(metrics: Mapping[str, Any]) -> str:
     """A variant's codec notes, counted: "packed in 12 rounds, dense in 3; 5 elements are infinite"."""
     choices = [f"{name} in {count} rounds" for name, count in (metrics["codec_choice"] or {}).items()]
     counted = {
-        REDONE: metrics["decode_failures"],
+        FALLEN_BACK: metrics["decode_failures"],
         MISSED_FORECASTS: metrics["forecast_misses"],
         "elements are infinite": metrics["infinite_entries"],
     }

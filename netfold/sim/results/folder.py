@@ -48,7 +48,7 @@ TABLE_BYTES_MAX = 2**31
 ROWS_MAX = 50_000_000
 """The most rows of a table."""
 _DAMAGED = "the folder is damaged or was changed: run the scenario again"
-_RENAMED = {"exact": "bit_exact and merges_verified"}
+_RENAMED = {"exact": "bit_exact and merges_verified", "redo_messages": "fallback_messages"}
 _LEAST = {"bucket": -1}
 """Least values of columns of whole numbers; 0 for the others."""
 
@@ -57,7 +57,7 @@ class Metrics(dict[str, Any]):
     """The metrics of a variant; those that were renamed name their successors."""
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"{name}: since format 2, see {_RENAMED[name]}" if name in _RENAMED else name)
+        raise KeyError(f"{name}: since format {FORMAT}, see {_RENAMED[name]}" if name in _RENAMED else name)
 
 
 @dataclass(frozen=True)

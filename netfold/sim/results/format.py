@@ -1,4 +1,4 @@
-"""The format of a run folder's JSON files, version 2: what readers can rely on, and errors in words.
+"""The format of a run folder's JSON files, version 3: what readers can rely on, and errors in words.
 
 `FORMAT` is in every `summary.json`. It goes up when something that readers rely on is renamed, is removed or
 changes its meaning. An addition does not change it.
@@ -34,8 +34,12 @@ from netfold.sim.results.records import (
 )
 from netfold.sim.results.summary import PATTERN
 
-FORMAT = 2
-_RENAMED = "since format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'"
+FORMAT = 3
+_RENAMED = {
+    1: "the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'",
+    2: "the verdict 'stuck' is 'stalled', and 'redo' (label, kind of notes, 'redo_messages') is 'fallback'",
+}
+"""What was renamed since a format."""
 _FOUND_CHARACTERS = 60
 """Characters of a wrong value that an error shows."""
 _DEPTH_MAX = 64
@@ -123,7 +127,7 @@ _VARIANT = form(
     is_uncompressed=bool,
     replays_times=bool,
     setup=(dict[str, dict[str, Any] | list[dict[str, Any]]], {}),
-    diagnosis=(_DIAGNOSIS, {}),  # left out: not stuck
+    diagnosis=(_DIAGNOSIS, {}),  # left out: not stalled
     compute=(str, ""),  # left out: compute takes time, or an older netfold did not say
     trace=(str, ""),  # the traceback of a codec that raised
     stay=(_STAY | None, None),  # left out: the job is not one that comes and goes
@@ -161,7 +165,7 @@ _RULES = {
     "list_type": "must be a list",
     "too_short": "must not be empty",
     "string_type": "must be text",
-    "string_pattern_mismatch": "must be pass, approximate: N entries, stuck or fail",
+    "string_pattern_mismatch": "must be pass, approximate: N entries, stalled or fail",
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
@@ -236,7 +240,8 @@ def _require_format(path: str, found: object) -> None:
         raise DataError(f"{path}: format: must be {FORMAT}, found {_shown(version)}", _DAMAGED)
     if version < FORMAT:
         older = f"{path}: has format {version}, an older netfold wrote it: this one reads format {FORMAT}"
-        raise DataError(f"{older}; {_RENAMED}", "run the scenario again, or use the version in run.json")
+        renamed = "; ".join(f"since format {since}, {_RENAMED[since]}" for since in range(version, FORMAT))
+        raise DataError(f"{older}; {renamed}", "run the scenario again, or use the version in run.json")
     if version > FORMAT:
         raise DataError(
             f"{path}: has format {_shown(version)}, a newer netfold wrote it: this one reads format {FORMAT}",

@@ -73,7 +73,7 @@ class VariantFacts:
     """Counters of each switch, named as in `engine.tables.POINT_COUNTERS`."""
     duration_ps: int = 0
     """Time of the whole variant."""
-    diagnosis: Mapping[str, Any] | None = None  # why it is stuck
+    diagnosis: Mapping[str, Any] | None = None  # why it is stalled
     trace: str = ""  # Python's traceback, if its codec raised something
     bounds: tuple[Mapping[str, Any], ...] = ()
     """The parts of its aggregation time; see `sim.checks.bottleneck`."""
@@ -620,8 +620,8 @@ METRICS: tuple[Metric, ...] = (
         lambda v: _ratio(v.noted("union_nonzeros"), v.noted("elements")),
     ),
     Metric(
-        "redo_messages", Unit.COUNT, "messages that answer a failed decode",
-        lambda v: v.noted("redo_messages"), better="lower",
+        "fallback_messages", Unit.COUNT, "messages that answer a failed decode",
+        lambda v: v.noted("fallback_messages"), better="lower",
     ),
     Metric(
         "workers_held_min", Unit.COUNT,
@@ -639,7 +639,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "decode_failures", Unit.COUNT,
         "parts that did not decode and were sent again; this and the next three are what codecs noted",
-        lambda v: v.noted("redone_parts"), better="lower",
+        lambda v: v.noted("fallback_parts"), better="lower",
     ),
     Metric(
         "forecast_misses", Unit.COUNT, "parts sent again because a forecast was wrong",

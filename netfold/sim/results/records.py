@@ -25,7 +25,7 @@ PHASES = (
     "decode",
 )
 """Phases of a worker's step."""
-REDONE = "parts did not decode and were sent again"
+FALLEN_BACK = "parts did not decode and were sent again"
 MISSED_FORECASTS = "parts did not match their forecast and were sent again"
 
 
@@ -60,7 +60,7 @@ class RoundRecord:
     start_ps: int  # first worker begins to encode
     end_ps: int  # last worker has decoded
     messages: int  # network operations, retries included
-    redo_messages: int
+    fallback_messages: int
     """Those of `messages` that answer a failed decode."""
     payload_bytes_up: int  # all workers: of the messages that they sent
     payload_bytes_down: int  # all workers: of the merged messages that they received
@@ -82,7 +82,7 @@ class RoundRecord:
     max_error_over_bound: float  # against the contributions; 1.0 is the bound; without estimated elements
     notes_agree: bool  # all workers reported the same notes
     choice: str | None  # the encoding that the codec chose; None if it has no choice
-    redone_parts: int  # parts that did not decode and were sent again
+    fallback_parts: int  # parts that did not decode and were sent again
     forecast_misses: int  # parts that did not match their forecast and were sent again
     estimated_elements: int  # elements of the decoded sum that are estimates
     infinite_elements: int  # elements whose sum is beyond float32
@@ -98,7 +98,7 @@ class NoteRecord:
     variant: str
     step: int
     bucket: int
-    kind: str  # choice, redo, forecast, estimate, infinite
+    kind: str  # choice, fallback, forecast, estimate, infinite
     text: str
     count: int  # parts, elements or rounds that it is about …
     total: int  # … out of this many
@@ -170,7 +170,7 @@ class LinkRecord:
 class CheckRecord:
     variant: str
     name: str  # sum_is_right, nothing_lost, conservation, replicas_agree …
-    verdict: str  # pass | stuck | fail
+    verdict: str  # pass | stalled | fail
     detail: str
 
 

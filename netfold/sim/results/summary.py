@@ -11,7 +11,7 @@ from netfold.sim.results.metrics import Measured, VariantFacts, metrics_of
 from netfold.sim.results.records import CheckRecord, LinkRecord, Records, RoundRecord, StepRecord
 from netfold.sim.results.stays import Stay, overview
 
-# Verdicts: "pass", "approximate: N entries", "stuck" or "fail", from good to bad.
+# Verdicts: "pass", "approximate: N entries", "stalled" or "fail", from good to bad.
 #
 # An approximate variant passes all its checks, but its codec reports that N elements of its sums are
 # estimates. That is expected of such a codec, so it is not a failure; but those elements have no error
@@ -19,7 +19,7 @@ from netfold.sim.results.stays import Stay, overview
 
 
 GOOD = ("pass", "approximate")  # kinds of verdict with which a run exits with 0
-PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stuck|fail)$"
+PATTERN = r"^(pass|approximate: [0-9]{1,18} entries|stalled|fail)$"
 _APPROXIMATE = "approximate: {} entries"
 
 
@@ -35,16 +35,16 @@ def of_checks(verdicts: Iterable[str], estimates_count: int) -> str:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The worst verdict: wrong numbers (fail) are worse than none (stuck), and no verdict at all is a fail.
+    """The worst verdict: wrong numbers (fail) are worse than none (stalled), and no verdict at all is a fail.
 
     The entries of approximate verdicts are added up.
     """
     found = list(verdicts)
     kinds = {kind(verdict) for verdict in found}
-    if not kinds or not kinds <= {*GOOD, "stuck"}:
+    if not kinds or not kinds <= {*GOOD, "stalled"}:
         return "fail"
-    if "stuck" in kinds:
-        return "stuck"
+    if "stalled" in kinds:
+        return "stalled"
     return _APPROXIMATE.format(sum(map(entries, found))) if "approximate" in kinds else "pass"
 
 

@@ -15,7 +15,7 @@ from netfold.errors import RunError
 from netfold.sim.checks.checks import Journal
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.stall import StuckError
+from netfold.sim.network.stall import StalledError
 from netfold.sim.plan.plan import FaultPlan, JobPlan, Overlap, VariantPlan
 from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.job import AFTER_BACKWARD, RunningJob
@@ -172,7 +172,7 @@ def _warm_up(plan: Plan, variant: VariantPlan, job: JobPlan, rule: Fusion) -> Ru
     why = ""
     try:
         fabric.run_until(running.process)
-    except StuckError as error:
+    except StalledError as error:
         why = str(error.diagnosis)
     if failure := running.failure:
         why = str(failure)

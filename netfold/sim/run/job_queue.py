@@ -20,7 +20,7 @@ import simpy
 
 from netfold.sim.engine.engine import Engine
 from netfold.sim.network.fabric import Fabric
-from netfold.sim.network.stall import StuckError
+from netfold.sim.network.stall import StalledError
 from netfold.sim.plan.plan import (
     JobPlan,
     Placer,
@@ -212,7 +212,7 @@ def _alone_ps(simulation: Simulation, job: JobPlan) -> int | None:
     try:
         fabric.run_until(running.process)
         return None if running.failure is not None else int(environment.now)
-    except StuckError:
+    except StalledError:
         return None
     finally:
         environment.__dict__.clear()  # see `run_variant`

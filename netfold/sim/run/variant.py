@@ -22,7 +22,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import BacklogError
 from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
-from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StuckError
+from netfold.sim.network.stall import CLEARED, CRASHED, HAS_CRASHED, Diagnosis, StalledError
 from netfold.sim.plan.idle_network import work_warnings
 from netfold.sim.plan.plan import Change, Crash, JobPlan, Reboot, VariantPlan
 from netfold.sim.processor import instructions
@@ -300,7 +300,7 @@ def _run_variant(
         fabric.drain()  # of the packets in flight
         for job in arrivals.started:
             job.settle()
-    except StuckError as error:
+    except StalledError as error:
         diagnosis = error.diagnosis
     reporter.report("results are being checked")
     links, faults = link_records(variant, engine), driver.records(variant.name)
@@ -338,7 +338,7 @@ def _job_result(
     samples: Samples,
     diagnosis: Diagnosis | None,
 ) -> JobResult:
-    """The records, checks and facts of one job, when the last job has ended or is stuck.
+    """The records, checks and facts of one job, when the last job has ended or is stalled.
 
     `counters` are those of each job's switches; None if the job was never admitted.
     """
@@ -399,9 +399,9 @@ def _kinds(network: Network) -> list[BottleneckCause]:
 
 def _never_admitted(variant: VariantPlan, job: JobPlan, stay: Stay | None) -> JobResult:
     """The result of a job that was still waiting, or had not arrived, when a stall ended the variant."""
-    detail = "it never got hosts and slots: other jobs are stuck, or failed and keep theirs"
+    detail = "it never got hosts and slots: other jobs are stalled, or failed and keep theirs"
     facts = VariantFacts(len(job.hosts), references=job.references, variant=variant.name, stay=stay)
-    return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stuck", detail)], facts)
+    return JobResult(job.label, Journal(0), [CheckRecord(job.label, "finishes", "stalled", detail)], facts)
 
 
 def _packets_reporter(reporter: ProgressReporter, arrivals: Arrivals) -> Callable[[int, int], None]:
@@ -425,11 +425,11 @@ def _note(fabric: Fabric, change: Change) -> None:
 
 
 def _ending(plan: JobPlan, job: RunningJob, diagnosis: Diagnosis | None) -> Ending:
-    """How a job ended; `diagnosis` is this job's, given if any job is stuck."""
+    """How a job ended; `diagnosis` is this job's, given if any job is stalled."""
     failure = job.failure
     if failure is not None:
         return Ending("fail", str(failure), is_undecoded=failure.is_undecoded, trace=failure.trace)
     if job.process.is_alive:
         assert diagnosis is not None
-        return Ending("stuck", str(diagnosis), diagnosis.as_dict())
+        return Ending("stalled", str(diagnosis), diagnosis.as_dict())
     return Ending("pass", f"all {plan.steps} steps are done", leaks=job.collective.leaks())

@@ -29,7 +29,7 @@ from netfold.homomorphic.drive import drive
 from netfold.homomorphic.fold import AllReduceResult, fold
 from netfold.homomorphic.message import Gradient, Merged, Message, Note, NoteKind, Round, Work
 from netfold.sim.checks import error_metrics
-from netfold.sim.checks.checks import REDO_LABEL
+from netfold.sim.checks.checks import FALLBACK_LABEL
 from netfold.sim.checks.error_metrics import Likeness
 from netfold.sim.checks.rounds import error_over_bound
 from netfold.sim.studies.codec_study_gradients import GradientsCell, NamedCodec, Source
@@ -70,7 +70,7 @@ def together(works: Sequence[Work]) -> Work:
 class MeasuredEncoder(Encoder):
     """An encoder that behaves as the wrapped one and records its costs.
 
-    Encoding is everything up to the last operation that is not a redo, including the time between operations.
+    Encoding is everything up to the last operation that is not a fallback, and the time between operations.
     Decoding is everything after it. Blocks that a network would scale count as encoding.
     """
 
@@ -96,7 +96,7 @@ class MeasuredEncoder(Encoder):
             if isinstance(sent, Decoded):
                 break
             decode_work += [message.work for message in sent]
-            if any(message.label != REDO_LABEL for message in sent):
+            if any(message.label != FALLBACK_LABEL for message in sent):
                 encode_s, decode_s = encode_s + decode_s, 0.0
                 encode_work, decode_work = encode_work + decode_work, []
             decode_work += [message.decode_work for message in sent]
@@ -127,10 +127,10 @@ class CodecRecord:
     """Bytes that worker 0 sends up, mean per round."""
     operations: float  # network operations, mean per round
     recovery: float  # share of the union's elements whose decoded sum is not an estimate
-    redone_parts: int
+    fallback_parts: int
     """Parts that did not decode and were sent again, sum over rounds."""
-    redone_of: int
-    """The number of parts that `redone_parts` is out of."""
+    fallback_of: int
+    """The number of parts that `fallback_parts` is out of."""
     forecast_misses: int  # sum over rounds
     infinite_elements: int
     """Elements whose sum is beyond float32, sum over rounds."""
@@ -307,8 +307,8 @@ class Case:
             up_bytes=sent_bytes / rounds,
             operations=self._operations / rounds,
             recovery=1 - self._estimated / self._members if self._members else 1.0,
-            redone_parts=self._counts[NoteKind.REDO],
-            redone_of=self._totals[NoteKind.REDO],
+            fallback_parts=self._counts[NoteKind.FALLBACK],
+            fallback_of=self._totals[NoteKind.FALLBACK],
             forecast_misses=self._counts[NoteKind.FORECAST],
             infinite_elements=self._counts[NoteKind.INFINITE],
             max_abs_error=_finite(self._error),

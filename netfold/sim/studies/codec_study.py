@@ -54,7 +54,7 @@ from netfold.sim.report.columns import FittingTable
 from netfold.sim.report.shown import VerbResult
 from netfold.sim.results.folder import circumstances, folder_name, to_json
 from netfold.sim.results.format import frame, to_parquet
-from netfold.sim.results.records import MISSED_FORECASTS, REDONE
+from netfold.sim.results.records import FALLEN_BACK, MISSED_FORECASTS
 from netfold.sim.run.context import Progress, silent
 from netfold.sim.studies import ROUNDS
 from netfold.sim.studies.codec_measures import (
@@ -106,7 +106,7 @@ class CodecStudy(VerbResult):
 
     @cached_property
     def codecs(self) -> pl.DataFrame:
-        """A row for every codec, pattern and density: bytes, errors, estimates and redone parts."""
+        """A row for every codec, pattern and density: bytes, errors, estimates and fallbacks."""
         return frame(CodecRecord, self.records)
 
     @cached_property
@@ -286,8 +286,8 @@ def _in_lines(codec: str) -> str:
 def _events(record: CodecRecord) -> list[str]:
     """Notes of a codec, counted."""
     events = [record.choices] if record.choices else []
-    if record.redone_parts:
-        events.append(f"{record.redone_parts} of {record.redone_of} {REDONE}")
+    if record.fallback_parts:
+        events.append(f"{record.fallback_parts} of {record.fallback_of} {FALLEN_BACK}")
     if record.forecast_misses:
         events.append(f"{record.forecast_misses} {MISSED_FORECASTS}")
     if record.holds_back:

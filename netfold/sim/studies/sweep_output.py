@@ -116,7 +116,7 @@ _ROW_INCHES, _REST_INCHES = 2.5, 0.75
 _DECADE = 10.0
 """An axis is logarithmic from this ratio of its largest and smallest value on."""
 _TICKS_MAX = 8
-_BAD = "failed or stuck"
+_BAD = "failed or stalled"
 
 
 def sweep_figures(grid: Grid) -> dict[str, bytes]:
@@ -283,7 +283,7 @@ def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
 # The folder of a sweep: written whole, read back, and its report, which is made from the folder alone.
 
 
-FORMAT = 2
+FORMAT = 3
 NAME, TABLE = "sweep.json", "points.parquet"
 ROWS_MAX = 100
 """The most rows of a table of the report."""
@@ -311,7 +311,7 @@ class SweepResult(VerbResult):
 
     @property
     def verdict(self) -> str:
-        """The worst of all points: "pass", "approximate: N entries", "stuck" or "fail"."""
+        """The worst of all points: "pass", "approximate: N entries", "stalled" or "fail"."""
         return str(self.summary["verdict"])
 
     @property

@@ -82,11 +82,11 @@ def test_any_rounds_are_right_and_take_one_operation_where_the_forecast_holds(
 
     assert not first.notes_of(NoteKind.FORECAST)
     for result in others:
-        again = result.notes_of(NoteKind.FORECAST) + result.notes_of(NoteKind.REDO)
+        again = result.notes_of(NoteKind.FORECAST) + result.notes_of(NoteKind.FALLBACK)
         assert len(again) == len(result.notes)
         of_index = 1 + (index == "two_level" and ["index"] in result.labels)
         assert len(result.operations) == of_index + bool(again)
-        assert (["redo"] in result.labels) == bool(again)
+        assert (["fallback"] in result.labels) == bool(again)
 
 
 @examples(20)
@@ -124,7 +124,7 @@ def test_a_jump_is_reported_and_sent_again_packed_and_then_known() -> None:
     assert (note.count, note.total) == (7, 7)
     (again,) = jumped.operations[-1][0]
     members = np.count_nonzero(np.any(drawn(Kind(0.3), 2, ELEMENTS, 2), axis=0))
-    assert (again.label, again.words.size) == ("redo", members)
+    assert (again.label, again.words.size) == ("fallback", members)
     assert not results[3].notes_of(NoteKind.FORECAST)
 
 
@@ -146,7 +146,7 @@ def test_values_that_grow_beyond_the_forecast_are_sent_again(
 
     assert not one.notes
     assert bool(result.notes_of(NoteKind.FORECAST)) == is_missed
-    assert (["redo"] in result.labels) == (is_missed or bool(result.notes_of(NoteKind.REDO)))
+    assert (["fallback"] in result.labels) == (is_missed or bool(result.notes_of(NoteKind.FALLBACK)))
 
 
 @pytest.mark.parametrize("values", ["block_exponent", "float32", "exact"])
@@ -172,7 +172,7 @@ def test_an_infinite_sum_that_is_sent_again_is_reported_once() -> None:
 
     result = play(encoders, gradients, 1)
 
-    assert result.labels == [["index", "ranges", "dense tiles"], ["redo"]]
+    assert result.labels == [["index", "ranges", "dense tiles"], ["fallback"]]
     (note,) = result.notes_of(NoteKind.INFINITE)
     assert (note.count, note.elements.tolist()) == (1, [0])
     assert note.text == "1 sums are beyond the range of float32 and became infinite"

@@ -30,7 +30,7 @@ EXPONENTS = {"exponents": {"right", "refused", "wrong"}}  # one more is possible
 RANGES = {"ranges": CHECKED}  # more bits than needed do not hurt
 PACKED = {"values": UNCHECKED}
 SKETCH = {"values": HEALED}
-LATER = {"dense tiles": UNCHECKED, "redo": UNCHECKED}
+LATER = {"dense tiles": UNCHECKED, "fallback": UNCHECKED}
 STREAMED = {"blocks": UNCHECKED, "next blocks": CHECKED}
 COUNTED = {"count": CHECKED}  # another count is another filter, as good
 
@@ -68,7 +68,7 @@ TABLE: dict[str, tuple[Codec, dict[str, set[str]]]] = {
     ),
     "concurrent, rotated, exact": (
         Lossless("rotated", "concurrent", "exact", **BLOCKS),
-        INDEX | RANGES | SKETCH | {"redo": UNCHECKED},
+        INDEX | RANGES | SKETCH | {"fallback": UNCHECKED},
     ),
 }
 
@@ -173,5 +173,5 @@ def test_every_counter_of_a_table_is_watched(setting: str, values_kind: str) -> 
         result = play(encoders_of(codec, WORKERS), gradients, damage=damage)
 
         (note,) = result.notes
-        assert (note.kind, note.count) == (NoteKind.REDO, 1)
+        assert (note.kind, note.count) == (NoteKind.FALLBACK, 1)
         assert sound.decoded.tobytes() == result.decoded.tobytes()

@@ -49,7 +49,7 @@ def test_hashes_change_with_every_round() -> None:
     assert first.tolist() != next_step.tolist()
 
 
-def test_tables_that_are_too_small_fail_and_are_redone_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_are_too_small_fail_and_are_sent_again_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     gradients = sparse(200_000, 0.3, 3)
     expected = folded(Lossless(), gradients)
     sized = tables.rows_needed
@@ -58,7 +58,7 @@ def test_tables_that_are_too_small_fail_and_are_redone_exactly(monkeypatch: pyte
     result = folded(Lossless(), gradients)
 
     assert labels(expected) == ["index", "exponents", "values"]
-    assert labels(result) == ["index", "exponents", "values", "redo"]
+    assert labels(result) == ["index", "exponents", "values", "fallback"]
     assert expected.decoded[0].tobytes() == result.decoded[0].tobytes()
     union = np.count_nonzero(np.any([gradient != 0 for gradient in gradients], axis=0))
     assert union == result.messages[2][0][0].words.size
@@ -115,7 +115,7 @@ def test_a_damaged_float_counter_shows_too(setting: str, fault: float) -> None:
 
     played = play(encoders_of(codec, 3), gradients, damage=damage)
 
-    assert len(played.notes_of(NoteKind.REDO)) == 1
+    assert len(played.notes_of(NoteKind.FALLBACK)) == 1
     total = np.sum(gradients, axis=0, dtype=np.float64)
     assert (np.abs(played.decoded - total) <= bound_of(codec, gradients)).all()
 

@@ -513,7 +513,7 @@ def test_all_other_elements_have_the_bound(tmp_path: Path, codec_does: CodecDoes
     ("sets", "verdict", "status"),
     [
         (TWO_STEPS_TWO_BUCKETS, "approximate: 4 entries", 0),
-        ((*TWO_STEPS_TWO_BUCKETS, "faults=[{kind: loss, rate: 100%}]"), "stuck", 1),
+        ((*TWO_STEPS_TWO_BUCKETS, "faults=[{kind: loss, rate: 100%}]"), "stalled", 1),
     ],
 )
 def test_verdict_and_exit_status(
@@ -543,14 +543,14 @@ def test_verdict_and_exit_status(
 def test_parts_that_were_sent_again(tmp_path: Path, codec_does: CodecDoes) -> None:
     """Of bucket 1, one part of six does not decode in step 0, and two do not in step 1; and other reasons."""
 
-    def redo(decoded: Gradient, round: Round, rank: int) -> None:
+    def fall_back(decoded: Gradient, round: Round, rank: int) -> None:
         guess(decoded, round, rank)
         count = round.bucket * (1 + round.step)
-        round.report(Note(NoteKind.REDO, "tables did not decode", count, 6))
+        round.report(Note(NoteKind.FALLBACK, "tables did not decode", count, 6))
         if round.step == 1:
             round.report(Note(NoteKind.FORECAST, "tiles had outgrown it", 2, 7))
 
-    codec_does(redo)
+    codec_does(fall_back)
 
     assert findings(tmp_path, *TWO_STEPS_TWO_BUCKETS)["decodes"] == (
         "pass",
@@ -570,7 +570,7 @@ def test_notes_of_a_round_that_fails_are_recorded(
     def give_up(decoded: Gradient, round: Round, rank: int) -> None:
         last = (round.step, round.bucket) == (1, 1)
         if not last or rank == 1:
-            round.report(Note(NoteKind.REDO, "tables did not decode", 1 + 4 * last, 6))
+            round.report(Note(NoteKind.FALLBACK, "tables did not decode", 1 + 4 * last, 6))
         if last and rank == 1:
             raise error("nothing helps")
 
@@ -644,7 +644,7 @@ def test_workers_that_record_different_notes(tmp_path: Path, codec_does: CodecDo
         (Note(NoteKind.ESTIMATE, "mine", 2, 8, named(1, 2)), False),
         (Note(NoteKind.ESTIMATE, "mine", 2, 9, named(1, 3)), False),
         (Note(NoteKind.ESTIMATE, "mine", 2, 9, None), False),
-        (Note(NoteKind.REDO, "mine", 2, 9, named(1, 2)), False),
+        (Note(NoteKind.FALLBACK, "mine", 2, 9, named(1, 2)), False),
     ],
 )
 def test_what_makes_notes_agree(other: Note, agree: bool) -> None:

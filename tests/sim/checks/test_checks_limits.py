@@ -132,7 +132,7 @@ def test_one_wrong_integer_word_fails_with_any_codec(tmp_path: Path, codec: Code
     ("record", "passes"),
     [
         ({}, False),
-        ({"redone_parts": 1}, True),
+        ({"fallback_parts": 1}, True),
         ({"forecast_misses": 1}, True),
         ({"estimated_elements": 9}, False),
     ],
@@ -146,7 +146,7 @@ def test_a_clipped_word_is_wrong_unless_its_round_was_sent_again(
     both = replace(clipped, wrong_words=1, first_wrong=WORD)
     assert not exactly(tmp_path, Packed(), both, **record)[0]
     # What another round sent again does not matter.
-    other = journal((a_round(redone_parts=1), FINE), (a_round(step=1), clipped))
+    other = journal((a_round(fallback_parts=1), FINE), (a_round(step=1), clipped))
     assert not merges_are_exact(job_plan(only(tmp_path)), other, [{"overflowed_words": 2}]).passed
 
 
@@ -178,7 +178,7 @@ def test_rounds_that_are_missing_or_too_many(tmp_path: Path, rounds: int, passes
 
 
 def test_checks_that_failed_stay_failed_where_a_job_did_not_finish(tmp_path: Path) -> None:
-    """A check that only lacks rounds is stuck; one with wrong values fails."""
+    """A check that only lacks rounds is stalled; one with wrong values fails."""
     job = replace(job_plan(only(tmp_path)), steps=3, codec=Uncompressed())
     wrong = replace(
         FINE,
@@ -192,19 +192,19 @@ def test_checks_that_failed_stay_failed_where_a_job_did_not_finish(tmp_path: Pat
     job = replace(job, codec=Packed("float32"))
     made = of_one(wrong, max_error_over_bound=2.0, replicas_agree=False)
 
-    checks = check_job(job, made, [], Ending("stuck", "worker 1 has crashed"), [{"overflowed_words": 0}])
+    checks = check_job(job, made, [], Ending("stalled", "worker 1 has crashed"), [{"overflowed_words": 0}])
 
     assert {check.name: check.verdict for check in checks} == {
-        "finishes": "stuck",
+        "finishes": "stalled",
         "decodes": "pass",
         "sum_is_right": "fail",
         "merges_are_exact": "fail",
         "merges_are_right": "fail",
         "replicas_agree": "fail",
-        "nothing_lost": "stuck",
+        "nothing_lost": "stalled",
     }
-    none = check_job(job, journal(), [], Ending("stuck", "worker 1 has crashed"), [{"overflowed_words": 0}])
-    assert {check.name for check in none if check.verdict == "stuck"} == {
+    none = check_job(job, journal(), [], Ending("stalled", "worker 1 has crashed"), [{"overflowed_words": 0}])
+    assert {check.name for check in none if check.verdict == "stalled"} == {
         *("finishes", "decodes", "sum_is_right", "nothing_lost")
     }
 
@@ -471,7 +471,7 @@ def test_the_record_of_a_round_by_hand() -> None:
         return Message(np.ones(words, np.int32), merge, label, **costs)
 
     total = Merged(np.ones(3, np.int32), 2)
-    lists = {worker: (message(words, "redo", Merge.GATHER),) for worker, words in ((0, 1), (1, 5))}
+    lists = {worker: (message(words, "fallback", Merge.GATHER),) for worker, words in ((0, 1), (1, 5))}
     both = Merged(np.zeros(0, np.int32), 2, parts=tuple(lists[worker][0].words for worker in (0, 1)))
     sums = RecordedOperation({0: (message(3),), 1: (message(3),)}, {0: (total,), 1: (total,)})
     log = RoundLog([np.ones(3, np.float32)] * 2, [sums, RecordedOperation(lists, {0: (both,), 1: (both,)})])
@@ -483,7 +483,7 @@ def test_the_record_of_a_round_by_hand() -> None:
     assert (record.step, record.bucket, record.elements, record.start_ps, record.end_ps) == (4, 2, 3, 7, 9)
     assert (record.wire_bytes_up, record.wire_bytes_down) == (100, 200)
     assert (record.payload_bytes_up, record.payload_bytes_down) == (4 * 12, 4 * (3 + 3) + 4 * (5 + 1))
-    assert (record.messages, record.redo_messages, record.uploads) == (2, 1, 2)
+    assert (record.messages, record.fallback_messages, record.uploads) == (2, 1, 2)
     assert log.decoded[0].total is log.decoded[1].total
     free, costly = Work(launches=0), Work(1)
     for work, decode_work, has_work in ((free, free, False), (costly, free, True), (free, costly, True)):

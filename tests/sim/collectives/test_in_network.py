@@ -726,7 +726,7 @@ def test_a_crash_is_diagnosed_tree_by_tree(tmp_path: Path) -> None:
     sets = (TWENTY_THOUSAND, SHORT, "workers=4", "topology.hosts_per_leaf=1", "collective.slots=4")
     result = simulate(tmp_path, "collective.trees=2", *sets, crash, text=RACKS)
 
-    assert "stuck" in {check.verdict for check in result.jobs[0].checks}
+    assert "stalled" in {check.verdict for check in result.jobs[0].checks}
     told = str(result.jobs[0].facts.diagnosis)
     assert "spine0" in told
     assert "spine1" in told

@@ -176,7 +176,7 @@ def test_a_host_that_nothing_reaches_is_named(tmp_path: Path) -> None:
     dead = [{"kind": "loss", "rate": "100%", "links": ["s0->h4"]}]
     run = netfold.run(scenario("none", 5, collective={"kind": "torus_2d"}, faults=dead), out=tmp_path)
 
-    assert run.verdict == "stuck"
+    assert run.verdict == "stalled"
     (finishes,) = (one for one in run.summary["variants"][0]["checks"] if one["name"] == "finishes")
     assert "link s0->h4 loses every packet" in finishes["detail"]
     rows = run.summary["variants"][0]["diagnosis"]["messages"]

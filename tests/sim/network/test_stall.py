@@ -21,7 +21,7 @@ from netfold.sim.engine.engine import Engine
 from netfold.sim.engine.interface import Scaled, Segment, losses
 from netfold.sim.engine.observe import _waiting_for
 from netfold.sim.network.fabric import PATIENCE_MIN_PS, PATIENCE_TIMEOUTS, Fabric
-from netfold.sim.network.stall import StuckError
+from netfold.sim.network.stall import StalledError
 from netfold.sim.report.compare import compare
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
@@ -55,7 +55,7 @@ def finishes(variant: dict[str, Any]) -> tuple[str, str]:
     return check["verdict"], check["detail"]
 
 
-def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
+def test_stalled_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     file = write(tmp_path, TINY + VARIANTS)
 
     result = CliRunner().invoke(
@@ -65,15 +65,15 @@ def test_stuck_variants_are_kept_beside_the_others(tmp_path: Path) -> None:
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     by_name = {variant["name"]: variant for variant in report["variants"]}
-    assert report["verdict"] == "stuck"
+    assert report["verdict"] == "stalled"
     assert {name: variant["verdict"] for name, variant in by_name.items()} == {
-        "dead": "stuck",
-        "deaf": "stuck",
+        "dead": "stalled",
+        "deaf": "stalled",
         "fine": "pass",
-        "ring": "stuck",
+        "ring": "stalled",
     }
     verdict, detail = finishes(by_name["dead"])
-    assert verdict == "stuck"
+    assert verdict == "stalled"
     cause, advice, waiting, quiet = detail.splitlines()
     assert re.fullmatch(r"likely cause: link h1->s0 loses every packet \((\d+) of \1\)", cause)
     assert advice == "  try: a loss below 100% for it in `faults`"
@@ -111,17 +111,17 @@ def test_consequences_of_a_cause_come_after_it(tmp_path: Path) -> None:
     _, detail = finishes(variant)
     assert "\n  worker 2 waits for 16 slots, first slot 0, version 0, unit 0 of stream 0 at s0: " in detail
     assert detail.startswith("likely cause: link s0->h2 loses every packet")
-    assert "\n  16 more wait behind these, as the workers they lack are stuck in them\n" in detail
+    assert "\n  16 more wait behind these, as the workers they lack are stalled in them\n" in detail
     later = [row for row in variant["diagnosis"]["slots"] if row["is_consequence"]]
     assert [row["waiting"] for row in later] == [[0, 1]] * 16
-    assert {row["why"] for row in later} == {"worker 2 is stuck earlier in the same slot"}
+    assert {row["why"] for row in later} == {"worker 2 is stalled earlier in the same slot"}
 
 
 def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     outcome = run(tmp_path, text=TINY + VARIANTS)
 
     page = build_report(outcome.run_dir).read_text()
-    assert '<strong class="stuck">Stuck</strong>' in page
+    assert '<strong class="stalled">Stalled</strong>' in page
     assert "<h2>What dead waits for</h2>" in page
     assert "link h1-&gt;s0 loses every packet" in page
     loaded = load(outcome.run_dir)
@@ -129,7 +129,7 @@ def test_reports_and_comparisons_without_rounds(tmp_path: Path) -> None:
     comparison = compare([outcome.run_dir])
     name = f"tiny/{outcome.run_dir.name}"
     assert comparison.notes == (
-        f"{name}: 'dead', 'deaf', 'ring' got stuck, the numbers are those of the finished steps",
+        f"{name}: 'dead', 'deaf', 'ring' stalled, the numbers are those of the finished steps",
     )
 
 
@@ -157,7 +157,7 @@ def test_a_worker_that_never_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     assert variant["metrics"]["steps"] == 1
     assert variant["metrics"]["merges_verified"] is True
-    assert [check["verdict"] for check in variant["checks"] if check["name"] == "nothing_lost"] == ["stuck"]
+    assert [check["verdict"] for check in variant["checks"] if check["name"] == "nothing_lost"] == ["stalled"]
 
 
 class Bench:
@@ -169,7 +169,7 @@ class Bench:
         self.fabric = Fabric(self.environment, self.engine, TIMEOUT_MAX_PS)
         self.collective = start(self.environment, self.fabric)
 
-    def exchange(self, workers: int = 2, pauses_ps: tuple[int, ...] = (0, 0)) -> StuckError | None:
+    def exchange(self, workers: int = 2, pauses_ps: tuple[int, ...] = (0, 0)) -> StalledError | None:
         """Let some workers exchange a message; returns the error that ends it."""
         messages = messages_of(Merge.ADD, 2, 64)
         processes = [
@@ -178,7 +178,7 @@ class Bench:
         ]
         try:
             self.fabric.run_until(self.environment.all_of(processes))
-        except StuckError as error:
+        except StalledError as error:
             return error
         return None
 
@@ -274,7 +274,7 @@ def test_faults_that_stop_a_tree(tmp_path: Path, fault: str, why: str) -> None:
     (variant,) = run(tmp_path, f"faults=[{fault}]", "collective.slots=16", text=SHARP).summary["variants"]
 
     verdict, detail = finishes(variant)
-    assert verdict == "stuck"
+    assert verdict == "stalled"
     assert "another cause: " not in detail
     assert re.match(rf"likely cause: {why}", detail)
     assert len(detail) < 1000
@@ -291,7 +291,7 @@ def test_timed_slots_do_not_wait_for_a_crashed_worker_but_a_step_does(tmp_path: 
     (variant,) = run(tmp_path, *sets).summary["variants"]
 
     verdict, detail = finishes(variant)
-    assert verdict == "stuck"
+    assert verdict == "stalled"
     assert detail.startswith(
         "likely cause: worker 2 has crashed, and a step ends when all workers have finished it\n  try: "
     )
@@ -308,7 +308,7 @@ def test_copies_that_break_messages_are_named(tmp_path: Path, link: str) -> None
 
     verdict, detail = finishes(summary["variants"][0])
     (injected,) = summary["injected"]
-    assert verdict == "stuck"
+    assert verdict == "stalled"
     assert detail.startswith(
         f"likely cause: `duplicate` copied {injected['count']} packets on {link}, "
         "and a message counts only if its packets arrive in order and without a gap\n"

@@ -31,7 +31,7 @@ from netfold.sim.network.stall import (
     NodeEvent,
     Opened,
     Snapshot,
-    StuckSlot,
+    StalledSlot,
     WaitingFlow,
     link_outcomes,
     listed,
@@ -135,7 +135,7 @@ ONCE = dataclasses.replace(TREE_JOB, program=TREE)
 COMPLETE_FORGOTTEN = SlotState(0, 2, 2, NOW_PS, 0, "complete", False)
 
 
-def only(inside: Inside, seen: Snapshot) -> StuckSlot:
+def only(inside: Inside, seen: Snapshot) -> StalledSlot:
     (row,) = diagnose(inside, seen).slots
     return row
 
@@ -173,7 +173,7 @@ CORRUPTED = (
 
 
 class Stall(NamedTuple):
-    """A state, and what is told of its only stuck slot."""
+    """A state, and what is told of its only stalled slot."""
 
     inside: Inside
     seen: Snapshot
@@ -346,14 +346,14 @@ def test_a_slot_that_was_cleared_after_it_was_complete(events: tuple[NodeEvent, 
     assert second.cause.why.startswith("worker 2 already has this result")
 
 
-def test_a_worker_that_is_stuck_earlier_is_not_the_cause() -> None:
+def test_a_worker_that_is_stalled_earlier_is_not_the_cause() -> None:
     states = {(0, 8, 0): state(0, missing=2), (0, 8, 1): state(1, 2, missing=1)}
     inside = Inside([waits(0), waits(1, unit=4, version=1), waits(2, unit=4, version=1)], states)
 
     first, second = diagnose(inside, snapshot()).slots
 
     assert first.cause.why == NOT_HELD
-    assert second.cause.why == "worker 0 is stuck earlier in the same slot"
+    assert second.cause.why == "worker 0 is stalled earlier in the same slot"
     assert [row.cause.is_consequence for row in (first, second)] == [False, True]
 
 

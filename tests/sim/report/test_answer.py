@@ -354,7 +354,7 @@ def test_the_baseline_is_named_or_the_slowest_uncompressed_or_the_slowest() -> N
 def test_a_variant_that_failed_has_no_ratio_and_is_no_baseline() -> None:
     variants = [
         entry("ring", 9.0, plain=True, verdict="fail"),
-        *(entry("tree", 4.0, plain=True), entry("stalled", 1.0, verdict="stuck"), entry("quick", 2.0)),
+        *(entry("tree", 4.0, plain=True), entry("stalled", 1.0, verdict="stalled"), entry("quick", 2.0)),
     ]
 
     assert ratios(variants) == {"ring": None, "tree": 1, "stalled": None, "quick": 2}

@@ -93,7 +93,7 @@ def test_a_large_topology_has_counts_and_the_spread_of_each_bundle(tmp_path: Pat
 
 
 def test_a_variant_that_did_not_finish_has_no_shares(tmp_path: Path) -> None:
-    unfinished = [*checks(RING), CheckRecord("ring", "finishes", "stuck", "waits")]
+    unfinished = [*checks(RING), CheckRecord("ring", "finishes", "stalled", "waits")]
     graph = leaf_spine(2, 1, 2, LINK, UPLINK)
     summary = dict(run_data(RING).summary)
     summary["variants"][0]["checks"] = [

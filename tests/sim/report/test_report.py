@@ -256,9 +256,9 @@ def test_a_run_that_is_not_finished_says_so_and_promises_no_equal_bytes(report: 
 @pytest.mark.parametrize("count", [9, 20, 60])
 def test_no_two_labels_have_one_colour(count: int) -> None:
     labels = [f"table {number}" for number in range(count)]
-    colours = label_colours([*labels, "values", "redo"])
+    colours = label_colours([*labels, "values", "fallback"])
 
-    assert list(colours) == [*labels, "values", "redo"]
+    assert list(colours) == [*labels, "values", "fallback"]
     assert len(set(colours.values())) == count + 2
     assert not set(colours.values()) & set(PHASE_COLOURS.values())
     assert all(re.fullmatch("#[0-9a-fA-F]{6}", colour) for colour in colours.values())

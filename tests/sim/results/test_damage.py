@@ -164,7 +164,7 @@ def test_a_whole_folder_is_fine(folder: Path) -> None:
         ),
         (
             *("summary.json", ("variants", 0, "verdict"), "fine"),
-            "summary.json: variants.0.verdict: must be pass, approximate: N entries, stuck or fail, "
+            "summary.json: variants.0.verdict: must be pass, approximate: N entries, stalled or fail, "
             "found 'fine'",
         ),
         (*("summary.json", ("variants", 1, "name"), "ring"), "summary.json: two variants have the same name"),
@@ -238,8 +238,15 @@ def test_all_that_is_wrong_is_counted(folder: Path) -> None:
         (
             1,
             f"summary.json: has format 1, an older netfold wrote it: this one reads format {FORMAT}; since "
-            "format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'\n"
-            "  run the scenario again, or use the version in run.json",
+            "format 1, the metric and column 'exact' are two: 'bit_exact' and 'merges_verified'; since "
+            "format 2, the verdict 'stuck' is 'stalled', and 'redo' (label, kind of notes, 'redo_messages') "
+            "is 'fallback'\n  run the scenario again, or use the version in run.json",
+        ),
+        (
+            2,
+            f"summary.json: has format 2, an older netfold wrote it: this one reads format {FORMAT}; since "
+            "format 2, the verdict 'stuck' is 'stalled', and 'redo' (label, kind of notes, 'redo_messages') "
+            "is 'fallback'\n  run the scenario again, or use the version in run.json",
         ),
         ("1", f"summary.json: format: must be {FORMAT}, found '1'{DAMAGED}"),
     ],
@@ -260,7 +267,7 @@ def test_a_newer_format_is_reported_before_what_it_changed(folder: Path, whole: 
     ("content", "message"),
     [
         (b"[" * 100_000, "damaged: nested too deep"),
-        (b'{"format": 2, "seed": NaN}', "damaged: NaN is not a JSON number"),
+        (b'{"format": 3, "seed": NaN}', "damaged: NaN is not a JSON number"),
         (b"\xff{}", "damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (b"[{]", "damaged: Expecting property name enclosed in double quotes: line 1 column 3 (char 2)"),
     ],

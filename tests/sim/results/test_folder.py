@@ -280,7 +280,7 @@ def test_a_renamed_metric_names_the_new_ones(tmp_path: Path) -> None:
     metrics = load(write_run(tmp_path, run_data())).summary["variants"][0]["metrics"]
 
     assert metrics["bit_exact"] is True
-    with pytest.raises(KeyError, match="exact: since format 2, see bit_exact and merges_verified"):
+    with pytest.raises(KeyError, match="exact: since format 3, see bit_exact and merges_verified"):
         metrics["exact"]
     with pytest.raises(KeyError, match=r"^'other'$"):
         metrics["other"]

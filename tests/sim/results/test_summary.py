@@ -108,7 +108,7 @@ def test_metrics_by_hand() -> None:
         "max_error_over_bound": 0.5,
         "density": 0.1005,
         "union_density": 0.3005,
-        "redo_messages": 2,
+        "fallback_messages": 2,
         "workers_held_min": 2,
         "workers_held_mean": 2.0,
         "decode_failures": 0,
@@ -194,7 +194,7 @@ def test_what_codecs_tell_is_counted_each_by_itself() -> None:
     own = [
         replace(
             record,
-            redone_parts=number,
+            fallback_parts=number,
             forecast_misses=10 * number,
             estimated_elements=100 * number,
             infinite_elements=1000 * number,
@@ -243,22 +243,22 @@ def test_variants_keep_their_order_their_checks_and_references() -> None:
 
 
 def unfinished(steps_count: int, rounds_count: int) -> dict[str, Any]:
-    """The summary of a stuck variant with some finished steps."""
-    stuck = [CheckRecord("ring", "finishes", "stuck", "no traffic has made progress")]
+    """The summary of a stalled variant with some finished steps."""
+    stalled = [CheckRecord("ring", "finishes", "stalled", "no traffic has made progress")]
     facts = {"ring": VariantFacts(2, diagnosis={"slots": []})}
-    left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stuck)
+    left = records(RING, steps=steps(RING)[:steps_count], rounds=rounds(RING)[:rounds_count], checks=stalled)
     found = summarize(facts, left)
     variant: dict[str, Any] = found["variants"][0]
     return variant
 
 
-def test_a_stuck_variant_has_the_metrics_of_the_steps_it_did() -> None:
+def test_a_stalled_variant_has_the_metrics_of_the_steps_it_did() -> None:
     complete = summary(RING)["variants"][0]["metrics"]
     per_step = ("aggregation_time_us", "wire_bytes_up", "payload_bytes_up", "elements", "compression_ratio")
 
     variant = unfinished(1, 3)  # and one round of the second step
 
-    assert variant["verdict"] == "stuck"
+    assert variant["verdict"] == "stalled"
     assert variant["diagnosis"] == {"slots": []}
     assert {name: variant["metrics"][name] for name in per_step} == {
         name: complete[name] for name in per_step
@@ -266,12 +266,12 @@ def test_a_stuck_variant_has_the_metrics_of_the_steps_it_did() -> None:
     assert variant["metrics"]["steps"] == 1
 
 
-def test_a_stuck_variant_without_any_round_has_none() -> None:
+def test_a_stalled_variant_without_any_round_has_none() -> None:
     metrics = unfinished(0, 0)["metrics"]
 
     assert {name for name, value in metrics.items() if value is not None} == {
         *("steps", "workers", "packets", "packet_hops", "packets_lost", "packets_dropped"),
-        *("packets_retransmitted", "redo_messages", "overflowed_words"),
+        *("packets_retransmitted", "fallback_messages", "overflowed_words"),
         *("decode_failures", "forecast_misses", "approximate_entries", "infinite_entries"),
     }
     assert unfinished(0, 1)["metrics"]["bit_exact"] is True
@@ -527,10 +527,10 @@ def test_jobs_overlap_only_if_they_run_at_the_same_time_for_some_time() -> None:
 
 
 def test_a_job_that_never_ends_overlaps_with_others_but_has_no_speed() -> None:
-    done, stuck, late = stay(0, 0, 100), stay(0, 50, None), stay(0, None, None)
+    done, stalled, late = stay(0, 0, 100), stay(0, 50, None), stay(0, None, None)
 
-    assert overlapping([done, stuck, late]) == [done]
-    found = overview("v", [done, stuck, late])
+    assert overlapping([done, stalled, late]) == [done]
+    found = overview("v", [done, stalled, late])
     assert (found["jobs"], found["finished"], found["waited"]) == (3, 1, 2)
     assert found["makespan_us"] is None
     assert found["fairness"] is None
@@ -565,8 +565,8 @@ SKETCH = replace(LOSSLESS, name="sketch", estimates=60)  # of each of two steps
         (("pass", "pass"), "pass"),
         (("pass", "approximate: 3 entries"), "approximate: 3 entries"),
         (("approximate: 3 entries", "approximate: 40 entries"), "approximate: 43 entries"),
-        (("approximate: 3 entries", "stuck"), "stuck"),
-        (("stuck", "fail", "approximate: 3 entries"), "fail"),
+        (("approximate: 3 entries", "stalled"), "stalled"),
+        (("stalled", "fail", "approximate: 3 entries"), "fail"),
         (("pass", "unheard of"), "fail"),
         ((), "fail"),
     ],
@@ -581,7 +581,7 @@ def test_the_worst_of_some(some: tuple[str, ...], worst: str) -> None:
         (("pass", "pass"), 0, "pass"),
         (("pass", "pass"), 7, "approximate: 7 entries"),
         (("pass", "fail"), 7, "fail"),
-        (("stuck", "pass"), 7, "stuck"),
+        (("stalled", "pass"), 7, "stalled"),
         ((), 7, "fail"),
     ],
 )

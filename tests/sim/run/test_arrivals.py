@@ -273,7 +273,7 @@ def test_a_job_that_fails_keeps_the_slots_that_its_other_workers_send_into() -> 
         found = summary(TWO.format(a=failing, b=f"{more}, start: 1us"), switch="ideal")
     failed, waiting = found["variants"]
 
-    assert (failed["verdict"], waiting["verdict"]) == ("fail", "stuck")
+    assert (failed["verdict"], waiting["verdict"]) == ("fail", "stalled")
     assert waiting["stay"]["hosts"] == []
 
 
@@ -404,16 +404,16 @@ def test_other_variants_have_none_of_this(tmp_path: Path) -> None:
     assert "jobs" not in compare([done.run_dir]).as_dict()
 
 
-def test_jobs_that_wait_for_one_that_is_stuck_are_stuck_too(tmp_path: Path) -> None:
+def test_jobs_that_wait_for_one_that_is_stalled_are_stalled_too(tmp_path: Path) -> None:
     """The link goes down for good; the second job never gets a host."""
     text = 'faults: [{kind: link_down, links: ["h0->s0"], at: 1us}]\n'
     text += "jobs: [{name: a, workers: 4}, {name: b, workers: 4}]\n"
     found = run(tmp_path, text)
     first, second = found.summary["variants"]
 
-    assert (first["verdict"], second["verdict"]) == ("stuck", "stuck")
-    never = "it never got hosts and slots: other jobs are stuck, or failed and keep theirs"
+    assert (first["verdict"], second["verdict"]) == ("stalled", "stalled")
+    never = "it never got hosts and slots: other jobs are stalled, or failed and keep theirs"
     assert second["checks"][0]["detail"] == never
     assert second["stay"]["hosts"] == []
     assert found.summary["jobs"][0]["finished"] == 0
-    assert load(found.run_dir or Path()).summary["verdict"] == "stuck"
+    assert load(found.run_dir or Path()).summary["verdict"] == "stalled"

@@ -180,7 +180,7 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
 
     summary = faulty(tmp_path, "{kind: worker_crash, worker: 1, at: 3ms}", *sets, text=text)
 
-    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    assert (summary.exit_code, summary.verdict) == (1, "stalled")
     detail = summary.detail("tiny", "finishes")
     assert "\n  workers 0 and 2 wait for " in detail
     assert ": worker 1 missing, " in detail
@@ -192,13 +192,13 @@ def test_a_worker_that_crashes(tmp_path: Path, text: str) -> None:
 
 
 def test_a_switch_that_clears_results_that_a_worker_lacks(tmp_path: Path) -> None:
-    """SwitchML ends stuck if a result was lost beside it; ATP's server has it still."""
+    """SwitchML ends stalled if a result was lost beside it; ATP's server has it still."""
     summary = run_netfold(tmp_path, ROOT / "scenarios" / "04-switch-reboot.yaml")
 
-    assert (summary.exit_code, summary.verdict) == (1, "stuck")
+    assert (summary.exit_code, summary.verdict) == (1, "stalled")
     assert {name: one["verdict"] for name, one in summary.variants.items()} == {
         "switchml": "pass",
-        "switchml-loss-1": "stuck",
+        "switchml-loss-1": "stalled",
         "atp-loss-1": "pass",
     }
     for name in ("switchml", "atp-loss-1"):
@@ -265,12 +265,12 @@ jobs:
 """
 
 
-def test_one_of_two_jobs_gets_stuck(tmp_path: Path) -> None:
+def test_one_of_two_jobs_stalls(tmp_path: Path) -> None:
     """The other one is done and checked in full."""
     summary = faulty(tmp_path, "{kind: worker_crash, job: sick, worker: 1, at: 10us}", text=SWITCHML + JOBS)
 
-    assert (summary.exit_code, summary.verdict) == (1, "stuck")
-    assert summary.variants["tiny/sick"]["verdict"] == "stuck"
+    assert (summary.exit_code, summary.verdict) == (1, "stalled")
+    assert summary.variants["tiny/sick"]["verdict"] == "stalled"
     assert summary.variants["tiny/sound"]["verdict"] == "pass"
     assert summary.checks("tiny/sound")["nothing_leaked"] == "pass"
     detail = summary.detail("tiny/sick", "finishes")

@@ -75,7 +75,7 @@ def run(folder: Path, *sets: str) -> tuple[JobResult, Outcome]:
         patch.setattr(RunningJob, "_close", closing)
         (job,) = run_variant(resolved, resolved.variants[0]).jobs
     journal = job.journal
-    kept = "step bucket messages payload_bytes_up merges_verified choice redone_parts"
+    kept = "step bucket messages payload_bytes_up merges_verified choice fallback_parts"
     rounds = sorted(map(attrgetter(*kept.split()), journal.rounds))
     notes = sorted((one.step, one.bucket, one.kind, one.text, one.count) for one in journal.notes)
     losses = [one.loss for one in journal.steps]
@@ -211,16 +211,16 @@ def test_only_the_last_decoding_of_a_bucket_waits_for_other_work(tmp_path: Path)
     assert last_of_first >= step.backward_end_ps
 
 
-def stuck(folder: Path, *sets: str) -> tuple[dict[str, Any], str]:
-    """The only variant, which gets stuck, and what its first check says."""
+def stalled(folder: Path, *sets: str) -> tuple[dict[str, Any], str]:
+    """The only variant, which stalls, and what its first check says."""
     (variant,) = scenes.run(folder, *sets, text=SCENARIO).summary["variants"]
-    assert variant["verdict"] == "stuck"
+    assert variant["verdict"] == "stalled"
     return variant, variant["checks"][0]["detail"]
 
 
 def test_every_bucket_in_flight_is_named(tmp_path: Path) -> None:
     """Worker 0's messages are lost: it waits for those of the others, which cannot go on either."""
-    variant, _ = stuck(tmp_path, *RING, overlap(3), "faults=[{kind: loss, rate: 100%, links: ['h0->s0']}]")
+    variant, _ = stalled(tmp_path, *RING, overlap(3), "faults=[{kind: loss, rate: 100%, links: ['h0->s0']}]")
 
     first = variant["diagnosis"]["idle"][0]
     waiting = "; ".join(f"waits for 'values' of bucket {bucket} of step 0" for bucket in range(3))
@@ -243,7 +243,7 @@ def test_a_crash_stops_the_device_and_the_network(
 ) -> None:
     """Whatever it was doing, worker 1 does nothing more."""
     crash = f"faults=[{{kind: worker_crash, worker: 1, at: {at}}}]"
-    variant, detail = stuck(tmp_path, *network, overlap(3, encode=encode), crash)
+    variant, detail = stalled(tmp_path, *network, overlap(3, encode=encode), crash)
 
     assert "crashed" in detail
     assert "worker 1 has crashed" in variant["diagnosis"]["idle"]

@@ -207,7 +207,7 @@ def test_a_missing_worker_is_told_from_absent_ones() -> None:
     dead = [{"kind": "loss", "rate": "100%", "links": ["h5->s0"]}]
     found = run(codec={"kind": "skipper", "absent": "others"}, faults=dead)
 
-    assert verdict_of(found) == "stuck"
+    assert verdict_of(found) == "stalled"
     assert "link h5->s0 loses every packet" in details(found)["finishes"]
     assert "unit 0 of stream 0 at s0: worker 5 missing" in details(found)["finishes"]
 

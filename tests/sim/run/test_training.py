@@ -255,7 +255,7 @@ def test_measured_times_are_of_real_passes_and_marked(tmp_path: Path) -> None:
     assert found["variants"][0]["setup"]["device"] == {"kind": "measured"}
 
 
-# One flipped bit of a result at worker 0 alone makes it ask for a redo that no other worker sends.
+# One flipped bit of a result at worker 0 alone makes it ask for a fallback that no other worker sends.
 SCENARIO = """\
 name: flip
 topology: {kind: star, hosts: 4, rate: 100Gbps, delay: 1us}
@@ -294,7 +294,7 @@ def test_a_worker_that_redoes_alone_is_reported(tmp_path: Path, seed: int, codec
     )
     assert found is not None
     both = {int(found[1]): found[2], int(found[3]): found[4]}
-    assert "'redo' (" in both[0]  # whose words were damaged
+    assert "'fallback' (" in both[0]  # whose words were damaged
     (other,) = both.keys() - {0}
     assert re.fullmatch(r"nothing more, having decoded \d+ elements", both[other])
     assert summary.checks("damaged")["decodes"] == "fail"
@@ -311,7 +311,7 @@ def decoded(elements: int = 4) -> Decoded:
     ("other", "words"),
     [
         (message(6), "'values' (add of 6 int32 words)"),
-        (message(5, "redo"), "'redo' (add of 5 int32 words)"),
+        (message(5, "fallback"), "'fallback' (add of 5 int32 words)"),
         (message(5, merge=Merge.MAX), "'values' (max of 5 int32 words)"),
         ((), "no messages"),
         ((*message(5), *message(5)), "'values' (add of 5 int32 words) and 'values' (add of 5 int32 words)"),

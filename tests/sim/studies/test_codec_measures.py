@@ -94,7 +94,7 @@ class FakeEncoder(Encoder):
         clock.now_s += seconds[2]
         for note in self.codec.notes:
             round.report(note)
-        yield (Message(np.zeros(5, np.uint32), Merge.OR, "redo"),)
+        yield (Message(np.zeros(5, np.uint32), Merge.OR, "fallback"),)
         clock.now_s += seconds[3]
         return Decoded(self.codec.change(self.rank, merged.words.copy()), gradient)
 
@@ -181,7 +181,7 @@ def test_all_but_speeds_is_the_same_twice(study: CodecStudy) -> None:
 
 NOTES = [
     Note(NoteKind.CHOICE, "packed: the union is small"),
-    Note(NoteKind.REDO, "tiles", 2, 10),
+    Note(NoteKind.FALLBACK, "tiles", 2, 10),
     Note(NoteKind.FORECAST, "digits", 4, 10),
     Note(NoteKind.INFINITE, "beyond", 1, 6),
 ]
@@ -192,7 +192,7 @@ def test_notes_of_one_worker_are_counted() -> None:
     record = studied(Fake([estimate, *NOTES]), rounds=2).records[0]
 
     assert record.recovery == pytest.approx(1 - 2 / 3)  # the union is elements 1, 3 and 4
-    assert (record.redone_parts, record.redone_of) == (4, 20)
+    assert (record.fallback_parts, record.fallback_of) == (4, 20)
     assert (record.forecast_misses, record.infinite_elements) == (8, 2)
     assert record.choices == "packed (2 of 2 rounds)"
     assert (record.operations, record.up_bytes) == (3, 3 * 4 + 6 * 4 + 5 * 4)
@@ -274,7 +274,7 @@ def test_a_sum_beyond_float32_is_infinite_and_right() -> None:
         assert (record.exact_sums, record.max_abs_error, record.max_error_over_bound) == (False, None, None)
 
 
-def test_times_are_cut_at_the_last_hand_over_that_is_no_redo(clock: Clock) -> None:
+def test_times_are_cut_at_the_last_hand_over_that_is_no_fall_back(clock: Clock) -> None:
     speed = studied(Fake(clock=clock, seconds=(0.5, 0.25, 0.125, 1.0))).timed[0]
 
     assert (speed.encode_s, speed.decode_s) == (0.75, 1.125)
@@ -360,7 +360,7 @@ def test_codecs_that_hold_back_are_held_to_what_workers_contribute() -> None:
 
 
 def test_charges_are_the_counted_bytes_at_the_rate_of_a_copy(clock: Clock) -> None:
-    """Work after the values is decoding, redo included.
+    """Work after the values is decoding, fallbacks included.
 
     What follows the first operation belongs to the second one's encoding. Work without bytes is not counted.
     """
@@ -390,12 +390,12 @@ def test_a_study_compares_charged_with_measured_times(clock: Clock, monkeypatch:
 
 @dataclass
 class Counted(Encoder):
-    """Three operations, the last a redo, each with work before and after it."""
+    """Three operations, the last a fallback, each with work before and after it."""
 
     works: Iterator[Work]
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
-        for label in ("index", "values", "redo"):
+        for label in ("index", "values", "fallback"):
             words = np.zeros(3, np.uint32)
             yield (Message(words, Merge.OR, label, next(self.works), decode_work=next(self.works)),)
         return Decoded(gradient, gradient)
@@ -613,7 +613,7 @@ def test_tables_fit_narrow_terminals() -> None:
             *("lossless:", "load=0.7,", "block_elements=1024"),
         ]
     assert max(map(len, printed(study.tables()[1], 80).splitlines())) <= 80
-    assert cells(printed(study.tables()[1], 80))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
+    assert cells(printed(study.tables()[1], 84))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]
 
 
 def test_figures_show_a_single_point_and_density_zero() -> None:

@@ -292,11 +292,11 @@ def printed(*words: str) -> Result:
     return CliRunner().invoke(app, ["codecs", "matrix", *words])
 
 
-def test_a_cell_that_gets_stuck_fails() -> None:
+def test_a_cell_that_stalls_fails() -> None:
     result = printed("topk", "--collective", "all_gather", "--loss", "100%")
 
     assert result.exit_code == 1
-    assert "stuck [1]" in result.output
+    assert "stalled [1]" in result.output
     assert "[1] finishes: likely cause: link h0->s0 loses every packet" in result.output
 
 

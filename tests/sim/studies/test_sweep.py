@@ -327,7 +327,7 @@ def test_a_damaged_folder_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, t
         page.load_sweep(tmp_path)
     content = (folder / "sweep.json").read_text()
     for wrong, words in {
-        content.replace('"format": 2', '"format": 3'): "has format 3, this netfold reads 2",
+        content.replace('"format": 3', '"format": 4'): "has format 4, this netfold reads 3",
         content.replace('"tables"', '"other"'): "damaged: KeyError: 'tables'",
         content[:100]: "damaged: JSONDecodeError",
     }.items():
@@ -636,12 +636,12 @@ def test_the_first_number_is_on_the_axis_and_others_make_columns_and_rows() -> N
 
 def test_points_whose_checks_failed_are_marked() -> None:
     with style.house_style():
-        figure = draw(grid({"workers": [4, 8]}, change={"verdict": "stuck"}), METRIC)
+        figure = draw(grid({"workers": [4, 8]}, change={"verdict": "stalled"}), METRIC)
 
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "ring",
         "switch",
-        "failed or stuck",
+        "failed or stalled",
     ]
 
 
