@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import (
-    Codec,
-    CodecRefusal,
-    ContractError,
-    Decoded,
-    Encoder,
-    refusal_of,
-)
+from netfold.homomorphic.codec import Codec, CodecRefusal, ContractError, Decoded, Encoder, refusal_of
 from netfold.homomorphic.drive import drive
 from netfold.homomorphic.message import Decodings, Gradient, Merge, Message, Round, Scaling
 

@@ -23,8 +23,6 @@ from netfold.homomorphic.message import MERGEABLE, Gradient, Merge, Merged, Mess
 from tests.homomorphic.gradients import folded
 from tests.reference.codecs.digits import right_merge
 
-THC_TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30], np.int32)
-
 Script = Generator[tuple[Message, ...], tuple[Merged, ...], Any]  # returns the total
 
 
@@ -53,20 +51,6 @@ def test_scaled_messages_are_staged_as_exponents_and_integers() -> None:
     assert values[0][0].words.tolist() == [2**25, 3 * 2**26, 1000 * 2**20]
 
 
-def test_a_norm_by_max_then_table_codes_are_expressible() -> None:
-    """THC: float norms as integers of the same order, then four-bit codes that come back as wider sums."""
-
-    def script(rank: int, gradient: Gradient, round: Round) -> Script:
-        norm = np.linalg.norm(gradient).astype(np.float32).reshape(1)
-        (largest,) = yield (Message(norm.view(np.int32), Merge.MAX, "norm"),)
-        assert largest.words.view(np.float32) == np.float32(4)
-        codes = np.array([0x76543210 + rank], np.uint32)
-        (total,) = yield (Message(codes, Merge.TABLE_ADD, "codes", table=THC_TABLE),)
-        return total.words.astype(np.float32)
-
-    assert run(script, 3).decoded[1].tolist() == [0 + 3 + 5, *(3 * THC_TABLE[1:8]).tolist()]
-
-
 @pytest.mark.parametrize(
     ("words", "is_float"),
     [
@@ -86,19 +70,6 @@ def test_floats_come_in_the_place_of_sums_from_the_limit_on(words: tuple[int, in
         return merged.words.view(np.float32) if is_float else merged.words.astype(np.float64)
 
     assert run(script, 2).decoded[0].tolist() == [1.5 if is_float else sum(words)]
-
-
-def test_gathered_messages_may_differ_in_length() -> None:
-    """SASG, BIRD: what cannot be merged is delivered; a worker that skips sends no words."""
-
-    def script(rank: int, gradient: Gradient, round: Round) -> Script:
-        (merged,) = yield (Message(np.full(rank, rank, np.float32), Merge.GATHER, "rows"),)
-        return np.concatenate(merged.parts)
-
-    result = run(script, 3)
-
-    assert result.decoded[0].tolist() == [1, 2, 2]
-    assert [result.announced_bytes(rank) for rank in range(3)] == [0, 4, 8]
 
 
 WHY = (

@@ -57,17 +57,6 @@ def summed(
     return decoded
 
 
-@pytest.mark.parametrize("name", NAMES)
-@examples(25)
-@given(sample=samples(), block_elements=st.sampled_from([64, 4096]), group_blocks=st.integers(1, 3))
-def test_errors_stay_in_bounds(name: str, sample: Sample, block_elements: int, group_blocks: int) -> None:
-    form, gradients = number_format(name, block_elements), sample.gradients
-    total = np.sum(gradients, axis=0, dtype=np.float64)
-    decoded = summed(form, agreed(form, gradients), gradients, group_blocks)
-
-    assert (np.abs(decoded - total) <= bound_of(form, gradients, is_forecast=False)).all()
-
-
 @pytest.mark.parametrize("name", INTEGERS)
 @examples(25)
 @given(sample=samples(), raise_by=st.integers(-2, 5))

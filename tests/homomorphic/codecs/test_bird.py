@@ -126,8 +126,6 @@ def buckets(draw: st.DrawFn) -> tuple[Shapes, int]:
 
 # What is expected of rows over many draws.
 
-SMALL: Shapes = [(12, 9, 1), (3, 140, 0)]
-
 
 def row_norms(codec: Codec, gradient: np.ndarray, shapes: Shapes, draws: int) -> np.ndarray:
     """L1 norms of the rows that are received, `(draws, rows)`, of all layers."""
@@ -215,24 +213,6 @@ def test_the_law_for_layers(codec: Codec, bucket: tuple[Shapes, int], workers: i
     if isinstance(codec, BirdShared):
         together = np.sum([one.astype(np.float64) for one in found.contributions], axis=0)
         assert found.decoded[0].tolist() == together.astype(np.float32).tolist()
-
-
-@pytest.mark.parametrize("share", [1.0, 0.25])
-def test_every_row_keeps_its_l1_norm_in_expectation(share: float) -> None:
-    """With one sampling, and with the second one at work; 5 standard errors, for fixed seeds."""
-    gradient = uneven(SMALL)
-    found = row_norms(Bird(share), gradient, SMALL, 1500)
-
-    assert farthest(found, expected_norms(SMALL, gradient)) < 5
-
-
-@pytest.mark.parametrize(("share", "rows", "most"), [(0.1, 1, 1), (0.1, 10, 1), (0.1, 11, 2), (0.34, 50, 17)])
-def test_at_most_a_share_of_the_rows_is_sent(share: float, rows: int, most: int) -> None:
-    gradient = np.ones(rows * 4, np.float32)  # every row is kept by the first sampling
-    for step in range(5):
-        found = folded(Bird(share), [gradient], round_of([(rows, 4, 0)], step=step))
-        assert np.count_nonzero(found.decoded[0]) == 4 * most
-        assert found.decoded[0].max() == np.float32(rows / most)
 
 
 def test_layers_without_a_row_do_not_shift_the_scales_of_others() -> None:
@@ -398,25 +378,9 @@ for before, after, blocks in ((64, 64, 2), (64, 128, 2), (128, 256, 2), (256, 51
         if block == 0 and before != after:
             RESNET.append((after, before, 2))
 RESNET += [(256, 512, 1), (10, 256, 1)]
-BIAS = 64  # of the first convolution: the prototype sends it whole
-COUNTERS = 20  # of batches, one for each norm: the prototype sends a scale for each, and nothing else
+
+
 ELEMENTS = 11_310_474
-
-
-@pytest.mark.parametrize(
-    ("share", "size_bytes", "ratio"),
-    [(1.0, 1_434_419, 31.5), (0.1, 146_164, 309.5), (0.05, 73_707, 613.8), (0.01, 17_539, 2579)],
-)
-def test_the_sizes_of_the_prototype(share: float, size_bytes: int, ratio: float) -> None:
-    """Its ResNet-18: a convolution of 7 × 7 with a bias at first, two linear layers at the end."""
-    assert sum(rows * (n + riders) for rows, n, riders in RESNET) + BIAS == ELEMENTS
-
-    found = twin.published_bytes(RESNET, share, BIAS, COUNTERS)
-
-    assert found == size_bytes
-    assert 4 * ELEMENTS / found == pytest.approx(
-        ratio, rel=2e-4 if ratio > 1000 else 2e-3 if ratio < 100 else 1e-4
-    )
 
 
 def test_the_size_of_a_real_message_for_resnet() -> None:
@@ -485,16 +449,6 @@ def test_bisection_meets_the_ratio(seed: int, ratio: float) -> None:
 
     assert abs(expected - min(max(wanted, 1), np.count_nonzero(norms))) < 0.01
     assert sum(chances_of(gradient, BirdPlus(ratio=ratio))) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(("elements", "l1", "l2"), [(64, 64, 8), (144, 144, 12), (256, 256, 16)])
-def test_norms_of_long_rows(elements: int, l1: float, l2: float) -> None:
-    """Of ones; from 128 elements on in lanes, of which there may be a rest."""
-    shapes: Shapes = [(2, elements, 0)]
-    (group,) = groups_of(tensors_of(shapes))
-    norms = [norms_of(np.ones(2 * elements, np.float32), group, kind).tolist() for kind in ("l1", "l2")]
-
-    assert norms == [[l1] * 2, [l2] * 2]
 
 
 @pytest.mark.parametrize(("gamma", "share"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.2)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from netfold.homomorphic.bounds import Sums
 from netfold.homomorphic.codec import Codec, DecodeError, EncodeError
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
-from netfold.homomorphic.codecs.packed import Packed
 from netfold.homomorphic.codecs.random_k import RandomK
 from netfold.homomorphic.codecs.topk import TopK, TopKEncoder
 from netfold.homomorphic.fold import AllReduceResult, fold
@@ -23,7 +21,6 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round,
 from netfold.kernels import purposes
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import encoders_of, folded, play, rows_of
-from tests.homomorphic.gradients import sparse as gradients_of
 from tests.reference.engine import lookahead as plain
 from tests.reference.systems.count_sketch import MASK, mixed, splitmix
 
@@ -103,22 +100,6 @@ def test_next_blocks_that_cannot_be_are_refused(next_block: int) -> None:
     )
     with pytest.raises(DecodeError, match=f"^{re.escape(text)}$"):
         play(encoders_of(BlockSparse("float32", columns=2), 1), [gradient], damage=damage)
-
-
-sparse = partial(gradients_of, seed=3)
-
-
-def test_words_are_the_members_integers_in_ascending_order() -> None:
-    """Of two workers with values below 1, the scale is 2^30."""
-    first = np.zeros(100, np.float32)
-    first[[3, 70]] = [0.5, -0.25]
-    second = np.zeros(100, np.float32)
-    second[[64, 70]] = [0.75, 0.25]
-    result = folded(Packed(), [first, second])
-
-    integers = [messages[0].words.tolist() for messages in result.messages[1]]
-    assert integers == [[2**29, 0, -(2**28)], [0, 3 * 2**28, 2**28]]
-    assert (first + second).tolist() == result.decoded[0].tolist()
 
 
 ELEMENTS = 1000

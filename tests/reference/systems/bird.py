@@ -117,18 +117,6 @@ def message(layers: list[Layer], sent: list[Sent], tensors: list[list[int]]) -> 
     return data + struct.pack(f"<{len(sent)}I", *(len(one.rows) for one in sent))
 
 
-def published_bytes(shapes: list[tuple[int, int, int]], share: float, whole: int = 0, more: int = 0) -> int:
-    """What the prototype counts of its message, if every layer sends its share: b.4 in bytes.
-
-    `shapes` are (rows, elements of a row, riders) of the layers; `whole` elements are sent without sampling
-    in a tensor of their own; `more` are scales beside these.
-    """
-    kept = [math.ceil(share * rows) for rows, _, _ in shapes]
-    signs = whole + sum(k * (n + riders) for k, (_, n, riders) in zip(kept, shapes, strict=True))
-    scales = sum(1 + riders for _, _, riders in shapes) + bool(whole) + more
-    return 4 * scales + 4 + -(-signs // 8) + 1 + 4 * sum(kept)
-
-
 def shared(workers: list[Layer], place: tuple[int, ...], share: float) -> tuple[list[int], float]:
     """Rows that all workers keep of a layer, and the scale of a sign. `place`: seed, step, bucket, layer."""
     seed, *rest = place
