@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from numpy.typing import NDArray
@@ -185,10 +184,6 @@ class ReferencePipeline:
     def words(self, slot: int, turn: int, count: int = ELEMENTS) -> list[int]:
         words: list[int] = self.state.register(slot, turn % 2).read(count)
         return words
-
-
-Make = type[Pipeline] | type[ReferencePipeline]
-both_engines = pytest.mark.parametrize("make", [Pipeline, ReferencePipeline], ids=["compiled", "reference"])
 
 
 class AtpPipeline:

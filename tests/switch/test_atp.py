@@ -8,7 +8,7 @@ from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -42,11 +42,6 @@ def holding(make: Make, entry: Entry) -> Switch:
     switch = make()
     switch.hold(4, entry)
     return switch
-
-
-def first_time(switch: Switch, bits: int, words: list[int], workers: int = 3) -> Outcome:
-    """A packet of unit OWN for entry 4 that is no resend."""
-    return switch.data(4, OWN, bits, workers, False, False, words)
 
 
 TRUTH_TABLE = {  # identity, bitmap, count; resend or not; verdict, bits and words that leave; the entry after
@@ -109,59 +104,6 @@ def test_mark_stays_in_an_entry_until_it_is_acknowledged(make: Make, identity: i
         assert held(switch).mark == ((old or new) if is_own else old)
         switch.acknowledge(4, held(switch).identity)
         assert held(switch).mark is False
-
-
-@both_engines
-def test_acknowledgement_frees_only_its_own_entry(make: Make) -> None:
-    switch = make()
-    first_time(switch, 0b001, SENT)
-    before = Entry(OWN, 0b001, 1, False, [*SENT, 0])
-    switch.acknowledge(4, OTHER)
-    switch.acknowledge(5, OWN)
-    assert held(switch) == before
-    assert switch.claimed() == [4]
-
-    switch.acknowledge(4, OWN)
-    assert held(switch) == Entry(FREE, 0, 0, False, [*SENT, 0])
-    assert switch.claimed() == []
-    assert first_time(switch, 0b010, [9, 9]).verdict is CONSUMED
-    assert held(switch).values == [9, 9, 0]
-
-
-def word(identity: int, worker: int) -> int:
-    """Different for every worker of every unit, and so is every sum of them."""
-    return (identity % 3 + 1) * 4**worker
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["data", "resend", "acknowledge"]), st.integers(1, 3), st.integers(0, 3)),
-        max_size=60,
-    )
-)
-@examples(50)
-@both_engines
-def test_what_is_forwarded_holds_the_words_of_its_workers_once_each(
-    make: Make,
-    script: list[tuple[str, int, int]],
-) -> None:
-    """Whatever comes in whatever order: three units of four workers compete for one entry."""
-    switch = make()
-    for what, identity, worker in script:
-        if what == "acknowledge":
-            switch.acknowledge(0, identity)
-            continue
-        words = [word(identity, worker)]
-        outcome = switch.data(0, identity, 1 << worker, 4, what == "resend", False, words)
-        holders = [each for each in range(4) if outcome.bits >> each & 1]
-        assert worker in holders
-        assert outcome.words == [sum(word(identity, each) for each in holders)]
-        assert (outcome.verdict is COMPLETE) <= (len(holders) == 4)
-        assert outcome.verdict in (COMPLETE, EVICT, ANSWER) or holders == [worker]
-
-        entry = switch.entry(0)
-        assert entry.count == entry.bitmap.bit_count()
-        assert (entry.identity == FREE) == (entry.bitmap == 0)
 
 
 LOCKED = 2

@@ -207,10 +207,7 @@ REFUSALS: list[tuple[Profile, str, dict[str, Any], str | None, str]] = [  # the 
         "SwitchML needs 8 pipelines in a row for 256 words, 32 in each, tofino1 has 4; "
         "use a switch that can: ideal, fpga, trio",
     ),
-    (
-        *(PLAIN, "switchml", {}, "profile"),
-        f"switch profile 'plain' only forwards; {PROGRAMMABLE}",
-    ),
+    (*(PLAIN, "switchml", {}, "profile"), f"switch profile 'plain' only forwards; {PROGRAMMABLE}"),
     (
         *(TOFINO1, "timed", {}, None),
         "the timed program needs timers, tofino1 has none; use a switch that can: ideal, trio",
@@ -229,10 +226,7 @@ REFUSALS: list[tuple[Profile, str, dict[str, Any], str | None, str]] = [  # the 
         "an operation of sharp holds 2048 B, 513 words a packet are 2052 B; "
         "use 64 (256 B), 256 (1024 B) or 512 words (2048 B) a packet",
     ),
-    (
-        *(SHARP, "tree", {"jobs": 13}, "jobs"),
-        "13 jobs need a group each, sharp has 12; use 12 jobs at most",
-    ),
+    (*(SHARP, "tree", {"jobs": 13}, "jobs"), "13 jobs need a group each, sharp has 12; use 12 jobs at most"),
     # More workers than bits: a limit of the program, so of every switch; a switch may have a narrower one.
     (
         *(FPGA, "switchml", {"workers": 65}, None),
