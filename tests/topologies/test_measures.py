@@ -87,20 +87,6 @@ def test_path_diversity(graph: nx.Graph) -> None:
     assert found.disjoint_min == min(nx.edge_connectivity(fabric, a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("k", [2, 4, 6])
-def test_fat_tree(k: int) -> None:
-    found = measure(fat_tree(k))
-
-    assert found.hosts_count == k**3 // 4
-    assert found.switches_count == 5 * k**2 // 4
-    assert found.diameter_hops == 6
-    assert found.bisection_bps == k**3 // 8 * LINK.rate_bps
-    assert found.oversubscription == {1: 1, 2: 1}
-    assert found.diversity is not None
-    assert found.diversity.shortest_max == (k // 2) ** 2
-    assert found.diversity.disjoint_min == k // 2
-
-
 @pytest.mark.parametrize("sides", [(16,), (4, 4), (6, 4), (4, 4, 4), (2, 2, 2, 2, 2)])
 @pytest.mark.parametrize("with_coordinates", [True, False])
 def test_torus_and_hypercube(sides: tuple[int, ...], with_coordinates: bool) -> None:
