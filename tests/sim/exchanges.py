@@ -178,10 +178,6 @@ def torus_schedule(lengths: Sequence[int], by_codec: bool = False) -> Schedule:
     return Torus2d(kind="torus_2d", rows=len(lengths)).cut(sum(lengths), 0, by_codec).schedule
 
 
-def around_the_ring(messages: list[Message]) -> Exchanged:
-    return Exchanged(small_star(len(messages)), ring(len(messages))).run([[(one,)] for one in messages])
-
-
 def assert_fair_signs(messages: Sequence[Message], received: Sequence[Merged], stretches: int = 1) -> None:
     """Bits that all agree on survive; every worker's survive equally often, in every stretch of the words."""
     workers, size, kept_words = len(messages), messages[0].words.size, received[0].words
@@ -227,11 +223,7 @@ def scaled_messages(workers: int, size: int, block_elements: int, seed: int) -> 
 
 
 def exchange_all(
-    workers: int,
-    operations: Operations,
-    network: Network,
-    pauses_ps: list[int],
-    block_elements: int = 16,
+    workers: int, operations: Operations, network: Network, pauses_ps: list[int], block_elements: int = 16
 ) -> Result:
     """Carry operations of random words; worker r waits `pauses_ps[r]` before each."""
     sent: list[list[tuple[Message, ...]]] = [[] for _ in range(workers)]

@@ -149,9 +149,7 @@ class Exchanged:
         self.received: list[list[tuple[Merged, ...]]] = []
 
     def run(
-        self,
-        sent: Sequence[Sequence[tuple[Message, ...]]],
-        pauses_ps: Sequence[Sequence[int]] | None = None,
+        self, sent: Sequence[Sequence[tuple[Message, ...]]], pauses_ps: Sequence[Sequence[int]] | None = None
     ) -> Exchanged:
         """Carry `sent[worker][operation]`; a worker waits `pauses_ps[worker][operation]` before each."""
         self.received = [[] for _ in sent]

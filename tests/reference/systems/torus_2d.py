@@ -7,7 +7,7 @@ starts at the member after it. Parts are shares of the message, as fractions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -121,25 +121,9 @@ def held_by(merged: Any) -> int:
     return held_by(merged.arriving) + held_by(merged.own) if isinstance(merged, Merge) else 1
 
 
-Weigh = Callable[[Merge], tuple[int, int]]
-
-
 def by_counts(merge: Merge) -> tuple[int, int]:
     """The weights of a merge: the workers of both operands."""
     return held_by(merge.arriving), held_by(merge.own)
-
-
-def survival(merged: Any, workers: int, weigh: Weigh = by_counts) -> list[Fraction]:
-    """The probability that the bit of each worker is the one that survives all of SIGN's merges.
-
-    The arriving bit survives with the probability of its weight, in units of 2⁻³², rounded to nearest.
-    """
-    if not isinstance(merged, Merge):
-        return [Fraction(int(merged == rank)) for rank in range(workers)]
-    arriving, own = weigh(merged)
-    keep = Fraction(round(Fraction(arriving * 2**32, arriving + own)), 2**32)
-    both = survival(merged.arriving, workers, weigh), survival(merged.own, workers, weigh)
-    return [keep * p + (1 - keep) * q for p, q in zip(*both, strict=True)]
 
 
 def float_sums(words: Sequence[Any], lengths: Sequence[int]) -> Any:

@@ -120,27 +120,6 @@ def test_gathered_lengths_may_differ_and_be_zero(name: str, workers: int) -> Non
             assert there == ([True] * workers if merged.present is None else merged.present.tolist())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("workers", [1, 2, 7])
-def test_the_union_of_sparse_lists_holds_every_entry_once(name: str, workers: int) -> None:
-    for sizes in ([0] * workers, [rank * 13 % 50 for rank in range(workers)]):
-        words = lists_of(sizes, workers)
-        messages = [Message(one, Merge.HOST, "largest", host_merge=Union(ELEMENTS)) for one in words]
-        found = exchanged(carriers(workers)[name], messages)
-
-        columns: dict[int, list[float]] = {}
-        for one in words:
-            for index, value in from_list(one).items():
-                columns.setdefault(index, []).append(float(value))
-        for merged in found:
-            union = from_list(merged.words)
-            assert sorted(columns) == sorted(union)
-            for index, values in columns.items():
-                allowed = len(values) * 2.0**-24 * sum(map(abs, values))
-                assert abs(float(union[index]) - sum(values)) <= allowed
-            assert found[0].words.tobytes() == merged.words.tobytes()
-
-
 def test_parts_of_a_codecs_own_merge_take_as_much_as_so_many_integers() -> None:
     """Two parts of 150 signs, each a scale, a number and 5 words of bits."""
     words = cascade_encoded(np.ones(300, np.float32), np.float32(1))

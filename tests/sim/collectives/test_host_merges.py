@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from netfold.homomorphic.codecs.dense import AgreedEncoder
 from netfold.homomorphic.message import Gradient, Round
 from netfold.sim.run.variant import VariantResult
 from netfold.sim.workload import synthetic
-from netfold.sim.workload.training import TrainingWorkload
 from tests.sim.host_codecs import known
 from tests.sim.scenes import TINY, job_of, metrics_of, only, refused, run, simulate
 
@@ -233,7 +231,8 @@ workload: {kind: training, model: mlp, batch: 2, learning_rate: 0.01, steps: 5}
 codec: {kind: marsit, every: 3}
 collective: {kind: ring}
 """
-IN_NETWORK = "collective={kind: in_network, program: switchml}"
+
+
 RACKS = "topology={kind: leaf_spine, leaves: 3, spines: 2, hosts_per_leaf: 5, switch: ideal}"  # 5, 5 and 1
 FAULTS = "faults=[{kind: loss, rate: 2%}, {kind: duplicate, rate: 20%}]"
 
@@ -273,55 +272,6 @@ def test_full_precision_is_held_to_the_promise_of_its_values(
     assert re.search(
         "are not the exact sum of the contributions|of the codec's bound", detail(result, *failed)
     )
-
-
-def weights_after(folder: Path, monkeypatch: pytest.MonkeyPatch, *sets: str) -> tuple[dict[str, Any], str]:
-    """The weights at the end of a run, and the verdicts."""
-    seen: list[TrainingWorkload] = []
-    apply = TrainingWorkload.apply
-
-    def kept(self: TrainingWorkload, *given: Any) -> None:
-        seen.append(self)
-        apply(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingWorkload, "apply", kept)
-        result = simulate(folder, *sets, text=TEXT)
-    return seen[-1].state()["weights"], " ".join(sorted(set(verdicts(result).values())))
-
-
-@pytest.mark.parametrize(
-    ("collective", "values", "plain"),
-    [
-        ("collective={kind: ring}", "float32", "none"),
-        (IN_NETWORK, "block_exponent", "fixed_point"),
-        (IN_NETWORK, "exact", "exact"),
-    ],
-)
-def test_k_of_one_gives_the_weights_of_the_dense_codec(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collective: str, values: str, plain: str
-) -> None:
-    """But for the rounding of an update, which `torch.optim.SGD` adds without: at a rate of 0.01."""
-    own, passed = weights_after(
-        tmp_path, monkeypatch, collective, f"codec={{kind: marsit, every: 1, values: {values}}}"
-    )
-    dense, also = weights_after(tmp_path, monkeypatch, collective, f"codec={{kind: {plain}}}")
-    signs, _ = weights_after(tmp_path, monkeypatch, collective, f"codec={{kind: marsit, values: {values}}}")
-
-    assert passed == also == "pass"
-    assert own.keys() == dense.keys()
-    for name in own:
-        np.testing.assert_allclose(own[name], dense[name], rtol=2.0**-20, atol=2.0**-23)
-    assert any(np.abs(signs[name] - dense[name]).max() > 1e-3 for name in own)  # what it could miss
-
-
-def test_k_steps_announce_the_bits_of_the_paper(tmp_path: Path) -> None:
-    """(K − 1 + 32) / K bits for each element, but for the padding and the mean of full rounds."""
-    result = simulate(tmp_path, "workload.steps=10", "codec={kind: marsit, every: 5}", text=TEXT)
-    announced = sum(record.payload_bytes_up for record in result.records.rounds) / 8
-    right = 2 * (4 * 4 * 301 + 4 * (ELEMENTS + 1))
-    assert announced == right
-    assert 8 * announced / 10 / ELEMENTS == pytest.approx((5 - 1 + 32) / 5, rel=1e-3)
 
 
 LARGE = "codec={kind: fixed_point, factor: 9e8}"  # about one sum of two in a hundred leaves int32

@@ -46,9 +46,7 @@ from tests.sim.exchanges import (
     switch,
 )
 from tests.sim.scenes import (
-    BYTE_PS,
     DENSE,
-    LINK,
     RING,
     Exchanged,
     job_plan,
@@ -59,25 +57,6 @@ from tests.sim.scenes import (
     small_star,
     verdict_of,
 )
-
-
-def test_time_of_a_long_message_is_that_of_its_bytes() -> None:
-    """With a window beyond the round trip the links never rest: all packets in a row, and one round trip."""
-    packets = 2000
-    messages = messages_of(Merge.ADD, 3, packets * FRAME.elements)
-    exchanged = Exchanged(small_star(3), switch(3, FRAME, 1024, 1)).run([[(one,)] for one in messages])
-
-    assert packets * 100 * BYTE_PS + 2 * LINK.delay_ps + 100 * BYTE_PS == exchanged.end_ps
-
-
-def test_a_small_window_sends_one_window_a_round_trip() -> None:
-    windows = 10
-    messages = messages_of(Merge.ADD, 3, 4 * windows * FRAME.elements)
-    exchanged = Exchanged(small_star(3), switch(3, FRAME, 4, 1)).run([[(one,)] for one in messages])
-
-    # The results of a window arrive spaced like its packets left; each lets the next one of its slot go.
-    round_trip_ps = 2 * (100 * BYTE_PS + LINK.delay_ps)
-    assert windows * round_trip_ps + 3 * 100 * BYTE_PS == exchanged.end_ps
 
 
 @given(data=st.data())
@@ -100,32 +79,6 @@ def test_a_switch_against_the_reference(data: st.DataObject) -> None:
     )
 
     assert_all_right(result)
-
-
-@pytest.mark.parametrize("unit_packets", [1, 4])
-def test_slot_positions_carry_over_between_rounds(unit_packets: int) -> None:
-    """Streams of every length around the window, one after the other, meet every slot in both versions."""
-    window = 3
-    unit = unit_packets * FRAME.elements
-    operations = [[(Merge.ADD, units * unit - 1)] for units in (1, 2, 3, 4, 5, 6, 7, 1, 1, 4, 2)]
-    network = Network(switch(2, FRAME, window * unit_packets, unit_packets))
-
-    assert_all_right(exchange_all(2, operations, network, [0, 5000]))
-
-
-def test_workers_wait_for_the_last_one() -> None:
-    late_ps = 5 * 10**9
-    messages = messages_of(Merge.ADD, 3, 100)
-    sent = [[(one,)] for one in messages]
-
-    exchanged = Exchanged(small_star(3), switch(3, FRAME, 8, 1))
-    on_time = Exchanged(small_star(3), switch(3, FRAME, 8, 1)).run(sent)
-    exchanged.run(sent, [[0], [late_ps], [0]])
-
-    assert exchanged.end_ps == late_ps + on_time.end_ps
-    # The others' timers expired while they waited: whether anything was lost they cannot know.
-    assert exchanged.collective.retransmitted_packets() > 0
-    assert on_time.collective.retransmitted_packets() == 0
 
 
 def test_empty_messages_do_not_travel() -> None:
@@ -379,13 +332,6 @@ SHORT = "collective.timeout=100us"
 def on(result: VariantResult, links: tuple[str, ...], what: str) -> int:
     """A counter of some links, summed."""
     return sum(getattr(link, what) for link in result.links if link.link in links)
-
-
-def test_a_worker_sends_the_buckets_that_are_in_flight_one_at_a_time(tmp_path: Path) -> None:
-    """It has one stream, and the engine takes no second one."""
-    result = simulate(tmp_path, "workload.bucket=1KB", "overlap.buckets_in_flight=4")
-
-    assert {check.verdict for check in result.jobs[0].checks} == {"pass"}
 
 
 def test_what_is_sent_again_is_all_workers(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from netfold.sim.scenario.resolve import resolve
 from tests.examples import examples
 from tests.sim.collectives.test_schedules import HALVING, RING, TREE, cut_of
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.scenes import DENSE, TINY, job_plan, metrics_of, only, plan, refused, simulate, write
+from tests.sim.scenes import DENSE, TINY, job_plan, only, plan, refused, simulate, write
 
 SCENE = """\
 name: switched
@@ -272,22 +272,6 @@ workload: {kind: synthetic, elements: 6000, density: 30%}
 codec: {kind: none}
 collective: {kind: ring}
 """
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        "group_size: 4, inner: {kind: tree}, outer: {kind: ring, channels: 2}",
-        "group_size: 6, inner: {kind: torus_2d, rows: 2}, outer: {kind: tree}",
-    ],
-)
-def test_sums_of_uneven_groups_are_right_where_packets_are_lost(tmp_path: Path, parts: str) -> None:
-    """With all merges of hosts; other codecs and collectives are in tests/pairs."""
-    sets = (f"collective={{kind: hierarchical, {parts}}}", "codec={kind: lossless}")
-    result = simulate(tmp_path, *sets, "faults=[{kind: loss, rate: 1%}]", text=RUNS_SCENE)
-
-    assert verdicts(result) == {"pass"}
-    assert metrics_of(result)["packets_retransmitted"] > 0
 
 
 @pytest.mark.parametrize(

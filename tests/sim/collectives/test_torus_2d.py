@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,7 @@ from netfold.topologies.network import compile_network
 from netfold.units import TIME
 from tests.reference.systems import torus_2d as twin
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.exchanges import (
-    FRAME,
-    messages_of,
-    torus,
-    torus_schedule,
-)
+from tests.sim.exchanges import FRAME, messages_of, torus, torus_schedule
 from tests.sim.host_codecs import Cascade, cascade_encoded
 from tests.sim.scenes import (
     BYTE_PS,
@@ -205,17 +199,6 @@ def carried(messages: Sequence[Message], rows: int, **changes: Any) -> Exchanged
     return Exchanged(small_star(workers), start).run([[(one,)] for one in messages])
 
 
-@pytest.mark.parametrize("lengths", GRIDS)
-def test_workers_stand_in_rows_whose_lengths_differ_by_one_at_most(lengths: tuple[int, ...]) -> None:
-    grid = TorusGrid.of(sum(lengths), len(lengths))
-
-    assert grid.lengths == lengths
-    assert [grid.worker(*spot) for spot in grid.spots] == list(range(sum(lengths)))
-    assert [list(map(grid.spots.__getitem__, row)) for row in twin.ranks(lengths)] == [
-        [(row, position) for position in range(length)] for row, length in enumerate(lengths)
-    ]
-
-
 def test_the_squarest_grid() -> None:
     """Rows of equal length if there is a divisor; a prime is cut by its root."""
     rows = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2, 8: 2, 9: 3, 11: 3, 12: 3, 13: 3, 16: 4, 64: 8, 512: 16}
@@ -258,7 +241,9 @@ def test_every_transfer_is_that_of_the_twin(lengths: tuple[int, ...], host: bool
     expected: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for one in twin.transfers(lengths, host):
         expected[one.sender].append((one.receiver, one.part, one.workers))
-    assert sent_parts(torus_schedule(lengths, host)) == expected  # in the order of the steps
+    schedule = torus_schedule(lengths, host)
+    check_schedule(schedule)
+    assert sent_parts(schedule) == expected  # in the order of the steps
     transfers = sum(map(len, expected.values()))
     assert transfers == 2 * (sum(lengths) - 1) * len(twin.parts_of(lengths, host))  # as often as on a ring
 
@@ -273,43 +258,6 @@ def test_floats_are_added_in_the_order_of_the_schedule(lengths: tuple[int, ...],
     for ((merged,),) in received:
         assert expected.tobytes() == merged.words.tobytes()
     assert len({id(merged.words) for ((merged,),) in received}) == 1  # one array for all
-
-
-# SIGN: whose bit survives, exactly
-
-
-def trees_of(schedule: Schedule) -> list[Any]:
-    """How each part is merged by a schedule: a rank, or a `Merge`; what all workers get in the end."""
-    held = [list[Any](range(schedule.workers)) for _ in range(schedule.chunks)]
-    for number in range(schedule.transfers):
-        source, target = int(schedule.source[number]), int(schedule.target[number])
-        first = int(schedule.first[number])
-        for cells in held[first : first + int(schedule.count[number])]:
-            own = cells[target]
-            cells[target] = twin.Merge(cells[source], own, 0) if schedule.merges[number] else cells[source]
-    for cells in held:
-        assert all(cell is cells[0] for cell in cells)
-    return [cells[0] for cells in held]
-
-
-def is_fair(found: Sequence[Fraction]) -> bool:
-    """Whether the surviving bit is 1 as often as the mean bit says, whichever bits are 1."""
-    workers = len(found)
-    return all(abs(one - Fraction(1, workers)) <= Fraction(workers, 2**32) for one in found)
-
-
-@pytest.mark.parametrize("is_host", [False, True])
-@pytest.mark.parametrize("lengths", GRIDS)
-def test_the_surviving_bit_is_that_of_a_uniformly_random_worker(
-    lengths: tuple[int, ...], is_host: bool
-) -> None:
-    check_schedule(torus_schedule(lengths, is_host))
-    trees = trees_of(torus_schedule(lengths, is_host))
-    found = [twin.survival(tree, sum(lengths)) for tree in trees]
-    expected = [twin.tree(part, lengths) for part in twin.parts_of(lengths, is_host)]
-
-    assert all(is_fair(one) for one in found)
-    assert [twin.survival(tree, sum(lengths)) for tree in expected] == found
 
 
 # HOST: merges of the codec
@@ -415,19 +363,6 @@ def test_it_is_charged_for_merging(rows: int, columns: int) -> None:
 def routed_of(network: CompiledNetwork, workers: int, rows: int) -> Routed:
     outline = Torus2d(kind="torus_2d", rows=rows).outline(workers)
     return Routed(outline, network, range(workers), lambda *flow: 0)
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (2, 4), (4, 2), (8, 1), (1, 1)])
-def test_codecs_are_told_the_closed_form(rows: int, columns: int) -> None:
-    workers, network = rows * columns, small_star(8)
-    routed = routed_of(network, workers, rows)
-    carrier = carrier_of(routed, FRAME, NoDevice())
-    ways = 2 * (rows + columns - 2)
-    header_way_ps = 2 * (FRAME.overhead_bytes * BYTE_PS + LINK.delay_ps)
-    assert carrier.latency_ps == max(1, ways * header_way_ps)
-    if workers > 1:
-        pace = pace_of(routed, FRAME)
-        assert carrier.rate_bps == pytest.approx(32 * pace.elements_per_s)
 
 
 @pytest.mark.parametrize("lengths", [(4, 4, 3), (3, 2), (3, 3, 2, 2)])
