@@ -36,6 +36,7 @@ from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
+from tests.homomorphic.test_bounds import rounded
 from tests.homomorphic.test_law import Steps
 from tests.sim.checks.test_rounds import examine
 from tests.sim.scenes import entry_of, measure, simulate, simulated, write
@@ -121,7 +122,7 @@ def test_the_same_damage_at_every_worker(tmp_path: Path, monkeypatch: pytest.Mon
     assert failures(tmp_path, *TWO_STEPS_TWO_BUCKETS) == {
         "merges_are_exact": "12 merged words are wrong, first in step 0, bucket 0, worker 0, "
         "word 5 of 'values' (received -75954308, the sum is -75954309): "
-        "slot 0, version 1, unit 8 of stream 0",
+        "slot 0, version 1, unit 8 of stream 0"
     }
 
 
@@ -155,14 +156,6 @@ VALUES = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(
 GRADIENTS = arrays.arrays(np.float32, (3, 5), elements=VALUES)
 
 
-def rounded(values: list[float]) -> np.float32:
-    """The exact sum, rounded once: of its float64 neighbours' roundings, the nearest; ties to even."""
-    exact = sum(map(Fraction, values), Fraction(0))
-    near = np.float32(float(exact))
-    found = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
-    return min(found, key=lambda one: (abs(Fraction(float(one)) - exact), int(one.view(np.int32)) & 1))
-
-
 def judged(total: np.ndarray, gradients: list[np.ndarray], is_float: bool = False) -> bool:
     loss = ErrorMetrics()
     for sums in sums_of_parts(gradients):
@@ -176,7 +169,8 @@ def test_a_total_is_exact_if_every_element_is_the_rounded_sum(
     drawn: np.ndarray, element: int, is_off: bool
 ) -> None:
     gradients = list(drawn)
-    total = np.array([rounded([float(own[i]) for own in gradients]) for i in range(5)], np.float32)
+    sums = [sum((Fraction(float(own[i])) for own in gradients), Fraction()) for i in range(5)]
+    total = np.array([rounded(exact) for exact in sums], np.float32)
     if is_off:
         total[element] = np.nextafter(total[element], np.float32(np.inf))
 

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import HostHop, merge_all, replay
-from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
+from netfold.homomorphic.message import Hop, Merge, Merged, Message, Words
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
-from netfold.sim.collectives import host_messages as scheduled
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
@@ -234,40 +233,6 @@ def test_a_damaged_packet_on_the_ring_fails(
 
     assert struck
     assert found["hosts_merge_right"][0] == "fail"
-
-
-def backwards(merge: HostMerge, arriving: Merged, own: Merged, key: int) -> Merged:
-    """A hop that takes the arriving part for its own."""
-    words = merge.merge(own.words, arriving.words, Hop(arriving.workers, own.workers, key))
-    return Merged(words, arriving.workers + own.workers)
-
-
-def weightless(merge: HostMerge, arriving: Merged, own: Merged, key: int) -> Merged:
-    """A hop that ignores how many workers it has merged."""
-    words = merge.merge(arriving.words, own.words, Hop(1, 1, key))
-    return Merged(words, arriving.workers + own.workers)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "collective"),
-    [
-        (backwards, "ring"),
-        (weightless, "torus"),
-        (backwards, "halving"),
-        (weightless, "tree"),
-        (backwards, "hierarchical"),
-    ],
-)
-def test_a_hop_that_merges_the_wrong_way_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any], collective: str
-) -> None:
-    """Six workers: of parts of equally many workers, as those of four, the order would not matter."""
-    monkeypatch.setattr(scheduled, "combine", wrong)
-    found = checks(tmp_path, "cascade", collective, "workers=6")
-
-    verdict, detail = found["hosts_merge_right"]
-    assert verdict == "fail"
-    assert "first in step 0, bucket 0, 'signs', message 0 of operation 0, worker 0" in detail
 
 
 def dropping(without: Callable[[Any], Any]) -> Callable[..., Any]:

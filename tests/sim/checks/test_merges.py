@@ -19,8 +19,6 @@ from netfold.sim.checks.finding import MessagePlace, Tallies
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_signs import StretchSums, allowed, allowed_over_rounds, worst
 from netfold.sim.checks.merged_words import check_message
-from netfold.sim.collectives.collective import OperationPlace, Wait
-from netfold.sim.collectives.in_network.in_network_run import InNetwork
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.tables import OWN
@@ -131,24 +129,6 @@ def test_a_ring_that_drops_a_worker_s_floats(monkeypatch: pytest.MonkeyPatch) ->
     assert set(failed) == FLOATS
     assert " merged float32 words are not within " in failed["merges_are_right"]
     assert "around the ring" in failed["merges_are_right"]
-
-
-@BOTH
-def test_a_switch_that_drops_a_worker(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """Worker 1's words reach the switch as zeros."""
-    original = InNetwork.exchange
-
-    def exchange(self: InNetwork, worker: int, messages: tuple[Message, ...], place: OperationPlace) -> Wait:
-        if worker == 1:
-            messages = tuple(replace(one, words=np.zeros_like(one.words)) for one in messages)
-        return (yield from original(self, worker, messages, place))
-
-    monkeypatch.setattr(InNetwork, "exchange", exchange)
-
-    failed = failures(scenario(codec, 4, collective=SWITCHML))
-
-    assert set(failed) == (FLOATS if codec == "toy_float" else {"merges_are_right"})
-    assert "step 0, bucket 0" in failed["merges_are_right"]
 
 
 def published(ratio: int) -> tuple[str, ...]:
