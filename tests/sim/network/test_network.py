@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
-from netfold.homomorphic.codecs import count_sketch as encoder
 from netfold.homomorphic.codecs.auto import CarriedAuto, Choice
-from netfold.homomorphic.codecs.count_sketch import CountSketch
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Work
 from netfold.sim.collectives.costs import HostCarrier
@@ -28,13 +26,11 @@ from netfold.sim.report.html import build_report
 from netfold.sim.report.words import codec_events
 from netfold.sim.results.folder import load
 from netfold.sim.results.metrics import RANK_SKEW
-from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import run_variant
-from netfold.sim.workload import SyntheticSpec, TrainingSpec, synthetic_workload
+from netfold.sim.workload import SyntheticSpec, synthetic_workload
 from netfold.sim.workload.devices import FixedDevice
 from netfold.sim.workload.synthetic import SyntheticWorkload
 from tests.examples import nightly
-from tests.sim.local_training import train
 from tests.sim.scenes import DENSE, RING, job_plan, measure, metrics_of, only, plan, run, simulate
 
 SCENE = """\
@@ -278,69 +274,6 @@ def test_encoding_and_decoding_take_the_work_of_all_messages(tmp_path: Path) -> 
     assert spans == {"encode": {8_500_000}, "decode": {500_000}}
 
 
-WORKERS, STEPS, SEED = 4, 2, 7
-TRAINING = f"""\
-name: trained
-seed: {SEED}
-topology: {{kind: star, hosts: {WORKERS}, rate: 100Gbps, delay: 1us, switch: tofino1}}
-workers: {WORKERS}
-workload: {{kind: training, model: mlp, batch: 8, learning_rate: 0.2, steps: {STEPS}}}
-codec: {{kind: count_sketch, share: 0.02}}
-collective: {{kind: ring}}
-"""
-SWITCHML = "collective={kind: in_network, program: switchml}"
-SERVER = "collective={kind: parameter_server, placement: beside_workers}"
-LOSS = "faults=[{kind: loss, rate: 1%}]"
-
-
-def trained(folder: Path, *sets: str) -> dict[str, Any]:
-    """The summary of the only variant."""
-    result = simulate(folder, *sets, text=TRAINING)
-    return dict(summarize(result.facts, result.records)["variants"][0])
-
-
-@pytest.fixture
-def sketches(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The added sketches that workers read, as they come."""
-    read: list[bytes] = []
-    estimate: Callable[..., Gradient] = encoder.estimate
-
-    def reading(rows: Any, sketch: Gradient, elements: int) -> Gradient:
-        read.append(sketch.tobytes())
-        return estimate(rows, sketch, elements)
-
-    monkeypatch.setattr(encoder, "estimate", reading)
-    return read
-
-
-def test_a_switch_adds_the_bits_that_hosts_add(tmp_path: Path, sketches: list[bytes]) -> None:
-    """Integers: a switch, a ring, a server and one process read the same sketches in every step."""
-    codec = CountSketch(block_elements=256, share=0.02)
-    losses = train(TrainingSpec("mlp", 8, 0.2), codec, WORKERS, SEED, STEPS).losses
-    expected = sketches.copy()
-    assert len(expected) == WORKERS * STEPS
-    assert len(set(expected)) == STEPS
-    for sets in ([RING], [SERVER], [SWITCHML, LOSS]):
-        sketches.clear()
-        found = trained(tmp_path, "codec.block_elements=256", *sets)
-
-        assert sorted(sketches) == sorted(expected), sets
-        assert found["verdict"] == "pass"
-        assert found["metrics"]["merges_verified"]
-        assert (found["metrics"]["packets_lost"] > 0) == (LOSS in sets)
-        assert [found["metrics"][name] for name in ("loss_first", "loss")] == [losses[0], losses[-1]]
-
-
-def test_damaged_sums_are_noticed(tmp_path: Path) -> None:
-    """The negative control: bits that flip on the way, undetected."""
-    damaged = "faults=[{kind: corruption, rate: 5%, detected: false, links: ['h*->s0']}]"
-    for codec in ("{kind: count_sketch}", "{kind: count_sketch, candidates: 0}"):
-        found = trained(tmp_path, f"codec={codec}", SWITCHML, damaged)
-
-        assert found["verdict"] == "fail"
-        assert "fail" in {check["verdict"] for check in found["checks"] if "merges" in check["name"]}
-
-
 ELEMENTS, ENCODINGS_WORKERS, STEP = 1_000_000, 8, 1  # the second step: the first is what a forecast rests on
 STAR = (
     f"workers={ENCODINGS_WORKERS}",
@@ -357,7 +290,6 @@ MESSAGE_WORDS = 4 * FRAME.elements
 MESSAGE_US = 8 * (4 * FRAME.wire_bytes(FRAME.elements, first=False, last=False) + 20) / 100e3  # 100 Gbps
 # Two links, a pass, 3 pipes and 7 passes to read a packet out, and the packet once on either link.
 LATENCY_US = 2.0 + 0.6 + 10 * 0.6 + 2 * 8 * 1110 / 100e3
-AHEAD_US = 512 / 4 * MESSAGE_US  # a window of messages, by which SwitchML's exponents are ahead of its values
 
 
 def second_step(folder: Path, *sets: str) -> tuple[float, list[int]]:
@@ -390,17 +322,6 @@ def test_every_operation_takes_its_words_at_line_rate_and_one_round_trip(
     assert time_us == pytest.approx(
         sum(sizes) / MESSAGE_WORDS * MESSAGE_US + operations * LATENCY_US, rel=0.03
     )
-
-
-def test_less_time_than_dense_by_the_bytes_saved_less_a_round_trip(tmp_path: Path) -> None:
-    dense_us, (dense_words,) = second_step(tmp_path, *STAR)
-    time_us, sizes = second_step(tmp_path, *STAR, "codec.kind=packed")
-    ring_us, _ = second_step(tmp_path, RING, *STAR[:-2], DENSE)
-    saved = sum(sizes) / dense_words
-
-    assert saved < 0.3
-    assert time_us == pytest.approx(saved * (dense_us - AHEAD_US - LATENCY_US) + 2 * LATENCY_US, rel=0.03)
-    assert ring_us > dense_us > 3 * time_us
 
 
 FEW, SHORT = 3, 50_000

@@ -276,10 +276,7 @@ STALLS = {
     ),
     # It may have been lost at a rate of 1 %: less loss is no help, and none is needed.
     "a tree, the only packet": Stall(
-        ALL_WAIT,
-        on_link(1, 1, 0, job=TREE_ONCE),
-        f"link h1->s0 lost 1 of 1 packets, {NEVER_AGAIN}",
-        NO_LOSS,
+        ALL_WAIT, on_link(1, 1, 0, job=TREE_ONCE), f"link h1->s0 lost 1 of 1 packets, {NEVER_AGAIN}", NO_LOSS
     ),
     "a tree, copies": Stall(
         ALL_WAIT,
