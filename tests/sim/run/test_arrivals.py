@@ -102,28 +102,6 @@ def admissions_us(jobs: list[Asked], hosts: int, slots: int) -> list[float]:
     return found
 
 
-def lindley_us(arrivals_us: list[float], service_us: float) -> list[float]:
-    """Waiting times of a queue with one server: W(k+1) = max(0, W(k) + S − gap) (Lindley 1952)."""
-    waits = [0.0]
-    for before, after in itertools.pairwise(arrivals_us):
-        waits.append(max(0.0, waits[-1] + service_us - (after - before)))
-    return waits
-
-
-def test_one_set_of_hosts_is_a_queue_with_deterministic_service() -> None:
-    found = summary("jobs: [{name: a, workers: 4, count: 12, arrivals: {kind: poisson, mean_gap: 9us}}]\n")
-    jobs = found["variants"]
-    alone_us = jobs[0]["metrics"]["alone_us"]
-
-    assert found["verdict"] == "pass"
-    assert [running_us(job) for job in jobs] == pytest.approx([alone_us] * 12, rel=1e-12)
-    waits = lindley_us([job["metrics"]["arrival_us"] for job in jobs], alone_us)
-    assert [job["metrics"]["waiting_us"] for job in jobs] == pytest.approx(waits, abs=1e-6)
-    assert 2 <= sum(wait > 0 for wait in waits) < 12  # some wait, some do not
-    assert found["jobs"][0]["overlapping"] == 0
-    assert found["jobs"][0]["fairness"] is None
-
-
 SLOTS_MAX = 11264  # of SwitchML on a Tofino 1: registers of 22528 pairs, two versions; the next test holds it
 
 

@@ -245,11 +245,7 @@ def test_two_racks_without_what_leads_from_one_to_the_other(tmp_path: Path) -> N
     fault = "faults=[{kind: loss, rate: 100%, links: ['leaf0->*']}]"
 
     summary = run_netfold(
-        tmp_path,
-        ROOT / "scenarios" / "06-two-racks.yaml",
-        "workload.elements=20000",
-        fault,
-        variant="tree",
+        tmp_path, ROOT / "scenarios" / "06-two-racks.yaml", "workload.elements=20000", fault, variant="tree"
     )
 
     detail = summary.detail("tree", "finishes")
@@ -407,10 +403,7 @@ def test_what_a_codec_raises_is_a_verdict_with_its_place(
     assert "codec_errors" not in trace
     assert str(Path(__file__).parents[3]) not in trace
     assert ('File "decoder.py"' in trace) == (fault == "elsewhere")
-    assert "RAISED" in run.report().read_text(encoding="utf-8") or fault in (
-        "index",
-        "elsewhere",
-    )
+    assert "RAISED" in run.report().read_text(encoding="utf-8") or fault in ("index", "elsewhere")
 
 
 @pytest.mark.parametrize(

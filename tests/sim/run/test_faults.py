@@ -76,10 +76,7 @@ EFFECTS: dict[str, tuple[Effect, str]] = {  # and how far and how long it reache
     "kind: worker_pause, worker: 1, at: 1ms, for: 2ms": (Pause(0, 1, 1, MS, 3 * MS), "for 2ms"),
     "kind: start_skew, worker: 0, delay: 5ms": (LateStart(0, 0, 0, 5 * MS), "for 5ms"),
     "kind: slow_host, worker: 2, factor: 4": (HostSlowdown(0, 2, Fraction(4), 0), "4 times as slow"),
-    "kind: slow_host, worker: 2, factor: 1.25": (
-        HostSlowdown(0, 2, Fraction(5, 4), 0),
-        "1.25 times as slow",
-    ),
+    "kind: slow_host, worker: 2, factor: 1.25": (HostSlowdown(0, 2, Fraction(5, 4), 0), "1.25 times as slow"),
 }
 
 
@@ -599,23 +596,9 @@ FAULTS = st.one_of(
     st.builds("kind: loss, rate: {}, links: [{}], from: {}".format, RATES, PATTERNS, BEGINS),
     st.builds("kind: corruption, rate: {}, links: [{}]".format, RATES, PATTERNS),
     st.builds("kind: duplicate, rate: {}, links: [{}]".format, RATES, PATTERNS),
-    st.builds(
-        "kind: link_down, links: [{}], at: {}, for: {}".format,
-        PATTERNS,
-        BEGINS,
-        LENGTHS,
-    ),
-    st.builds(
-        "kind: link_rate, links: [{}], at: {}, for: {}, rate: 5Gbps".format,
-        PATTERNS,
-        BEGINS,
-        LENGTHS,
-    ),
-    st.builds(
-        "kind: switch_reboot, switch: s0, at: {}, clears: tables, for: {}".format,
-        BEGINS,
-        LENGTHS,
-    ),
+    st.builds("kind: link_down, links: [{}], at: {}, for: {}".format, PATTERNS, BEGINS, LENGTHS),
+    st.builds("kind: link_rate, links: [{}], at: {}, for: {}, rate: 5Gbps".format, PATTERNS, BEGINS, LENGTHS),
+    st.builds("kind: switch_reboot, switch: s0, at: {}, clears: tables, for: {}".format, BEGINS, LENGTHS),
     st.builds("kind: worker_pause, worker: {}, at: {}, for: {}".format, WORKERS, BEGINS, LENGTHS),
     st.builds("kind: start_skew, worker: {}, delay: {}".format, WORKERS, LENGTHS),
 )

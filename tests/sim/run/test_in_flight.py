@@ -151,28 +151,6 @@ def test_a_switch_counts_the_bytes_of_every_round_as_one_at_a_time(tmp_path: Pat
     )
 
 
-def test_the_recurrence_holds_on_a_real_switch(tmp_path: Path) -> None:
-    """Times of encoding, network and decoding are those of one bucket at a time; none of them changes."""
-    sets = ("workload.steps=1", *SWITCH)
-    alone, _ = run(tmp_path, *sets, overlap(1))
-    overlapping, _ = run(tmp_path, *sets, overlap(BUCKETS))
-
-    taken: dict[tuple[str, int], int] = {}
-    for one in alone.journal.phases:
-        if one.worker == 0 and one.phase in ("encode", "network", "decode"):
-            key = one.phase, one.bucket
-            taken[key] = taken.get(key, 0) + one.end_ps - one.start_ps
-    assert {bucket for _, bucket in taken} == set(range(BUCKETS))
-    forward, backward = 20 * 10**6, 60 * 10**6
-    ready = [backward * min(24000, 4000 * (bucket + 1)) // 24000 for bucket in range(BUCKETS)]
-    device, network = forward, 0
-    for bucket, before in enumerate([0, *ready[:-1]]):
-        device += ready[bucket] - before + taken["encode", bucket]
-        network = max(device, network) + taken["network", bucket]
-    # The last bucket's sum arrives when the others have long been decoded.
-    assert overlapping.journal.steps[0].end_ps == network + taken["decode", BUCKETS - 1]
-
-
 def test_the_rows_of_the_breakdown_add_up_where_rounds_overlap(tmp_path: Path) -> None:
     outcome = scenes.run(tmp_path, "codec={kind: lossless}", overlap(4), text=SCENARIO)
 
@@ -272,10 +250,7 @@ def jobs(draw: st.DrawFn) -> list[Given]:
 
 
 OVERLAPS = st.builds(
-    Overlap,
-    st.integers(1, 7),
-    st.sampled_from(["ready", "first_layer"]),
-    encodes_on_device=st.booleans(),
+    Overlap, st.integers(1, 7), st.sampled_from(["ready", "first_layer"]), encodes_on_device=st.booleans()
 )
 
 
