@@ -104,16 +104,11 @@ def mg_wfbp(backward: list[float], sizes: list[int], start: float, per_element: 
     return [*ends, layers]
 
 
-def omgs(
-    backward: list[float], sizes: list[int], encode: Time, network: Time, *, asks_about_the_first: bool = True
-) -> list[int]:
+def omgs(backward: list[float], sizes: list[int], encode: Time, network: Time) -> list[int]:
     """OMGS-SGD: the last layers of its groups; everything is computed from the groups so far, each time."""
     layers = len(sizes)
     groups: list[list[int]] = [[0]]
     for layer in range(1, layers):
-        if layer == 1 and not asks_about_the_first:
-            groups[-1].append(layer)
-            continue
         device = free = begin = encoded = 0.0
         for group in groups:
             device += sum(backward[one] for one in group)

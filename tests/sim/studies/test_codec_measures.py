@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import pytest
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from netfold.commands.main import app
 from netfold.errors import RunError
-from netfold.homomorphic.bounds import ErrorBound, Sums
+from netfold.homomorphic.bounds import ErrorBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Gradient, Merge, Message, Note, NoteKind, Round, Work
@@ -34,6 +33,7 @@ from netfold.sim.studies.codec_study_gradients import (
     synthetic_source,
 )
 from netfold.sim.workload import SyntheticSpec
+from tests.homomorphic.test_law_twins import Constant
 
 
 @dataclass
@@ -48,16 +48,6 @@ class Clock:
 
 def unchanged(rank: int, total: Gradient) -> Gradient:
     return total
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same bound for every element."""
-
-    bound: float
-
-    def of(self, sums: Sums) -> NDArray[np.float64]:
-        return np.full(sums.total.size, self.bound)
 
 
 @dataclass(frozen=True)
@@ -610,7 +600,7 @@ def test_tables_fit_narrow_terminals() -> None:
         assert len({heading.strip() for line in headings for heading in line}) == 10
         assert max(map(len, lines)) <= width
         assert [row[0] for row in cells("\n".join(lines))] == tables * [
-            *("lossless:", "load=0.7,", "block_elements=1024"),
+            *("lossless:", "load=0.7,", "block_elements=1024")
         ]
     assert max(map(len, printed(study.tables()[1], 80).splitlines())) <= 80
     assert cells(printed(study.tables()[1], 84))[0][3:] == ["12.0 B", "24.0 B", "20.0 B", "56.0 B"]

@@ -38,13 +38,7 @@ from netfold.sim.studies import sweep_output as page
 from netfold.sim.studies.sweep import Ended, Store, SweepSettings, run_sweep, sweep_of
 from netfold.sim.studies.sweep_output import Grid, draw, fastest, metrics_of, sweep_figures
 from netfold.sim.studies.sweep_points import points_of, resolved_text, seeds_of
-from netfold.sim.studies.sweep_workers import (
-    RANKING,
-    TaskOutcome,
-    is_source,
-    own_versions,
-    work,
-)
+from netfold.sim.studies.sweep_workers import RANKING, TaskOutcome, is_source, own_versions, work
 from tests import ROOT
 from tests.examples import nightly
 from tests.sim.studies.sweep_scene import BASE, GRID, VERSIONS, Inline, points, scenario, use_inline, write

@@ -41,7 +41,6 @@ from netfold.sim.workload.hardware import (
     constant,
     peak_device,
     roofline_device,
-    scaled_ps,
 )
 from tests.sim.scenes import TINY, job_plan, only, plan, refused, write
 
@@ -479,9 +478,3 @@ def test_slow_workers_are_slower_in_every_step() -> None:
     assert [variation.factor(1, worker, 5) for worker in range(4)] == [4, 1, Fraction(3, 2), 1]
     assert STEADY.factor(1, 2, 3) == 1
     assert Variation(Jitter("gamma", 0.0)).factor(1, 2, 3) == 1
-
-
-def test_scaled_times_are_rounded_up() -> None:
-    assert scaled_ps(10, Fraction(1)) == 10
-    assert scaled_ps(10, Fraction(21, 20)) == 11
-    assert scaled_ps(0, Fraction(5)) == 0

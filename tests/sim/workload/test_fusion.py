@@ -30,7 +30,7 @@ from netfold.sim.workload.fusion import (
     fused,
     pieces_of,
 )
-from netfold.sim.workload.fusion_rules import Cost, Costs, LayerFusion, MgWfbp, Omgs, Stages, _Rest, predict
+from netfold.sim.workload.fusion_rules import Costs, LayerFusion, MgWfbp, Omgs, _Rest, predict
 from netfold.sim.workload.layers import Layer, layers_of, placed
 from netfold.sim.workload.workload import keyed, shards
 from tests.examples import nightly, scaled
@@ -332,31 +332,6 @@ def test_the_greedy_rules_are_the_published_ones(sorts: bool) -> None:
         assert saving == reference.omgs(backward, sizes, encode, network)
         merged += (1 < len(waiting) < len(layers)) + (1 < len(saving) < len(layers))
     assert merged > 35  # most instances are neither layer-wise nor one bucket
-
-
-def test_a_greedy_rule_can_lose_and_the_optimum_cannot() -> None:
-    """Ten-gigabit Ethernet as published for 8 workers: 0.52 ms to start, 3.44 ms for a million elements.
-
-    Merging b into a saves a start, but then the network is busy when c is ready.
-    """
-    layers = [Layer("a", 10**6, 0.01), Layer("b", 10, 0.1), Layer("c", 10**6, 1.0)]
-    costs = Costs(0, 4 * MS, Stages(Cost(), Cost(5.2e8, 4 * 860.0)))
-
-    greedy, best = MgWfbp(costs=costs), LayerFusion(costs=costs)
-
-    assert greedy.partition(layers) == ((0, 1), (2,))
-    assert best.partition(layers) == ((0,), (1, 2))
-    assert step_ps(greedy, layers, costs) == pytest.approx((0.4 + 2 * (0.52 + 3.44)) * MS, rel=1e-4)
-    assert step_ps(best, layers, costs) == pytest.approx((4 + 0.52 + 3.44) * MS, rel=1e-4)
-
-
-def test_the_authors_code_never_asks_about_the_first_two_layers() -> None:
-    """What is different here: a first layer that is ready long before the second goes alone."""
-    backward, sizes = [1.0, 1000.0], [10, 10]
-    free, network = (lambda n: 0.0), (lambda n: 1.0 + n)
-
-    assert reference.omgs(backward, sizes, free, network, asks_about_the_first=False) == [2]
-    assert reference.omgs(backward, sizes, free, network) == [1, 2]
 
 
 BATCH = 4

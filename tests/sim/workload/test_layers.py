@@ -113,16 +113,8 @@ def nested() -> nn.Module:
             torch.ones(2, 4, 5, 5),
             {"conv1": "conv1", "norm1": "conv1", "conv2": "conv2", "norm2": "conv2"},
         ),
-        (
-            Tied,
-            torch.arange(8),
-            {"words": "words", "decoder": "words", "middle": "middle", "norm": "middle"},
-        ),
-        (
-            Again,
-            torch.ones(2, 5),
-            {"first": "first", "shared": "shared", "norm": "shared", "last": "last"},
-        ),
+        (Tied, torch.arange(8), {"words": "words", "decoder": "words", "middle": "middle", "norm": "middle"}),
+        (Again, torch.ones(2, 5), {"first": "first", "shared": "shared", "norm": "shared", "last": "last"}),
         (
             OwnParameters,
             torch.ones(3, 2, 4).transpose(0, 1),

@@ -175,13 +175,6 @@ def test_pieces_of_a_word_are_the_longest_first(words: dict[str, int], vocabular
         assert expected is None or "".join(piece.removeprefix("##") for piece in found) == word
 
 
-def test_a_word_with_an_unknown_letter_is_unknown_as_a_whole() -> None:
-    numbers = {piece: number for number, piece in enumerate(learned({"abab": 3}, 100))}
-
-    assert cut("abc", numbers) == [wordpiece.UNKNOWN_PIECE]
-    assert cut("abab", numbers) == [numbers["abab"]]
-
-
 @pytest.mark.slow
 def test_a_text_is_all_in_pieces_that_spell_it() -> None:
     found = load_pieces("shakespeare", 1200)

@@ -7,14 +7,12 @@ CI has one short training of each sort, all others run at night.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Codec
@@ -25,7 +23,7 @@ from netfold.homomorphic.codecs.topk import TopK
 from netfold.homomorphic.fold import fold
 from netfold.homomorphic.message import Round, Step
 from netfold.sim.workload import TrainingSpec, training_workload
-from netfold.sim.workload.data_readers import Digits, Ratings, load_characters, load_words
+from netfold.sim.workload.data_readers import Digits, load_characters, load_words
 from netfold.sim.workload.fusion import ONE_BUCKET, AsGiven, BySize, Fusion, NoFusion
 from netfold.sim.workload.model import TaskSettings
 from netfold.sim.workload.models.bert import BertQa
@@ -35,17 +33,7 @@ from netfold.sim.workload.optimizers import Adam, Sgd
 from netfold.sim.workload.recipe import Recipe
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import nightly
-from tests.sim.workload.given import (
-    by_name,
-    bytes_of,
-    flat,
-    images_task,
-    one_pass,
-    ratings_task,
-    totals,
-    train,
-    weights_of,
-)
+from tests.sim.workload.given import by_name, bytes_of, flat, images_task, totals, train, weights_of
 
 MLP = TrainingSpec("mlp", batch=16, learning_rate=0.1)
 ORDER = ["2.bias", "2.weight", "0.bias", "0.weight"]  # back to front, bias before weight
@@ -91,37 +79,6 @@ def test_one_step_of_sgd_by_hand(digits: Digits) -> None:
         moved = before[name] - 0.5 / 3 * sum(gradient[name] for gradient in by_hand)
 
         np.testing.assert_allclose(weights, moved, rtol=1e-5, atol=1e-7)
-
-
-def test_every_worker_has_its_own_gradient_and_buffer(movielens: Ratings) -> None:
-    """Those of a private copy of the model."""
-    task = ratings_task(movielens, (2, 1), batch=64, workers=3, seed=1)
-    workload = TrainingWorkload(task, 3, learning_rate=0.1, fusion=NoFusion(), seed=1)
-    for step in (0, 1):
-        gradients = workload.gradients(step)
-        for worker, parts in enumerate(gradients):
-            model = copy.deepcopy(workload.model)
-            one_pass(model, task, step, worker)
-            for name, part in by_name(workload, parts).items():
-                assert part.tobytes() == model.get_parameter(name).grad.numpy().tobytes()  # type: ignore[union-attr]
-            assert all(part.ndim == 1 and part.flags.c_contiguous for part in parts)
-        workload.apply(step, [np.sum(parts, axis=0) for parts in zip(*gradients, strict=True)])
-
-
-def test_same_seed_same_bits_and_global_generator_untouched() -> None:
-    def run(seed: int) -> bytes:
-        workload = training_workload(MLP, workers=2, seed=seed)
-        train(workload, range(2))
-        return np.concatenate(totals(workload, 2)).tobytes()
-
-    torch.manual_seed(3)
-    state = torch.get_rng_state()
-    first = run(seed=1)
-
-    assert torch.equal(state, torch.get_rng_state())
-    torch.manual_seed(4)
-    assert first == run(seed=1)
-    assert first != run(seed=2)
 
 
 WORKERS, LAST = 8, 10
