@@ -131,8 +131,7 @@ def test_names_are_those_of_the_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workers", "share"),
-    [(8, 4), *(pytest.param(*one, marks=nightly) for one in ((4, 1), (16, 4)))],
+    ("workers", "share"), [(8, 4), *(pytest.param(*one, marks=nightly) for one in ((4, 1), (16, 4)))]
 )
 def test_the_published_rate_of_switchml(workers: int, share: int) -> None:
     """Within 2 % of what SwitchML publishes, and never above what the wire can carry."""

@@ -112,11 +112,7 @@ RATES = "use a number and one of bps, Kbps, Mbps, Gbps, Tbps"
             "3M",
             "cannot read '3M' as a size\n  use a number and one of B, KB, KiB, MB, MiB, GB, GiB (3M = '3MB')",
         ),
-        (
-            SIZE,
-            "99999999999GiB",
-            "'99999999999GiB' is too large\n  the largest size is 9223372036854775807B",
-        ),
+        (SIZE, "99999999999GiB", "'99999999999GiB' is too large\n  the largest size is 9223372036854775807B"),
     ],
 )
 def test_what_cannot_be_read_is_explained(quantity: Quantity, text: object, error: str) -> None:

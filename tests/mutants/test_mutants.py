@@ -94,13 +94,7 @@ def changes(body: str) -> set[tuple[str, str]]:
 def project(tmp_path: Path) -> Path:
     """A repository with one package: a kernel, a plain function, their tests."""
     root = tmp_path / "project"
-    for folder in (
-        "netfold",
-        "netfold/homomorphic",
-        "netfold/kernels",
-        "tests",
-        "tests/homomorphic",
-    ):
+    for folder in ("netfold", "netfold/homomorphic", "netfold/kernels", "tests", "tests/homomorphic"):
         (root / folder).mkdir(parents=True)
         (root / folder / "__init__.py").touch()
     for name in HOW_TO_COMPILE:

@@ -412,17 +412,8 @@ def in_network(scene: Scene, found: Section) -> None:
 
 PROGRAM_KEYS = {
     "switchml": {
-        *[
-            "timeout",
-            "first_timeout",
-            "timeout_max",
-            "aggregators",
-            "tree",
-            "multicast",
-            "overflow",
-            "message_packets",
-            "trees",
-        ]
+        *("timeout", "first_timeout", "timeout_max", "aggregators", "tree", "multicast", "overflow"),
+        *("message_packets", "trees"),
     },
     "tree": {"aggregators", "tree", "trees", "multicast"},
     "timed": {"timeout", "first_timeout", "timeout_max", "slot_timer"},
