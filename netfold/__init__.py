@@ -20,8 +20,9 @@
 
 `import netfold.torch` adds the codecs to real training: a communication hook of PyTorch's DDP, and FSDP2.
 
-`register` adds your own codec, and `netfold.testing` checks that it obeys the law of all codecs. Errors are
-`NetfoldError`s: each says where the mistake is, what was found, and how to fix it.
+`register` adds your own codec, topology or whatever else a scenario can name; `netfold.testing` checks that a
+codec obeys the law of all codecs. Errors are `NetfoldError`s: each says where the mistake is, what was found,
+and how to fix it.
 
 Names are imported at their first use.
 """
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from netfold.api import topology
     from netfold.api.runs import Run, calibrate, compare, load, run, validate
     from netfold.errors import DataError, InvariantError, NetfoldError, RunError, ScenarioError
-    from netfold.homomorphic.codec import register
     from netfold.homomorphic.codecs import codec_kinds as codecs
+    from netfold.kinds import register
     from netfold.sim.capture.capture import capture
     from netfold.sim.report.compare import Comparison
     from netfold.sim.studies.codec_study import CodecStudy, fold, study
@@ -90,7 +91,7 @@ _LOCATIONS = {
     "fold": "netfold.sim.studies.codec_study:fold",
     "load": "netfold.api.runs:load",
     "matrix": "netfold.sim.studies.matrix:matrix",
-    "register": "netfold.homomorphic.codec:register",
+    "register": "netfold.kinds:register",
     "run": "netfold.api.runs:run",
     "study": "netfold.sim.studies.codec_study:study",
     "sweep": "netfold.sim.studies.sweep:sweep",

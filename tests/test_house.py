@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from netfold.errors import did_you_mean, names_hint
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.kinds import registered
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.processor import variables
 from netfold.sim.workload import devices
@@ -33,7 +33,7 @@ from netfold.sim.workload.learning_rate import RateSchedule
 from netfold.sim.workload.models.registry import classes
 from netfold.sim.workload.optimizers import Optimizer
 from netfold.switch.programs import programs
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from tests import ROOT
 from tests.examples import nightly
 
@@ -107,16 +107,16 @@ def test_files_of_the_same_name_hold_the_same_kind_of_thing() -> None:
 
 def of_kinds() -> dict[str, str]:
     """The module of everything that has a file of its own, by kind."""
-    collectives = {
+    made_by = {
         kind: spec.section if spec.is_between_hosts else getattr(spec.start, "func", spec.start)
-        for kind, spec in COLLECTIVES.items()
+        for kind, spec in collectives().items()
     }
     return {
         **{f"codec {kind}": codec.__module__ for kind, codec in codec_kinds().items()},
-        **{f"collective {kind}": made.__module__ for kind, made in collectives.items()},
+        **{f"collective {kind}": made.__module__ for kind, made in made_by.items()},
         **{f"model {kind}": model.__module__ for kind, model in classes().items()},
         **{f"program {kind}": spec.layout.__module__ for kind, spec in programs().items()},
-        **{f"topology {kind}": topology.__module__ for kind, topology in topology_kinds().items()},
+        **{f"topology {kind}": topology.__module__ for kind, topology in registered(Topology).items()},
     }
 
 

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ from netfold.homomorphic.message import (
     Work,
     check_lanes,
 )
+from netfold.kinds import family, registered
 
 # Models of the network's time, for codecs that choose by it.
 
@@ -257,6 +258,7 @@ class Variance(ABC):
         """Largest possible variance of each element of a part, `(elements,)`."""
 
 
+@family("codecs", "netfold.homomorphic.codecs")
 class Codec(ABC):
     """A frozen dataclass whose fields are the options that a scenario may set.
 
@@ -385,19 +387,9 @@ class DecodeError(RuntimeError):
     """Merged messages that cannot be decoded and cannot be sent again."""
 
 
-C = TypeVar("C", bound=type)
-_registry: dict[str, type] = {}
-
-
-def register(codec: C) -> C:
-    """Class decorator: add a codec to the registry under its `kind`."""
-    _registry[codec.kind] = codec  # type: ignore[attr-defined]
-    return codec
-
-
 def codec_kinds() -> dict[str, Callable[..., Codec]]:
     """All registered codecs by kind, in alphabetical order."""
-    return dict(sorted(_registry.items()))
+    return dict(sorted(registered(Codec).items()))
 
 
 # Check that an exchange yields and returns what the contract above says.

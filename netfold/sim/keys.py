@@ -469,6 +469,8 @@ def written(section: AnySection, **settings: Any) -> dict[str, Any]:
 
 def members_of(marked: Any) -> tuple[Any, ...]:
     """The sections of a family or of a union; of another type itself."""
+    if "members" in getattr(marked, "__dict__", ()):  # sections of what is registered
+        return tuple(marked.members())
     return tuple(registered(marked).values()) or get_args(marked) or (marked,)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from netfold.errors import names_hint
 from netfold.homomorphic.message import CODE_BITS, COUNTER_BITS, WORD_BITS, Merge
+from netfold.kinds import family, registered
 from netfold.switch.profiles import ADDER_BITS
 
 # Packet formats: the words of a packet, and the headers and trailers around them.
@@ -275,6 +276,7 @@ def has_begun(slots: Any) -> Any:
     return slots.bitmap != 0
 
 
+@family("switch_programs", "netfold.switch.programs")
 @dataclass(frozen=True)
 class ProgramSpec:
     """The full specification of a program; all other modules read it from here."""
@@ -335,19 +337,11 @@ class UnknownProgramError(ValueError):
     """A program that is not registered; the message has it, similar names, and all known ones."""
 
 
-_registry: dict[str, ProgramSpec] = {}
-
-
-def register(spec: ProgramSpec) -> ProgramSpec:
-    """Make a program known under its name."""
-    _registry[spec.name] = spec
-    return spec
-
-
 def programs() -> dict[str, ProgramSpec]:
     """All registered programs by name, in the order of the engine's state machines."""
     last = len(Machine)
-    specs = sorted(_registry.values(), key=lambda one: last if one.machine is None else one.machine)
+    specs: list[ProgramSpec] = list(registered(ProgramSpec).values())
+    specs.sort(key=lambda spec: last if spec.machine is None else spec.machine)
     return {spec.name: spec for spec in specs}
 
 

@@ -4,7 +4,7 @@ A topology is a `networkx.Graph` that passes `topologies.graph.validate`. What a
 registered by its kind: see `topologies.kind`.
 """
 
-from netfold.topologies.kind import register
+from netfold.kinds import register
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell

@@ -7,10 +7,11 @@ from dataclasses import Field, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import product
 from math import factorial, prod
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import networkx as nx
 
+from netfold.kinds import family
 from netfold.topologies.graph import (
     LINKS_MAX,
     NODES_MAX,
@@ -60,6 +61,7 @@ class Facts(NamedTuple):
     """Shortest paths between two hosts as far apart as the diameter; those of the pair with most."""
 
 
+@family("topologies", "netfold.topologies")
 class Topology(Protocol):
     """A frozen dataclass of plain data.
 
@@ -239,21 +241,6 @@ def _is_below(value: object, least: int) -> bool:
 
 
 _UNITS = ("_bps", "_ps", "_bytes")  # endings of the names of fields
-T = TypeVar("T", bound=type[Topology])
-_registry: dict[str, type[Topology]] = {}
-
-
-def register(topology: T) -> T:
-    """Class decorator: make a topology known under its `kind`."""
-    _registry[topology.kind] = topology
-    return topology
-
-
-def topology_kinds() -> dict[str, type[Topology]]:
-    """All registered topologies by kind, in the order in which they were registered."""
-    return dict(_registry)
-
-
 # What direct networks have in common: every switch has hosts, and links to other switches in one fabric.
 
 

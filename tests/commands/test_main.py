@@ -23,13 +23,14 @@ import netfold.sim.workload.data_sets
 from netfold.commands.listings import fit_table, profile_table, profiles_table
 from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, ScenarioError
+from netfold.kinds import registered
 from netfold.sim.run.variant import Outcome
 from netfold.sim.studies.codec_study_gradients import read_model, wanted
 from netfold.sim.workload.models.registry import facts_of, model_kinds
 from netfold.switch.fit import FitError, fit
 from netfold.switch.profiles import PROFILES
 from netfold.switch.programs import programs
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import compile_network, flow_key_plain, path
 from netfold.topologies.topology_files import from_json
@@ -423,7 +424,7 @@ def test_show_draws_into_a_file_or_a_folder(tmp_path: Path) -> None:
 def test_list_has_every_kind_and_key() -> None:
     text = run("list").stdout
 
-    for kind in (*topology_kinds(), "file"):
+    for kind in (*registered(Topology), "file"):
         assert f"\n{kind}: " in f"\n{text}"
     assert '  rate="100Gbps": Rate of the links' in text
     assert "  hosts: Number of hosts" in text

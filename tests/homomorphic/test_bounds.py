@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import netfold
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import (
     PART_ELEMENTS,
     Doubles,
@@ -43,6 +41,7 @@ from netfold.testing import check_round
 from tests.examples import examples, nightly
 from tests.homomorphic.gradients import bound_of, rows_of
 from tests.homomorphic.test_law_twins import Constant, Half
+from tests.registry import known
 from tests.sim.scenes import entry_of, simulated
 
 GRADIENTS = [np.random.default_rng(rank).standard_normal(500).astype(np.float32) for rank in range(3)]
@@ -235,8 +234,7 @@ SCENARIO = {
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    netfold.register(Rounded)
+    known(monkeypatch, Rounded)
 
 
 def sum_is_right(codec: dict[str, str]) -> tuple[str, str]:

@@ -19,7 +19,6 @@ from pydantic import TypeAdapter, ValidationError
 
 import netfold
 import netfold.homomorphic
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic import codecs
 from netfold.homomorphic.bounds import ErrorBound, FactorBound
 from netfold.homomorphic.codec import Codec, Decoded, EncodeError, Encoder, Exchange
@@ -30,6 +29,7 @@ from netfold.testing import check_codec, check_round
 from tests.examples import examples
 from tests.homomorphic.gradients import Sample, bound_of, folded, samples
 from tests.reference.codecs.digits import right_merge
+from tests.registry import known
 
 NARROW = {"fp16", "sasg_summed"}  # kinds that refuse values which others carry
 VARIANTS = [
@@ -191,8 +191,7 @@ class StepsEncoder(Encoder):
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Known in this file's tests, and nowhere after them."""
     assert "none" in netfold.codecs()  # which registers those that are shipped
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    assert netfold.register(Steps) is Steps
+    known(monkeypatch, Steps)
 
 
 def test_it_obeys_the_law() -> None:

@@ -18,9 +18,8 @@ from typing import Any, Literal, NamedTuple, get_origin
 
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, StepFact
-from netfold.sim.collectives.collective import CollectiveSpec
+from netfold.sim.collectives.collective import CollectiveSpec, collectives
 from netfold.sim.collectives.hierarchical_switched import CARRIED
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.network_keys import topology_sections
@@ -131,7 +130,7 @@ class Space:
         # By factor and value, what rules read of it.
         self.declared: dict[str, Mapping[str, Any]] = {
             "codec": {row.name: row.codec for row in rows_of() if row.codec is not None},
-            "collective": dict(COLLECTIVES),
+            "collective": collectives(),
             "program": programs,
             "topology": dict.fromkeys(_kind_of(section) for section in topology_sections()),
             "hosts": host_profiles(),

@@ -10,13 +10,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from netfold.homomorphic.codec import Codec
+from netfold.kinds import registered
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.collectives.in_network.in_network_keys import program_choices
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.studies.matrix import rows_of
 from netfold.switch.fit import suits
 from netfold.switch.profiles import PROFILES
 from netfold.topologies.graph import TopologyError
-from netfold.topologies.kind import topology_kinds, type_of
+from netfold.topologies.kind import Topology, type_of
 from netfold.topologies.topology_files import to_json
 from tests.pairs.array import Combination, Row, row_with
 from tests.pairs.factors import (
@@ -41,7 +42,7 @@ SIDES_MAX = 4  # of a count in a list
 @cache
 def small_network(kind: str, hosts: int) -> Mapping[str, Any]:
     """The keys of the network; where it can, it has two or more of everything."""
-    topology: Any = topology_kinds()[kind]
+    topology: Any = registered(Topology)[kind]
     texts = TEXTS.get(kind, {})
     counts = [one for one in fields(topology) if _is_needed(one) and one.name not in texts]
     best: tuple[bool, int] | None = None
@@ -117,7 +118,7 @@ def scenario_of(row: Row) -> Written:
     number = zlib.crc32(repr(sorted(row.items())).encode())  # varies what is no factor
     (codec,) = rows_of([row["codec"]])
     assert codec.codec is not None
-    parts = COLLECTIVES[row["collective"]].choices().get("", {})
+    parts = collectives()[row["collective"]].choices().get("", {})
     workers = WORKERS[0] if parts else WORKERS[number % len(WORKERS)]
     scene = scene_of(str(number), workers, HOSTS)
     settings: Section = {
@@ -154,9 +155,9 @@ def _switch(program: str, codec: Codec, number: int) -> str:
 
 def _topology(kind: str, switch: str, scene: Usual) -> Section:
     """The smallest network; what is in a file is of the first kind."""
-    if kind in topology_kinds():
+    if kind in registered(Topology):
         return {"kind": kind, **_plain(small_network(kind, scene.hosts)), "switch": switch}
-    first, topology = next(iter(topology_kinds().items()))
+    first, topology = next(iter(registered(Topology).items()))
     graph = topology(**small_network(first, scene.hosts), switch=switch).graph()
     scene.files["net.json"] = to_json(graph).encode()
     return {"kind": kind, "path": "net.json"}
@@ -168,11 +169,11 @@ def _plain(keys: Mapping[str, Any]) -> Section:
 
 def _collective(kind: str, program: str, number: int) -> Section:
     """With the keys that it needs; a program runs in one of its parts."""
-    keys: Section = dict(COLLECTIVES[kind].choices().get("", {}))
+    keys: Section = dict(collectives()[kind].choices().get("", {}))
     if program == NONE:
         return {"kind": kind, **keys}
-    if is_of_switches(COLLECTIVES[kind]):
+    if is_of_switches(collectives()[kind]):
         return {"kind": kind, **program_choices()[program], "slots": SLOTS}
-    switches = next(name for name, spec in COLLECTIVES.items() if is_of_switches(spec))
+    switches = next(name for name, spec in collectives().items() if is_of_switches(spec))
     parts = [name for name, value in keys.items() if isinstance(value, dict)]
     return {"kind": kind, **keys, parts[number % len(parts)]: _collective(switches, program, number)}

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.codec import Encoder, Exchange
 from netfold.homomorphic.message import Gradient, Round
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.studies.matrix import rows_of
-from netfold.topologies import kind as topologies
 from netfold.topologies.kinds.ring import Ring
 from tests.examples import PROFILE, examples
 from tests.pairs.array import (
@@ -38,9 +37,9 @@ from tests.pairs.array import (
 from tests.pairs.factors import Space, has_switches
 from tests.pairs.judge import faults_of_refusal, run_row
 from tests.pairs.scenario import refused_row
+from tests.registry import registered
 from tests.sim.scenes import refused
 from tests.sim.studies.matrix_toys import HasSetting, ScaledEncoder
-from tests.sim.toys import registered
 
 STRENGTH = 3 if PROFILE == "nightly" else 2
 SEED = 1
@@ -99,7 +98,9 @@ def test_what_never_retransmits_ends_with_the_cause_of_its_stall() -> None:
         assert any(result.is_stalled for _, result in results)
 
 
-@pytest.mark.parametrize("collective", [kind for kind, spec in COLLECTIVES.items() if not has_switches(spec)])
+@pytest.mark.parametrize(
+    "collective", [kind for kind, spec in collectives().items() if not has_switches(spec)]
+)
 def test_a_program_without_switches_cannot_be_written(tmp_path: Path, collective: str) -> None:
     for program in filter(None, space().factors["program"][1:]):
         told = refused(tmp_path, f"collective={{kind: {collective}, program: {program}}}")
@@ -150,11 +151,9 @@ class DoubledEncoder(ScaledEncoder):
         return replace(decoded, total=2 * decoded.total)
 
 
-def test_what_is_new_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_new_joins_by_itself() -> None:
     """A codec and a topology get rows with every value of the others; wrong totals of the codec are found."""
-    monkeypatch.setattr(topologies, "_registry", dict(topologies._registry))
-    topologies.register(OwnRing)
-    with registered(HasSetting, Doubled):
+    with registered(OwnRing, HasSetting, Doubled):
         longer = Space()
         rows = covering_array(longer.factors, 2, longer.excluded, SEED).rows
         new = [row for row in rows if row["codec"].startswith(HasSetting.kind)]
@@ -163,7 +162,7 @@ def test_what_is_new_joins_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         wrong = run_row({**new[0], "codec": f"{Doubled.kind}:{Doubled.settings[0]}"}, longer.stalls)
 
     assert {row["topology"] for row in new} == set(longer.factors["topology"])
-    assert {row["collective"] for row in new} == set(COLLECTIVES)
+    assert {row["collective"] for row in new} == set(collectives())
     assert {row["codec"] for row in here} == set(longer.factors["codec"])
     assert [result.faults for result in right] == [[], []]
     assert "of the codec's bound" in wrong.faults[0]

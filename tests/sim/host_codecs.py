@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-import netfold
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Request, Server
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
+from tests.registry import registered
 
 Uints = NDArray[np.uint32]
 
@@ -372,12 +371,5 @@ class SignsEncoder(Encoder):
 @contextmanager
 def known() -> Iterator[None]:
     """They are registered, and not any more afterwards."""
-    before = dict(registry._registry)
-    try:
-        netfold.register(Codes)
-        netfold.register(Votes)
-        netfold.register(Signs)
+    with registered(Codes, Votes, Signs):
         yield
-    finally:
-        registry._registry.clear()
-        registry._registry.update(before)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,28 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import Doubles, ErrorBound, Sums
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise, register
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Promise
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words
 from netfold.sim.engine.engine import EngineSchedules
 from netfold.sim.engine.interface import Operation
 from netfold.sim.engine.tables import Table
 from netfold.sim.network.fabric import Fabric
 from tests.sim.scenes import simulated, verdict_of
-
-
-@contextmanager
-def registered(*codecs: type) -> Iterator[None]:
-    """Known by their kinds in a block, and nowhere after it."""
-    before = dict(registry._registry)
-    try:
-        for codec in codecs:
-            register(codec)
-        yield
-    finally:
-        registry._registry.clear()
-        registry._registry.update(before)
 
 
 def failures(scenario: dict[str, Any]) -> dict[str, str]:

@@ -18,7 +18,7 @@ import pytest
 
 import tests.soak.__main__ as soak
 from netfold.homomorphic.codec import codec_kinds
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from tests.examples import nightly, scaled
 from tests.soak import breaks
 from tests.soak import play as playing
@@ -86,7 +86,7 @@ def test_the_language_is_that_of_the_schema() -> None:
     assert {"topology[star].hosts", "jobs.arrivals[poisson].mean_gap", "variants[grid].codec"} <= units.keys
     assert {"workload.pattern=rows", "profiles=string", "routing=ecmp"} <= units.choices
     assert set(codec_kinds()) == units.kinds["codec"]
-    assert set(COLLECTIVES) == units.kinds["collective"]
+    assert set(collectives()) == units.kinds["collective"]
     assert frozenset({("codec", "topk"), ("topology", "star")}) in both
     # Only training has a model.
     assert frozenset({("workload", "file"), ("workload.model", "ncf")}) not in both

@@ -18,7 +18,7 @@ from netfold.commands import main
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.scenario.load import schema
-from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec, _registry, register
+from netfold.switch.program import ROCE_1024, Demand, Machine, ProgramSpec
 from netfold.switch.programs import programs, runnable
 from netfold.switch.programs.timed import TIMED
 from netfold.switch.programs.tree import TREE
@@ -28,6 +28,7 @@ from tests.reference.switch.merging import NO_EXPONENT, Operand, Register
 from tests.reference.switch.switchml import Slot
 from tests.reference.switch.timed import Row as TimedRow
 from tests.reference.switch.tree import Row
+from tests.registry import registered
 from tests.sim.scenes import TINY, job_of, only, refused, simulate
 from tests.switch.pipeline import (
     ELEMENTS,
@@ -280,8 +281,8 @@ def toy() -> Iterator[ProgramSpec]:
         frame="roce-1024",
         may_be_tree=False,
     )
-    yield register(spec)
-    del _registry["toy"]
+    with registered(spec):
+        yield spec
     assert "toy" not in programs()
 
 

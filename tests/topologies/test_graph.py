@@ -18,7 +18,6 @@ from hypothesis import given
 
 import netfold
 from netfold.sim.scenario.load import schema
-from netfold.topologies import kind as registry
 from netfold.topologies.graph import (
     NODES_MAX,
     PORT_LINK,
@@ -40,13 +39,14 @@ from netfold.topologies.graph import (
     switches,
     validate,
 )
-from netfold.topologies.kind import Facts, Links, Size, register
+from netfold.topologies.kind import Facts, Links, Size, Topology
 from netfold.topologies.kinds.leaf_spine import LeafSpine, leaf_spine
 from netfold.topologies.kinds.rail_optimized import RailOptimized
 from netfold.topologies.kinds.star import star
 from netfold.topologies.layout import classes_of, layout
 from netfold.topologies.topology_files import from_json, to_json
 from tests.examples import examples
+from tests.registry import known
 from tests.topologies.graphs import GBPS, LINK, UPLINK, on_switches, pair, topologies, torus
 from tests.topologies.graphs import fat_tree_of_pods as fat_tree
 
@@ -285,7 +285,7 @@ SCENARIO: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(Links):
+class Row(Links, Topology):
     """Switches in a row, a host on each."""
 
     kind: ClassVar[str] = "row"
@@ -316,8 +316,7 @@ class Row(Links):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Known in this file's tests, and nowhere after them."""
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    assert register(Row) is Row
+    known(monkeypatch, Row)
 
 
 def test_it_runs_in_a_scenario(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.kinds import registered
 from netfold.topologies.graph import NODES_MAX, TopologyError, hosts, racks, switches, validate
-from netfold.topologies.kind import ParameterError, Topology, topology_kinds
+from netfold.topologies.kind import ParameterError, Topology
 from netfold.topologies.kinds.bcube import BCube
 from netfold.topologies.kinds.dragonfly import Dragonfly
 from netfold.topologies.kinds.dumbbell import Dumbbell
@@ -129,8 +130,8 @@ any_topology = st.one_of(*TOPOLOGIES.values())
 
 
 def test_every_kind_is_drawn() -> None:
-    assert set(topology_kinds().values()) == {*TOPOLOGIES, TopoHub}
-    assert all(made.kind == kind for kind, made in topology_kinds().items())
+    assert set(registered(Topology).values()) == {*TOPOLOGIES, TopoHub}
+    assert all(made.kind == kind for kind, made in registered(Topology).items())
 
 
 @examples(80)

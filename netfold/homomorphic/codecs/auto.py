@@ -39,7 +39,6 @@ from netfold.homomorphic.codec import (
     part_of,
     prefixed,
     prefixes,
-    register,
 )
 from netfold.homomorphic.codecs.block_sparse import BLOCK_ELEMENTS, BlockSparse
 from netfold.homomorphic.codecs.dense import Dense
@@ -61,6 +60,7 @@ from netfold.homomorphic.sketch import (
     sketch_work_bytes,
     with_margin,
 )
+from netfold.kinds import register
 
 # Expected costs of a round in each encoding, from counts alone: nothing is encoded for them.
 #

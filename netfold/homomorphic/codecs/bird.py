@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from netfold.homomorphic.codec import Origin, register
+from netfold.homomorphic.codec import Origin
 from netfold.homomorphic.codecs.bird_rows import (
     Down,
     Draws,
@@ -29,6 +29,7 @@ from netfold.homomorphic.codecs.bird_rows import (
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.message import Gradient
 from netfold.kernels import purposes
+from netfold.kinds import register
 
 
 @register

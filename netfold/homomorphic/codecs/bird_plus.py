@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from netfold.homomorphic.codec import Origin, register
+from netfold.homomorphic.codec import Origin
 from netfold.homomorphic.codecs.bird_rows import (
     GAMMA_MAX,
     Down,
@@ -35,6 +35,7 @@ from netfold.homomorphic.codecs.bird_rows import (
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.message import Gradient
 from netfold.kernels import purposes
+from netfold.kinds import register
 
 _RATIO = 0.1
 

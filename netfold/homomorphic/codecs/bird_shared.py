@@ -31,7 +31,6 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
     Promise,
-    register,
 )
 from netfold.homomorphic.codecs import bird_rows as lanes
 from netfold.homomorphic.codecs.bird_rows import (
@@ -50,6 +49,7 @@ from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
+from netfold.kinds import register
 
 NORM_BITS = 16
 _NORM_MAX = 2**NORM_BITS - 1

@@ -31,7 +31,6 @@ from netfold.homomorphic.codec import (
     Exchange,
     Origin,
     Promise,
-    register,
 )
 from netfold.homomorphic.exponents import all_of
 from netfold.homomorphic.formats import (
@@ -58,6 +57,7 @@ from netfold.homomorphic.index import (
     word_layout,
 )
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.kinds import register
 
 BLOCK_ELEMENTS = 256
 """Elements of a block, as in OmniReduce's evaluation."""

@@ -26,12 +26,12 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    register,
 )
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import Bits, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.feedback import STATE_BYTES, FeedbackEncoder
 from netfold.homomorphic.message import WORD_BITS, Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.kinds import register
 
 _HEADER_WORDS = 2
 """Words before the signs of a part: its number of elements, and the bits of its scale."""

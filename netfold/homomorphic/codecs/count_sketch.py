@@ -33,7 +33,6 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    register,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.exponents import (
@@ -62,6 +61,7 @@ from netfold.kernels import purposes
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import in_parallel, inlined, kernel
 from netfold.kernels.keyed import mix_plain, splitmix64
+from netfold.kinds import register
 
 # Count-Sketch: every element adds its signed value to one counter in each of several rows.
 #

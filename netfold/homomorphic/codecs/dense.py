@@ -11,7 +11,7 @@ import numpy as np
 
 from netfold.homomorphic import exponents
 from netfold.homomorphic.bounds import ErrorBound, FloatAddBound
-from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange, Origin, Promise, register
+from netfold.homomorphic.codec import Carrier, Codec, Decoded, Encoder, Exchange, Origin, Promise
 from netfold.homomorphic.exponents import (
     all_of,
     block_starts,
@@ -32,6 +32,7 @@ from netfold.homomorphic.index import (
     word_layout,
 )
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Scaling, Work
+from netfold.kinds import register
 
 # Encoders of dense values: what they agree on first, their messages, and their decoded sums.
 #

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from netfold.homomorphic.codec import Origin, register
+from netfold.homomorphic.codec import Origin
 from netfold.homomorphic.codecs.dense import DIGITS_ELEMENTS, Dense, Family
+from netfold.kinds import register
 
 
 @register

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from netfold.homomorphic.codec import Carrier, Origin, register
+from netfold.homomorphic.codec import Carrier, Origin
 from netfold.homomorphic.codecs.dense import Dense, Family
+from netfold.kinds import register
 
 
 @register

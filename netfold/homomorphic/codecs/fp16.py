@@ -22,10 +22,10 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    register,
 )
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.message import Gradient, Hop, Merge, Message, Round, Words, Work
+from netfold.kinds import register
 
 HALF_MAX = 65504.0
 _U = 2.0**-11  # unit roundoff of halves

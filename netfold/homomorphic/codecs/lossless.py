@@ -52,7 +52,6 @@ from netfold.homomorphic.codec import (
     State,
     part_of,
     prefixed,
-    register,
 )
 from netfold.homomorphic.exponents import all_of
 from netfold.homomorphic.formats import (
@@ -83,6 +82,7 @@ from netfold.homomorphic.index import (
 )
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Note, NoteKind, Round, Work
 from netfold.homomorphic.sketch import LOAD_MAX, REPAIRED_TILING, ROTATED_TILING, USUAL_LOAD, History, Tiled
+from netfold.kinds import register
 
 # Setting `published`: lihy0529/lossless_homomorphic_compression (with arXiv 2402.07529) works as follows.
 #

@@ -24,10 +24,10 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    register,
 )
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Work
 from netfold.kernels.compiled import kernel
+from netfold.kinds import register
 
 LANE_BITS = 4
 _LANES = WORD_BITS // LANE_BITS

@@ -33,12 +33,12 @@ from netfold.homomorphic.codec import (
     Variance,
     part_of,
     prefixed,
-    register,
 )
 from netfold.homomorphic.codecs.dense import Dense, DenseValues
 from netfold.homomorphic.codecs.majority import Majority
 from netfold.homomorphic.codecs.sign_bits import keep_rest, pack_owed, pack_signs, unpack_signs, words_of
 from netfold.homomorphic.message import WORD_BITS, Gradient, Merge, Message, Round, Step, StepFact, Work
+from netfold.kinds import register
 
 STATE_BYTES = 4  # per element: what a worker holds back
 _MANTISSA_BITS = 24

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.bounds import ErrorBound
-from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State, register
+from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange, Origin, Promise, State
 from netfold.homomorphic.formats import Values, number_format, number_merges, number_promise
 from netfold.homomorphic.index import (
     WORD_ELEMENTS,
@@ -39,6 +39,7 @@ from netfold.homomorphic.index import (
     word_layout,
 )
 from netfold.homomorphic.message import Gradient, Merge, Round
+from netfold.kinds import register
 
 
 @register

@@ -24,7 +24,6 @@ from netfold.homomorphic.codec import (
     Origin,
     Promise,
     Variance,
-    register,
 )
 from netfold.homomorphic.codecs.topk import check_share, count_of
 from netfold.homomorphic.feedback import STATE_BYTES, charged, with_feedback
@@ -44,6 +43,7 @@ from netfold.homomorphic.message import Gradient, Merge, Merged, Round, Work
 from netfold.kernels import purposes
 from netfold.kernels.compiled import kernel
 from netfold.kernels.keyed import Integer, mix_plain, splitmix64
+from netfold.kinds import register
 
 
 @register

@@ -34,7 +34,6 @@ from netfold.homomorphic.codec import (
     part_of,
     prefixed,
     prefixes,
-    register,
 )
 from netfold.homomorphic.codecs.topk import check_share
 from netfold.homomorphic.exponents import not_finite
@@ -42,6 +41,7 @@ from netfold.homomorphic.feedback import STATE_BYTES
 from netfold.homomorphic.message import WORD_MAX, Gradient, Merge, Message, Round, Step, StepFact, Words, Work
 from netfold.kernels.bits import largest
 from netfold.kernels.compiled import kernel
+from netfold.kinds import register
 
 # When a worker uploads, and when the others go on with what it sent last.
 #

@@ -28,7 +28,6 @@ from netfold.homomorphic.codec import (
     State,
     part_of,
     prefixed,
-    register,
 )
 from netfold.homomorphic.codecs.sasg import (
     FRACTION_BITS,
@@ -40,6 +39,7 @@ from netfold.homomorphic.codecs.sasg import (
 )
 from netfold.homomorphic.index import check_contains
 from netfold.homomorphic.message import Gradient, Merge, Merged, Message, Round, Work
+from netfold.kinds import register
 
 Integers = NDArray[np.int32]
 _SUM_BYTES = 4  # per element

@@ -26,12 +26,12 @@ from netfold.homomorphic.codec import (
     Encoder,
     Exchange,
     Origin,
-    register,
 )
 from netfold.homomorphic.exponents import not_finite
 from netfold.homomorphic.feedback import STATE_BYTES, with_feedback
 from netfold.homomorphic.message import Gradient, Merge, Message, Round, Words, Work
 from netfold.kernels.bits import largest
+from netfold.kinds import register
 
 ENTRY_BYTES = 8  # an index and a value
 

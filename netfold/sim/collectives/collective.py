@@ -1,6 +1,6 @@
 """A collective: its keys, how they are resolved, what a codec must fulfil, and what carries words in a run.
 
-A collective is one file with a `CollectiveSpec`, which `registry.py` lists. All other code uses the
+A collective is one file with a `CollectiveSpec`, which is registered. All other code uses the
 specification and knows no collective by name.
 """
 
@@ -15,6 +15,7 @@ import networkx as nx
 from netfold.homomorphic.codec import Carrier, Codec, Server, refusal_of
 from netfold.homomorphic.merge import HostHop
 from netfold.homomorphic.message import Merge, Merged, Message, Tensor
+from netfold.kinds import family, registered
 from netfold.sim.collectives.costs import Estimate
 from netfold.sim.engine.interface import Overflow
 from netfold.sim.keys import Location, Section
@@ -129,6 +130,11 @@ class CollectiveSection(Section):
 
     kind: str
 
+    @classmethod
+    def members(cls) -> tuple[type[CollectiveSection], ...]:
+        """The sections of all collectives."""
+        return tuple(spec.section for spec in collectives().values())
+
 
 class SharedState(Protocol):
     """What a collective keeps of the jobs of a variant."""
@@ -209,6 +215,7 @@ def _no_choice() -> Mapping[str, Keys]:
     return {"": {}}
 
 
+@family("collectives", "netfold.sim.collectives.registry")
 @dataclass(frozen=True)
 class CollectiveSpec:
     """One collective, as all other code sees it."""
@@ -236,8 +243,9 @@ class CollectiveSpec:
     """Keys that decide which codecs it carries, by a name; each is a column of the matrix."""
 
 
-COLLECTIVES: dict[str, CollectiveSpec] = {}
-"""All collectives by kind; `registry.py` fills it."""
+def collectives() -> dict[str, CollectiveSpec]:
+    """All collectives by kind."""
+    return registered(CollectiveSpec)
 
 
 def fitted(codec: Codec, carrier: Carrier) -> Codec:
@@ -256,7 +264,7 @@ def check_absence(location: Location, codec: Codec, carrier: str, carries_absenc
     if not codec.may_be_absent or carries_absence:
         return
     able = names_of(lambda program: program.carries_absence)
-    kinds = [kind for kind, spec in COLLECTIVES.items() if spec.carries_absence]
+    kinds = [kind for kind, spec in collectives().items() if spec.carries_absence]
     raise location.job_error(
         "codec",
         f"workers of codec {codec.kind!r} may have nothing to contribute to a merge, and {carrier} cannot "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from netfold.sim.collectives.between_hosts import HostCollective, HostPlan
-from netfold.sim.collectives.collective import COLLECTIVES, JobContext, OperationPlace, RunContext
+from netfold.sim.collectives.collective import JobContext, OperationPlace, RunContext, collectives
 from netfold.sim.collectives.host_messages import ScheduledRun
 from netfold.sim.collectives.transfers import (
     Cut,
@@ -111,7 +111,7 @@ Parts = tuple[HostCollective, HostCollective]
 
 def collective_of(part: Any) -> HostCollective:
     """The collective that the keys of a part name; how it sends its messages is said for the whole."""
-    section = COLLECTIVES[part.kind].section
+    section = collectives()[part.kind].section
     assert issubclass(section, HostCollective)
     return section.model_construct(**{name: getattr(part, name) for name in part.model_fields_set})
 

@@ -1,7 +1,4 @@
-"""All collectives by kind. A new collective is a file and an entry here.
-
-Scenarios know what is here when the first of them is read: a collective from elsewhere is added before that.
-"""
+"""netfold's own collectives, a file each, and what is said of any of them."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from pydantic import ValidationError
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Merge
+from netfold.kinds import register
 from netfold.sim.collectives.all_gather import ALL_GATHER
 from netfold.sim.collectives.collective import (
-    COLLECTIVES,
     CollectiveSection,
     CollectiveSpec,
     JobContext,
@@ -22,6 +19,7 @@ from netfold.sim.collectives.collective import (
     Resolved,
     check_absence,
     check_workers,
+    collectives,
 )
 from netfold.sim.collectives.costs import Estimate
 from netfold.sim.collectives.halving_doubling import HALVING_DOUBLING
@@ -33,10 +31,9 @@ from netfold.sim.collectives.torus_2d import TORUS_2D
 from netfold.sim.collectives.tree import TREE
 from netfold.topologies.network import Network
 
-__all__ = ["COLLECTIVES", "estimates", "resolve"]
-
 _FLAT = (RING, HALVING_DOUBLING, TREE, TORUS_2D, IN_NETWORK, ALL_GATHER, PARAMETER_SERVER)
-COLLECTIVES.update((spec.kind, spec) for spec in (*_FLAT, hierarchical(_FLAT)))
+for _collective in (*_FLAT, hierarchical(_FLAT)):
+    register(_collective)
 
 
 def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
@@ -48,7 +45,7 @@ def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
         The codec has no room for so many workers on any network; the collective does not carry its merges or
         absent workers (the hint names collectives that do); or a key is unusable.
     """
-    spec, codec = COLLECTIVES[section.kind], job.codec
+    spec, codec = collectives()[section.kind], job.codec
     check_workers(job.location, codec, len(job.hosts), "wrap")
     if refused := codec.merges - spec.merges:
         names = ", ".join(sorted(merge.value for merge in refused))
@@ -60,7 +57,7 @@ def resolve(section: CollectiveSection, job: JobContext) -> Resolved:
 
 def _remedy(merges: Collection[Merge]) -> str:
     """The collectives that carry these merges on any network, as a hint."""
-    specs = [spec for spec in COLLECTIVES.values() if spec.works_anywhere]
+    specs = [spec for spec in collectives().values() if spec.works_anywhere]
     able = [spec.kind for spec in specs if spec.merges.issuperset(merges)]
     names = " or ".join(filter(None, [", ".join(able[:-1]), *able[-1:]]))
     return f"use collective.kind: {names}" if able else "use another codec"
@@ -101,11 +98,11 @@ def estimates(
     words = -(-size_bytes // ELEMENT_BYTES)
     own = dict(sections or {})
     named = {section.kind for section in own.values()}
-    for kind, spec in COLLECTIVES.items():
+    for kind, spec in collectives().items():
         own.update({} if kind in named else _with_defaults(spec))
     times: dict[str, Estimate | NetfoldError] = {}
     for name, section in own.items():
-        estimate = COLLECTIVES[section.kind].estimate
+        estimate = collectives()[section.kind].estimate
         if estimate is None:
             continue
         if report is not None:

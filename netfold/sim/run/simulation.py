@@ -13,8 +13,7 @@ import simpy
 from numpy.typing import NDArray
 
 from netfold.sim.checks.finding import Ending, leak_warnings
-from netfold.sim.collectives.collective import RunContext
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import RunContext, collectives
 from netfold.sim.engine.interface import NEVER_PS, Rule
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.idle_network import overflow_warnings, vain_warnings
@@ -235,7 +234,7 @@ class Simulation:
             environment=self.environment,
             workload=workload,
             codec=job.codec,
-            collective=COLLECTIVES[job.collective.kind].start(job.collective, context),
+            collective=collectives()[job.collective.kind].start(job.collective, context),
             device=device,
             hosts=hosts,
             host_links=host_links(self.variant, job),

@@ -102,7 +102,7 @@ class FaultSite:
         return names.index(job)
 
 
-@family
+@family("faults")
 @dataclass(frozen=True, kw_only=True)
 class Fault(Option, ABC):
     """A fault of the network or of a worker."""

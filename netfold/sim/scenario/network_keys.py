@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import pydantic
 from pydantic import create_model
 
+from netfold.kinds import registered
 from netfold.sim.keys import ByKind, Count, Rate, Section, Size, Time, count_of
 from netfold.topologies.graph import LinkChange, ProfileChange
-from netfold.topologies.kind import Links, Topology, topology_kinds, type_of
+from netfold.topologies.kind import Links, Topology, type_of
 from netfold.topologies.topology_files import Defaults
 
 _UNITS: dict[str, Any] = {"_bps": Rate, "_ps": Time, "_bytes": Size}
@@ -188,15 +189,15 @@ class TopologyFile(TopologySection):
 
 
 def topology_sections() -> tuple[type[TopologySection], ...]:
-    return (*map(_section, topology_kinds().values()), TopologyFile)
+    return (*map(_section, registered(Topology).values()), TopologyFile)
 
 
 class _Registered(ByKind):
     """A mapping becomes the section of its `kind`, whenever that was registered."""
 
     def sections(self, source: Any) -> Mapping[str, Callable[[], type[Section]]]:
-        registered = {kind: partial(_section, topology) for kind, topology in topology_kinds().items()}
-        return {**registered, "file": lambda: TopologyFile}
+        generated = {kind: partial(_section, topology) for kind, topology in registered(Topology).items()}
+        return {**generated, "file": lambda: TopologyFile}
 
 
 AnyTopology = Annotated[TopologySection, _Registered()]

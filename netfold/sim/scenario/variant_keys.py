@@ -16,7 +16,6 @@ from pydantic import (
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Placement, Section, Time
 from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.scenario.faults import AnyFault
@@ -137,14 +136,12 @@ class OverlapSection(Section):
     """How a collective between hosts carries several buckets: at the same time, or one after the other."""
 
 
+AnyCollectiveSection = Annotated[CollectiveSection, ByKind()]
 if TYPE_CHECKING:
-    AnyCollectiveSection = CollectiveSection
     AnyDeviceSection = DeviceSection
     RoutingKind = str
 else:
     RoutingKind = Literal[tuple(POLICIES)]
-    _SECTIONS = tuple(spec.section for spec in COLLECTIVES.values())
-    AnyCollectiveSection = Annotated[Union[_SECTIONS], ByKind()]  # noqa: UP007 (as many as there are)
     AnyDeviceSection = Annotated[Union[DEVICES], ByKind()]  # noqa: UP007
 
 

@@ -20,7 +20,7 @@ from netfold.errors import MissingKeyError, MistakesError, NetfoldError, RunErro
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
 from netfold.sim.checks.checks import Journal
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import require_threads
 from netfold.sim.report import words
 from netfold.sim.report.columns import FittingTable
@@ -417,11 +417,11 @@ def rows_of(texts: Sequence[str] = ()) -> list[Row]:
 def columns_of(kinds: Collection[str] = ()) -> list[Column]:
     """The collectives that are named, or all, each with all its choices."""
     for name in kinds:
-        if name not in COLLECTIVES:
-            raise NetfoldError(f"there is no collective {name!r}", names_hint(name, COLLECTIVES))
+        if name not in collectives():
+            raise NetfoldError(f"there is no collective {name!r}", names_hint(name, collectives()))
     return [
         Column(spec.kind, choice, keys)
-        for spec in COLLECTIVES.values()
+        for spec in collectives().values()
         if not kinds or spec.kind in kinds
         for choice, keys in spec.choices().items()
     ]

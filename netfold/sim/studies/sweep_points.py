@@ -17,7 +17,8 @@ from pathlib import Path
 from netfold.errors import DataError, MistakesError, NetfoldError, ScenarioError, as_one_error
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.kinds import registered
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.files import UnreadableError, read_bytes
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.run.named_files import input_paths
@@ -29,7 +30,7 @@ from netfold.sim.studies.sweep_workers import PointTask, Versions, digest_of
 from netfold.sim.workload.user_model import imported
 from netfold.sim.workload.workload_keys import Training
 from netfold.switch.programs import programs
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 
 _KNOWN = ("netfold", "builtins", *sys.stdlib_module_names)  # their sources, or versions, are in every digest
 
@@ -68,10 +69,10 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
 def _registered(plan: Plan) -> Iterator[object]:
     """The objects of a plan that are found in registries."""
     for variant in plan.scenario.variants:
-        yield topology_kinds().get(variant.topology.kind)
+        yield registered(Topology).get(variant.topology.kind)
         for section in variant.jobs or (variant,):
             yield host_profiles().get(section.hosts.kind)
-            yield COLLECTIVES[section.collective.kind]
+            yield collectives()[section.collective.kind]
             yield programs().get(getattr(section.collective, "program", ""))
     for job in (job for variant in plan.variants for job in variant.jobs):
         yield from (job.codec, job.device, job.workload)

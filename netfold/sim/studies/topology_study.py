@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netfold.errors import MistakesError, NetfoldError, ScenarioError, UnwrittenError, names_hint
+from netfold.kinds import registered
 from netfold.sim import files
 from netfold.sim.collectives.collective import CollectiveSection
 from netfold.sim.collectives.costs import Estimate
@@ -35,7 +36,7 @@ from netfold.sim.scenario.variant_keys import JobSections, Variant
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.switch.profiles import PROFILES, Profile
 from netfold.topologies.graph import HOST, TopologyError, hosts, switches, validate
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from netfold.topologies.measures import Bounds, Measures, measure
 from netfold.topologies.network import compile_network
 from netfold.topologies.placement import place_workers
@@ -131,12 +132,12 @@ def networks_of(
     # A kind or a graph file, whose keys are in `sets`; or a scenario, with a network for each variant.
     text = str(given)
     is_scenario = isinstance(given, ScenarioText)
-    if not is_scenario and text in topology_kinds():
+    if not is_scenario and text in registered(Topology):
         return _alone(text, {"kind": text}, sets, variants)
     if not is_scenario and text.lower().endswith(GRAPH_SUFFIXES):
         return _alone(Path(text).stem, {"kind": "file", "path": text}, sets, variants)
     if not is_scenario and _is_a_word(text):
-        hint = f"{names_hint(text, topology_kinds(), 'kinds')}; or give a scenario or a graph file"
+        hint = f"{names_hint(text, registered(Topology), 'kinds')}; or give a scenario or a graph file"
         raise NetfoldError(f"there is no kind of topology {text!r}, and no such file", hint)
     scenario = load(given, sets)
     known = [variant.name for variant in scenario.variants]

@@ -8,7 +8,7 @@ from typing import Any
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.run.compiling import compiling
 from netfold.sim.run.context import Progress
 from netfold.sim.run.run import summary_of_scenario
@@ -48,14 +48,14 @@ def warm(progress: Progress) -> int:
 
 
 def _wanted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    collectives = [{"kind": kind, **_REQUIRED.get(kind, {})} for kind in COLLECTIVES]
+    every = [{"kind": kind, **_REQUIRED.get(kind, {})} for kind in collectives()]
     codecs = [{"kind": kind} for kind in codec_kinds()]
     programs = [{"kind": "in_network", "program": name, **_REQUIRED.get(name, {})} for name in names_of(bool)]
     for program in programs:
         fixed = {"kind": "fixed_point", "factor": 1e6}
         yield program["program"], [{"codec": codec, "collective": program} for codec in [*codecs, fixed]]
-    for collective in collectives:
+    for collective in every:
         yield collective["kind"], [{"codec": {"kind": "none"}, "collective": collective}]
     for codec in codecs:
-        choices = [{"codec": codec, "collective": collective} for collective in collectives]
+        choices = [{"codec": codec, "collective": collective} for collective in every]
         yield codec["kind"], [*choices, *(choice | {"workload": _TRAINING} for choice in choices)]

@@ -36,7 +36,7 @@ class FusionError(NetfoldError):
         self.key = key
 
 
-@family
+@family("fusion_rules", "netfold.sim.workload.fusion_rules")
 class Fusion(Option, ABC):
     """A rule that divides layers into buckets: a frozen dataclass whose fields are its keys.
 

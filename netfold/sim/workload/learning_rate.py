@@ -15,7 +15,7 @@ from netfold.sim.keys import Count, Option, Share, count_of
 # The contract of a schedule of the learning rate, and the warm-up that all of them may begin with.
 
 
-@family
+@family("learning_rates")
 @dataclass(frozen=True, kw_only=True)
 class RateSchedule(Option, ABC):
     """How the learning rate changes from step to step.

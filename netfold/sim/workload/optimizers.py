@@ -29,7 +29,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-@family
+@family("optimizers")
 class Optimizer(Option, ABC):
     """How the mean of the workers' gradients moves the weights."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from netfold.homomorphic.message import StepFact
+from netfold.kinds import family, register, registered
 from netfold.sim.workload.hardware import StepCost
 from netfold.sim.workload.layers import FLOAT_BYTES
 from netfold.sim.workload.learning_rate import Constant, RateSchedule
@@ -105,6 +106,7 @@ class Recipe:
 # Metrics of held-out data: which way is better, and how a value is written.
 
 
+@family("scores")
 class Metric(NamedTuple):
     """What a score is a value of."""
 
@@ -124,18 +126,14 @@ EXACT_MATCH = Metric("exact match", is_share=True)
 PERPLEXITY = Metric("perplexity", more_is_better=False, least=1)
 LOSS = Metric("loss", more_is_better=False)
 
-_METRICS = {metric.name: metric for metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS)}
-
-
-def register(metric: Metric) -> Metric:
-    """Add a metric, under its name."""
-    _METRICS[metric.name] = metric
-    return metric
+for _metric in (ACCURACY, HIT_RATE, EXACT_MATCH, PERPLEXITY, LOSS):
+    register(_metric)
 
 
 def metric_named(name: str) -> Metric:
     # Of a metric that is not known, more is better.
-    return _METRICS.get(name, Metric(name))
+    metric: Metric = registered(Metric).get(name, Metric(name))
+    return metric
 
 
 def perplexity(loss: float) -> float:

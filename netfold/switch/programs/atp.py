@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.kernels.compiled import inlined
+from netfold.kinds import register
 from netfold.switch.program import (
     VALUES,
     Demand,
@@ -34,7 +35,6 @@ from netfold.switch.program import (
     ProgramSpec,
     Register,
     Timeouts,
-    register,
 )
 from netfold.switch.registers import add_sticky
 

@@ -6,7 +6,8 @@ behaviour; headers are assumed to be as long as SwitchML's over UDP.
 
 from __future__ import annotations
 
-from netfold.switch.program import UDP_256, UDP_1024, VALUES, Demand, Program, ProgramSpec, Register, register
+from netfold.kinds import register
+from netfold.switch.program import UDP_256, UDP_1024, VALUES, Demand, Program, ProgramSpec, Register
 
 WORDS_PER_PASS = 64
 

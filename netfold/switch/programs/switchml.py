@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined
+from netfold.kinds import register
 from netfold.switch.program import (
     BITMAP_BITS,
     ROCE_1024,
@@ -47,7 +48,6 @@ from netfold.switch.program import (
     contributors,
     folded,
     pairs_of_values,
-    register,
 )
 from netfold.switch.registers import ANSWER, CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.message import Merge
 from netfold.kernels.compiled import inlined
+from netfold.kinds import register
 from netfold.switch.program import (
     UDP_256,
     UDP_1024,
@@ -40,7 +41,6 @@ from netfold.switch.program import (
     contributors,
     folded,
     pairs_of_values,
-    register,
 )
 from netfold.switch.registers import (
     ANSWER,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.kernels.compiled import inlined
+from netfold.kinds import register
 from netfold.switch.program import (
     ROCE_1024,
     ROCE_2048,
@@ -30,7 +31,6 @@ from netfold.switch.program import (
     contributors,
     folded,
     pairs_of_values,
-    register,
 )
 from netfold.switch.registers import CHILDREN_MAX, COMPLETE, CONSUMED, DROPPED, MERGE, OVERWRITE, READ
 

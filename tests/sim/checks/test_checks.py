@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 import netfold
 from netfold.commands.main import app
 from netfold.errors import InvariantError
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import PART_ELEMENTS, sums_of_parts
 from netfold.homomorphic.codec import Decoded, DecodeError, EncodeError, Encoder, Exchange
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
@@ -38,6 +37,7 @@ from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.scenario.yaml_tree import ScenarioText
 from tests.homomorphic.test_bounds import rounded
 from tests.homomorphic.test_law import Steps
+from tests.registry import known
 from tests.sim.checks.test_rounds import examine
 from tests.sim.scenes import entry_of, measure, simulate, simulated, write
 from tests.sim.toys import Wide
@@ -368,8 +368,7 @@ def test_no_warning_of_numpy_reaches_the_terminal(tmp_path: Path, codec: str) ->
 def steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A codec that declares no work."""
     assert "none" in netfold.codecs()
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    netfold.register(Steps)
+    known(monkeypatch, Steps)
 
 
 SAID = "codec steps declares no work: its encoding takes no time on the device"

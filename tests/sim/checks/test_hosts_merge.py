@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import HostHop, merge_all, replay
 from netfold.homomorphic.message import Hop, Merge, Merged, Message, Words
@@ -28,6 +27,7 @@ from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
 from tests.examples import examples
+from tests.registry import known
 from tests.sim.host_codecs import HostCodec, Memory, Union, listed, to_list
 from tests.sim.scenes import simulate
 
@@ -103,7 +103,7 @@ COLLECTIVES = {
 
 @pytest.fixture(autouse=True)
 def codec(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._registry, HostCodec.kind, HostCodec)
+    known(monkeypatch, HostCodec)
 
 
 def checks(folder: Path, how: str, collective: str, *sets: str) -> dict[str, tuple[str, str]]:

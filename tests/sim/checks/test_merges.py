@@ -26,6 +26,7 @@ from netfold.sim.results.summary import summarize
 from netfold.sim.run.variant import VariantResult
 from tests.examples import nightly
 from tests.reference.codecs.digits import right_merge
+from tests.registry import registered
 from tests.sim.checks.test_hosts_merge import chosen, correlated, examine, words_of
 from tests.sim.scenes import simulate
 from tests.sim.toys import (
@@ -35,7 +36,6 @@ from tests.sim.toys import (
     before_merges,
     failures,
     ignore_weights,
-    registered,
     scenario,
 )
 

@@ -1,7 +1,4 @@
-"""A collective of one's own: all words to worker 0, who sends the sums back.
-
-It has to be registered before scenarios are first read, so this module imports nothing that reads them.
-"""
+"""A collective of one's own: all words to worker 0, who sends the sums back."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from netfold import kinds
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.between_hosts import HostCollective
 from netfold.sim.collectives.host_messages import scheduled
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.collectives.transfers import Step, Transfers
 from netfold.sim.engine.interface import Schedule
 
@@ -43,6 +40,9 @@ def gather_schedule(workers: int) -> Schedule:
     return Gather(kind="gather").cut(workers).schedule
 
 
+GATHER = scheduled(Gather)
+
+
 def register() -> None:
-    """Add it to the collectives; before scenarios are first read."""
-    COLLECTIVES["gather"] = scheduled(Gather)
+    """Add it to the collectives."""
+    kinds.register(GATHER)

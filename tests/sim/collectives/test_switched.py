@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.collectives.costs import tables_bytes
 from netfold.sim.collectives.hierarchical_switched import (
     Shape,
@@ -22,7 +23,6 @@ from netfold.sim.collectives.hierarchical_switched import (
     pace_of_phases,
     sharing,
 )
-from netfold.sim.collectives.registry import COLLECTIVES
 from netfold.sim.engine.engine import Engine
 from netfold.sim.plan.plan import SwitchPasses
 from netfold.sim.run.run import run_variant
@@ -153,7 +153,7 @@ def test_phases_take_their_times(
     section: Any = variant_read.collective
     plan = job_plan(variant).collective
     assert isinstance(plan, SwitchedPlan)
-    shape = Shape(section, plan.groups, COLLECTIVES[section.inner.kind], COLLECTIVES[section.outer.kind])
+    shape = Shape(section, plan.groups, collectives()[section.inner.kind], collectives()[section.outer.kind])
     scenario = SimpleNamespace(scenario=SimpleNamespace(seed=7))
     job: Any = SimpleNamespace(
         site=SimpleNamespace(network=variant.network),
@@ -164,7 +164,7 @@ def test_phases_take_their_times(
     )
     pace = pace_of_phases(shape, job, plan.inside, plan.across)
     assert end_ps == pytest.approx(pace.time_ps(600_000), rel=0.01)
-    best = COLLECTIVES["hierarchical"].estimate
+    best = collectives()["hierarchical"].estimate
     assert best is not None
     assert best(section, variant.network, job_plan(variant).hosts, 600_000, 7).seconds < end_ps / 1e12
 

@@ -18,11 +18,11 @@ from netfold.errors import NetfoldError, ScenarioError
 from netfold.homomorphic.codec import MessageSize
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.all_gather import AllGather
-from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec
+from netfold.sim.collectives.collective import CollectiveSection, CollectiveSpec, collectives
 from netfold.sim.collectives.costs import Estimate, HostCarrier, Routed, carrier_of, estimate_of, pace_of
 from netfold.sim.collectives.in_network.job_plan import WindowCarrier
 from netfold.sim.collectives.parameter_server import ParameterServer
-from netfold.sim.collectives.registry import COLLECTIVES, estimates
+from netfold.sim.collectives.registry import estimates
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.transfers import Step, Transfers, outline_of
 from netfold.sim.collectives.tree import binary_tree
@@ -35,6 +35,7 @@ from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
+from tests.registry import known
 from tests.sim.exchanges import FRAME, gathering, messages_of, ring, serving
 from tests.sim.scenes import (
     BYTE_PS,
@@ -180,11 +181,11 @@ def test_keys_that_must_be_given_have_a_row_for_each_choice(monkeypatch: pytest.
         "needing",
         frozenset(),
         Needing,
-        *(COLLECTIVES["ring"].resolve, COLLECTIVES["ring"].start),
+        *(collectives()["ring"].resolve, collectives()["ring"].start),
         choices=lambda: {"half": {"share": 2}, "third": {"share": 3}},
         estimate=lambda section, network, nodes, words, seed: Estimate(1 / section.share, "a->b", 0.0, 0.0),
     )
-    monkeypatch.setitem(COLLECTIVES, "needing", spec)
+    known(monkeypatch, spec)
     found = estimates(compile_network(star(2, LINK)), range(2), M)
 
     seconds = {
@@ -202,7 +203,7 @@ def test_the_fastest_comes_first(workers: int, size_bytes: int) -> None:
 
     assert all(a <= b for a, b in pairwise(seconds))
     assert all(one > 0 for one in seconds)
-    assert {kind for kind, spec in COLLECTIVES.items() if spec.estimate} == {
+    assert {kind for kind, spec in collectives().items() if spec.estimate} == {
         name.partition(",")[0] for name in found
     }
 
@@ -212,7 +213,7 @@ WORDS = 10**8 // 4
 
 def of_section(network: Network, workers: int, words: int = WORDS, **keys: Any) -> Estimate:
     section = TypeAdapter(AnyCollectiveSection).validate_python(keys)
-    estimate = COLLECTIVES[section.kind].estimate
+    estimate = collectives()[section.kind].estimate
     assert estimate is not None
     return estimate(section, network, range(workers), words, 0)
 

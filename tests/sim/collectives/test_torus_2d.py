@@ -27,6 +27,7 @@ from netfold.topologies.network import Network as CompiledNetwork
 from netfold.topologies.network import compile_network
 from netfold.units import TIME
 from tests.reference.systems import torus_2d as twin
+from tests.registry import registered
 from tests.sim.engine.checked_schedule import check_schedule
 from tests.sim.exchanges import FRAME, messages_of, torus, torus_schedule
 from tests.sim.host_codecs import Cascade, cascade_encoded
@@ -42,7 +43,7 @@ from tests.sim.scenes import (
     refused,
     small_star,
 )
-from tests.sim.toys import FloatCodec, failures, registered, scenario
+from tests.sim.toys import FloatCodec, failures, scenario
 
 TEXT = TINY.replace("hosts: 4", "hosts: 16").replace(
     "  kind: in_network\n  frame: udp-256\n", "  kind: torus_2d\n"

@@ -18,10 +18,10 @@ from netfold.sim.results.folder import load
 from netfold.sim.run.run import summary_of_scenario
 from netfold.sim.run.variant import Outcome
 from netfold.sim.scenario.yaml_tree import ScenarioText
+from tests.registry import registered
 from tests.sim import scenes
 from tests.sim.report.test_report import FIGURES
 from tests.sim.run.test_failures import Broken
-from tests.sim.toys import registered
 
 BASE = """\
 name: coming

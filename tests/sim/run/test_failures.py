@@ -42,8 +42,9 @@ from netfold.sim.run.context import ProgressReporter
 from netfold.sim.run.variant import run_variant
 from tests import ROOT
 from tests.examples import nightly
+from tests.registry import registered
 from tests.sim.scenes import TINY, entry_of, plan, simulated, write
-from tests.sim.toys import SignCodec, registered, scenario
+from tests.sim.toys import SignCodec, scenario
 
 PER_UNIT = 1024
 FAULTY = 3  # the worker

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from netfold.kinds import registered
 from netfold.sim.network.stall import LinkOutcomes, why_undelivered
 from netfold.sim.plan.host_profiles import host_profiles
 from netfold.sim.plan.idle_network import vain_warnings
@@ -17,7 +18,7 @@ from netfold.sim.results.summary import summarize
 from netfold.sim.run.run import VariantResult
 from netfold.sim.studies.topology_study import measured, networks_of
 from netfold.topologies.graph import LinkSpec, add_link, add_server, add_switch, new_graph
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from netfold.topologies.network import path
 from netfold.topologies.topology_files import to_json
 from tests.examples import nightly
@@ -493,7 +494,7 @@ def test_so_many_channels_as_ports_are_as_fast_as_one_link(
 WORKERS = 8
 
 
-@pytest.mark.parametrize("kind", topology_kinds())
+@pytest.mark.parametrize("kind", registered(Topology))
 def test_a_tree_of_switches_adds_up_despite_losses(kind: str, tmp_path: Path) -> None:
     """The array leaves it to netfold whether one switch aggregates or a tree."""
     settings = {

@@ -22,7 +22,7 @@ from netfold.errors import InvariantError, NetfoldError, RunError
 from netfold.homomorphic.codec import codec_kinds
 from netfold.homomorphic.message import MERGEABLE
 from netfold.sim import files
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.report.html import build_report
 from netfold.sim.results.folder import load
@@ -143,10 +143,10 @@ KEYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", collectives())
 def test_rounds_have_all_bytes(tmp_path: Path, kind: str) -> None:
     """With six workers, some have their result while they still pass it on."""
-    collective = {"kind": kind, **COLLECTIVES[kind].choices().get("", {}), **KEYS.get(kind, {})}
+    collective = {"kind": kind, **collectives()[kind].choices().get("", {}), **KEYS.get(kind, {})}
     sets = (f"collective={json.dumps(collective)}", "workers=6", "topology.hosts=6", "workload.steps=2")
     result = simulate(tmp_path, *sets)
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import netfold
 import netfold.sim.workload.workload_keys
-from netfold.homomorphic import codec as codecs
-from netfold.homomorphic.codec import Decoded, Encoder, Exchange, register
+from netfold.homomorphic.codec import Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import Gradient, Round, Step, StepFact, Tensor
 from netfold.sim.checks.checks import RoundLog
@@ -31,6 +30,7 @@ from netfold.sim.workload import Bucket, Workload
 from netfold.sim.workload.hardware import Passes
 from netfold.sim.workload.training import TrainingWorkload
 from tests.examples import examples
+from tests.registry import known
 from tests.sim.scenes import RING, simulate
 from tests.sim.workload.given import weights_of
 
@@ -343,8 +343,7 @@ class LookingCodec(Dense):
 def looking(monkeypatch: pytest.MonkeyPatch) -> None:
     SEEN.clear()
     TENSORS.clear()
-    monkeypatch.setattr(codecs, "_registry", dict(codecs._registry))
-    register(LookingCodec)
+    known(monkeypatch, LookingCodec)
 
 
 def run(folder: Path, *facts: str, sections: dict[str, Any] | None = None, **more: Any) -> netfold.Run:

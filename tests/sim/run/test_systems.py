@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import netfold
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.bounds import ErrorBound, FactorBound, FloatAddBound
 from netfold.homomorphic.codec import Codec, Decoded, Encoder, Exchange
 from netfold.homomorphic.codecs.sasg import Sasg
@@ -28,6 +27,7 @@ from netfold.sim.scenario.yaml_tree import ScenarioText
 from netfold.sim.workload import TrainingSpec
 from netfold.sim.workload.fusion import BySize
 from tests.examples import nightly
+from tests.registry import known
 from tests.sim.local_training import WORKERS as WORKERS_ON_MNIST
 from tests.sim.local_training import LocalTraining, train, trained
 from tests.sim.scenes import measure, metrics_of, refused, result_of, simulate, simulated, verdict_of
@@ -111,8 +111,7 @@ class SkippingEncoder(Encoder):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    netfold.register(Skipper)
+    known(monkeypatch, Skipper)
 
 
 def run(**changes: Any) -> VariantResult:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from netfold.homomorphic import codec as registry
 from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
+from tests.registry import known
 from tests.sim.host_codecs import HostCodec
 from tests.sim.scenes import RING, TINY, job_of, job_plan, measure, only, plan, refused, simulate
 
@@ -95,7 +95,7 @@ def test_the_timeout_covers_the_waiting_at_a_server(tmp_path: Path) -> None:
 def test_refusals_name_a_collective_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, collective: str, told: str
 ) -> None:
-    monkeypatch.setitem(registry._registry, HostCodec.kind, HostCodec)
+    known(monkeypatch, HostCodec)
     codec = f"codec={{kind: host_codec, how: {how}}}"
     found = refused(tmp_path, codec, f"collective={{kind: {collective}}}", text=TEXT)
 

@@ -55,7 +55,7 @@ class Drawing(Section):
 @pytest.fixture(autouse=True)
 def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "_families", dict(kinds._families))
-    family(Shape)
+    family("shapes")(Shape)
     register(Square)
 
 

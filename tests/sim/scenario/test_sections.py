@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import netfold
-from netfold.homomorphic import codec as codecs
-from netfold.homomorphic.codec import register
 from netfold.homomorphic.codecs.dense import Dense
 from netfold.homomorphic.message import StepFact
 from netfold.sim.collectives.in_network.aggregation_tree import build_tree
@@ -36,6 +34,7 @@ from netfold.topologies.kinds.leaf_spine import leaf_spine
 from netfold.topologies.network import Network, compile_network, next_links, planned_key
 from netfold.topologies.topology_files import to_json
 from tests.examples import examples
+from tests.registry import known
 from tests.sim.capture.folders import write_recording
 from tests.sim.scenes import LINK, RING, TINY, job_of, job_plan, only, refused
 from tests.topologies.graphs import topologies
@@ -114,8 +113,7 @@ class Needy(Dense):
 @pytest.fixture
 def needy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its codec is registered for a test."""
-    monkeypatch.setattr(codecs, "_registry", dict(codecs._registry))
-    register(Needy)
+    known(monkeypatch, Needy)
 
 
 @pytest.mark.usefixtures("needy")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 import netfold
 from netfold.commands.main import app
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies import matrix as cells
 from netfold.sim.studies.matrix import (
@@ -34,13 +34,13 @@ from netfold.sim.studies.matrix import (
 )
 from tests import ROOT
 from tests.examples import nightly
+from tests.registry import registered
 from tests.sim.studies.matrix_toys import HasSetting, NeedsScale, damaged
-from tests.sim.toys import registered
 
 Run = Callable[[str, str], Iterable[Cell]]  # the cells of a codec on a collective
 # Where a hint names programs of in_network: `tree` is a program there, and elsewhere a collective.
 _PROGRAMS = re.compile(r"(?<=\bin_network )\w+|\bprograms?\b(?:(?!\bcollective)[^;])*")
-_CHOICES = {choice: kind for kind, spec in COLLECTIVES.items() for choice in spec.choices() if choice}
+_CHOICES = {choice: kind for kind, spec in collectives().items() for choice in spec.choices() if choice}
 
 
 def ignored(cell: Cell, others: Sequence[Cell], run: Run) -> list[str]:
@@ -72,9 +72,9 @@ def _advised(cell: Cell, others: Sequence[Cell], run: Run) -> dict[str, set[str]
     found = {
         f"choice {name}": {one.loss for one in ran if (one.collective, one.choice) == (kind, name)}
         for name, kind in _CHOICES.items()
-        if name in programs or (name in words and name not in COLLECTIVES)
+        if name in programs or (name in words and name not in collectives())
     }
-    for used in words & COLLECTIVES.keys():
+    for used in words & collectives().keys():
         found[f"collective {used}"] = {one.loss for one in ran if one.collective == used}
     for codec in codecs:
         cells = [one for one in run(_named(codec), cell.collective) if one.choice == cell.choice]
@@ -208,7 +208,7 @@ def test_the_page_has_every_row_and_column() -> None:
 
 def test_rows_and_columns_are_those_of_the_registries() -> None:
     assert {row.codec.kind for row in rows_of() if row.codec} == set(codec_kinds())
-    assert {column.collective for column in columns_of()} == set(COLLECTIVES)
+    assert {column.collective for column in columns_of()} == set(collectives())
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ from netfold.sim.studies.sweep_workers import (
 )
 from tests import ROOT
 from tests.examples import examples, nightly
+from tests.registry import registered
 from tests.sim.studies import sweep_fakes as fakes
 from tests.sim.studies.sweep_fakes import EXITS, KILLED, OK, RAISES, Plan, attempt, attempts, expected
 from tests.sim.studies.sweep_scene import BASE, Inline, points, scenario, use_inline, wait_inline
-from tests.sim.toys import registered
 
 UNLIMITED = Limits(1000, float("inf"))
 PLANS = st.lists(st.sampled_from([OK, RAISES, KILLED, EXITS]), max_size=3).map(tuple)

@@ -11,9 +11,10 @@ from hypothesis import given
 
 import netfold
 from netfold.errors import NetfoldError, ScenarioError
+from netfold.kinds import registered
 from netfold.sim.studies.topology_study import export
 from netfold.topologies.graph import LinkSpec
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from netfold.topologies.kinds.star import star
 from netfold.topologies.topology_files import Defaults, from_gml, from_graphml
 from tests.examples import examples
@@ -24,7 +25,7 @@ from tests.topologies.graphs import topologies, torus
 def test_kinds_have_their_keys() -> None:
     kinds = netfold.topology.kinds()
 
-    assert [*kinds] == [*topology_kinds(), "file"]
+    assert [*kinds] == [*registered(Topology), "file"]
     assert {key.name for key in kinds["star"].keys} >= {"hosts", "rate", "delay", "buffer", "switch"}
     assert next(key for key in kinds["star"].keys if key.name == "delay").default == "1us"
 

@@ -9,7 +9,7 @@ import pytest
 
 from netfold.errors import NetfoldError
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.collectives.registry import COLLECTIVES
+from netfold.sim.collectives.collective import collectives
 from netfold.sim.studies import warm as module
 from netfold.sim.studies.warm import warm
 from netfold.switch.program import runnable
@@ -29,7 +29,7 @@ def test_every_codec_collective_and_program_runs_once(monkeypatch: pytest.Monkey
 
     runs = warm(lambda *_: None)
 
-    assert runs == len(runnable()) + len(COLLECTIVES) + len(codec_kinds())
+    assert runs == len(runnable()) + len(collectives()) + len(codec_kinds())
     assert tried[-1]["codec"]["kind"] == "topk"
     assert tried[-1]["collective"]["kind"] == "all_gather"
     assert {each["codec"]["kind"] for each in tried} == set(codec_kinds())
