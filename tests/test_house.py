@@ -141,7 +141,7 @@ def test_a_kind_stands_in_the_file_of_its_name() -> None:
         ("optimizers", tuple(registered(Optimizer).values())),
         ("learning_rate", tuple(registered(RateSchedule).values())),
         ("fusion", tuple(registered(Fusion).values())),
-        ("devices", devices.SECTIONS),
+        ("devices", tuple(registered(devices.DeviceOption).values())),
         ("host_profiles", tuple(map(type, host_profiles().values()))),
     ],
 )

@@ -48,7 +48,7 @@ from netfold.sim.scenario.network_keys import TopologySection, key_of
 from netfold.sim.scenario.placer import Queue, WantedJob
 from netfold.sim.scenario.variant_keys import Variant
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec, workload_keys
-from netfold.sim.workload.devices import DeviceSection
+from netfold.sim.workload.devices import DeviceOption
 from netfold.sim.workload.fusion import FusionError
 from netfold.sim.workload.hardware import Device, DeviceError, Place, Variation
 from netfold.sim.workload.layers import LayerProfile, elements_of, read_profile, read_tensors
@@ -267,7 +267,7 @@ def check_needs(
 
 
 def device_of(
-    section: DeviceSection, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
+    section: DeviceOption, workload: TrainingSpec | SyntheticSpec | FileSpec, location: Location
 ) -> Device:
     folder = Path(location.scenario.file).parent
     place = Place(folder, workload.tensors, isinstance(workload, TrainingSpec))
@@ -277,7 +277,7 @@ def device_of(
         raise location.job_error(f"device.{error.key}", error.message, error.hint) from None
 
 
-def variation_of(section: DeviceSection, workers: int, location: Location) -> Variation:
+def variation_of(section: DeviceOption, workers: int, location: Location) -> Variation:
     found = section.variation
     if wrong := next((worker for worker, _ in found.slow if worker >= workers), None):
         raise location.job_error(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     Field,
@@ -21,8 +21,7 @@ from netfold.sim.plan.host_profiles import HostsSection
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
-from netfold.sim.workload.devices import SECTIONS as DEVICES
-from netfold.sim.workload.devices import DeviceSection, NoDeviceSection
+from netfold.sim.workload.devices import DeviceOption, NoDevice
 from netfold.sim.workload.workload_keys import AnyWorkload
 from netfold.topologies.routing import ECMP, POLICIES
 from netfold.units import TIME
@@ -138,11 +137,9 @@ class OverlapSection(Section):
 
 AnyCollectiveSection = Annotated[CollectiveSection, ByKind()]
 if TYPE_CHECKING:
-    AnyDeviceSection = DeviceSection
     RoutingKind = str
 else:
     RoutingKind = Literal[tuple(POLICIES)]
-    AnyDeviceSection = Annotated[Union[DEVICES], ByKind()]  # noqa: UP007
 
 
 class Published(Section):
@@ -165,7 +162,7 @@ class JobSections(Section):
     """What their hosts take for packets."""
     workload: AnyWorkload
     """Where gradients come from."""
-    device: AnyDeviceSection = NoDeviceSection()
+    device: Annotated[DeviceOption, ByKind()] = NoDevice()
     """How long compute takes."""
     overlap: OverlapSection = OverlapSection()
     """What a worker does at the same time."""

@@ -6,7 +6,7 @@ device     the contract: times of passes, of the optimizer's update, of encoding
 roofline   counted work to time;  calibrated   device files of measured processors
 host_codec a codec on the other side than the gradient, which pays copies
 variation  jitter and stragglers, keyed
-kinds/     what a scenario may say, a file for each kind
+and what a scenario may say, a class for each kind
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from netfold.errors import names_hint, shown
 from netfold.homomorphic.message import Tensor
+from netfold.kinds import family, register
 from netfold.sim.files import UnreadableError, read_text
-from netfold.sim.keys import OneOf, Rate, Section, Share, Time
+from netfold.sim.keys import NO_KEY, OneOf, Option, Rate, Share, Time
 from netfold.sim.workload.hardware import (
     HARDWARE,
     LINKS,
@@ -94,13 +95,15 @@ class HostCodec(Device):
         return replace(self, device=self.device.on(workload), host=self.host.on(workload))
 
 
-# What the sections of all devices have in common: jitter and stragglers.
+# What all devices that a scenario can name have in common: jitter and stragglers.
 
 
-class DeviceSection(Section, ABC):
-    """The keys of a device in a scenario; the first is `kind`, a literal."""
+@family("devices")
+@dataclass(frozen=True, kw_only=True)
+class DeviceOption(Option, ABC):
+    """A device in a scenario."""
 
-    kind: str
+    kind: ClassVar[str]
     computes: ClassVar[bool] = False  # whether compute takes time
 
     @abstractmethod
@@ -123,16 +126,8 @@ class DeviceSection(Section, ABC):
         return ()
 
 
-class JitterSection(Section):
-    """Random differences of compute times: each worker draws a factor of mean 1 in every step."""
-
-    kind: Literal["lognormal", "gamma"] = "lognormal"
-    """Distribution of the factor. Gamma has the lighter tail."""
-    spread: Share
-    """Its standard deviation, as a share of the mean."""
-
-
-class SlowWorker(Section):
+@dataclass(frozen=True)
+class SlowWorker(Option):
     """A straggler."""
 
     worker: Annotated[int, Field(ge=0)]
@@ -141,36 +136,36 @@ class SlowWorker(Section):
     """Its device takes so many times as long as the others'."""
 
 
-class VariedSection(DeviceSection):
+@dataclass(frozen=True, kw_only=True)
+class VariedDevice(DeviceOption):
     """The keys of all devices that take time."""
 
     computes: ClassVar[bool] = True
-    jitter: JitterSection | None = None
+    jitter: Jitter | None = None
     """Random differences of compute times between workers and steps; by default there are none."""
     slow: tuple[SlowWorker, ...] = ()
     """Workers whose devices are slower: passes, updates, encoding and decoding."""
 
-    @model_validator(mode="after")
-    def _slow_workers_differ(self) -> VariedSection:
+    def __post_init__(self) -> None:
         workers = [one.worker for one in self.slow]
         if twice := next((one for one in workers if workers.count(one) > 1), None):
             raise ValueError(f"slow names worker {twice} twice\ngive each slow worker once")
-        return self
 
     @property
     def variation(self) -> Variation:
         """How its times differ between workers and steps."""
-        jitter = Jitter(self.jitter.kind, self.jitter.spread) if self.jitter else None
-        return Variation(jitter, tuple((one.worker, one.factor) for one in self.slow))
+        return Variation(self.jitter, tuple((one.worker, one.factor) for one in self.slow))
 
 
 # Devices without a model of the hardware: no time, or times that the scenario gives.
 
 
+@register
 @dataclass(frozen=True)
-class NoDevice(Device):
-    """A device on which compute takes no time: only the network counts."""
+class NoDevice(DeviceOption, Device):
+    """Compute takes no time."""
 
+    kind: ClassVar[str] = "none"
     launch_ps: ClassVar[int] = 0  # type: ignore[misc]  # read-only there, too
 
     def compute_ps(self, flops: int, size_bytes: int) -> int:
@@ -182,96 +177,35 @@ class NoDevice(Device):
     def passes(self, cost: StepCost) -> Passes:
         return Passes()
 
-
-class NoDeviceSection(DeviceSection):
-    """Compute takes no time."""
-
-    kind: Literal["none"] = "none"
-
     def device(self, place: Place) -> Device:
-        return NoDevice()
+        return self
 
 
-@dataclass(frozen=True)
-class FixedDevice(TimedPasses):
-    """Measured or assumed forward and backward times, for any model."""
+MemoryRate = Annotated[Rate | None, Field(alias="memory_rate")]
 
-    forward_ps: int
-    backward_ps: int
-    memory_bps: int | None = None
-    launch_ps: int = 0
-    optimizer_ps: int = 0
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class FixedDevice(VariedDevice, TimedPasses):
+    """Compute takes fixed times."""
+
+    kind: ClassVar[str] = "fixed"
+    forward_ps: Time
+    """Forward pass of one step."""
+    backward_ps: Time
+    """Backward pass of one step."""
+    optimizer_ps: Time = 0
+    """Update of the weights, after the last bucket is decoded."""
+    memory_bps: MemoryRate = None
+    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
+    launch_ps: Time = 0
+    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
     def passes(self, cost: StepCost) -> Passes:
         return Passes(self.forward_ps, self.backward_ps)
 
-
-class FixedDeviceSection(VariedSection):
-    """Compute takes fixed times."""
-
-    kind: Literal["fixed"]
-    forward: Time
-    """Forward pass of one step."""
-    backward: Time
-    """Backward pass of one step."""
-    optimizer: Time = 0
-    """Update of the weights, after the last bucket is decoded."""
-    memory_rate: Rate | None = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
-
     def device(self, place: Place) -> Device:
-        return FixedDevice(self.forward, self.backward, self.memory_rate, self.launch, self.optimizer)
-
-
-# The device is this machine: wall times of real passes of the workload's model.
-
-
-NOTE = "compute times are wall times of this machine: they, and all times, differ from run to run"
-
-
-@dataclass(frozen=True)
-class MeasuredDevice(TimedPasses):
-    """Times of this machine; those of a workload are known once it is built (`on`)."""
-
-    memory_bps: int | None = None
-    launch_ps: int = 0
-    timed: Passes = field(default_factory=Passes)
-    optimizer_ps: int = 0
-    is_reproducible: ClassVar[bool] = False
-
-    def passes(self, cost: StepCost) -> Passes:
-        return self.timed
-
-    def on(self, workload: Timed) -> Device:
-        return MeasuredDevice(self.memory_bps, self.launch_ps, *workload.timed_passes())
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (NOTE,)
-
-
-class MeasuredDeviceSection(VariedSection):
-    """Compute takes as long as real passes of the model on this machine, in one thread.
-
-    They are timed before the first step: the median of several. Results differ from run to run.
-    """
-
-    kind: Literal["measured"]
-    memory_rate: Rate | None = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
-
-    def device(self, place: Place) -> Device:
-        if not place.is_trained:
-            raise DeviceError(
-                "kind",
-                "nothing is trained, so there are no passes to measure",
-                "use a workload of the kind training, or a device of the kind fixed or trace",
-            )
-        return MeasuredDevice(self.memory_rate, self.launch)
+        return self
 
 
 # Devices by the roofline of their hardware: of the table, or calibrated.
@@ -283,14 +217,16 @@ _HOST = "cpu_socket"
 PositiveShare = Annotated[Share, Field(gt=0)]
 
 
-class RooflineDeviceSection(VariedSection):
+@register
+@dataclass(frozen=True, kw_only=True)
+class Roofline(VariedDevice):
     """Compute takes as long as a device needs for the operations and bytes of each kernel (roofline model).
 
     The device is one of the table (`name`), one that `netfold calibrate` has measured (`file`), or, as in
     earlier versions, the peak of one (`model`).
     """
 
-    kind: Literal["roofline"]
+    kind: ClassVar[str] = "roofline"
     name: Annotated[str, OneOf(lambda: HARDWARE)] | None = None
     """A device of the table, with the rates that programs reach on it."""
     file: str | None = None
@@ -305,7 +241,7 @@ class RooflineDeviceSection(VariedSection):
     """With name: share of the peak arithmetic rate that is reached; by default that of the table."""
     memory_efficiency: PositiveShare | None = None
     """With name: share of the peak memory bandwidth that is reached; by default that of the table."""
-    launch: Time | None = None
+    launch_ps: Time | None = None
     """Time to start one kernel: of the passes, an encoding, a decoding or a merge on a host. By default that
     of the table or the file; with model 0, and for encoding, decoding and merging alone."""
     codec: Literal["device", "host"] = "device"
@@ -316,8 +252,8 @@ class RooflineDeviceSection(VariedSection):
     link: Annotated[str, OneOf(lambda: LINKS)] | None = None
     """With codec: host: the link between device and host; by default that of the table."""
 
-    @model_validator(mode="after")
-    def _one_device(self) -> RooflineDeviceSection:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         given = [key for key in ("name", "file", "model") if getattr(self, key) is not None]
         if len(given) != 1:
             found = f"{' and '.join(given)} are given" if given else "the key 'name' is missing"
@@ -333,7 +269,6 @@ class RooflineDeviceSection(VariedSection):
             for key in ("host", "link"):
                 if getattr(self, key) is not None:
                     raise ValueError(f"{key} is given, but the codec runs on the device\nadd codec: host")
-        return self
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -347,11 +282,11 @@ class RooflineDeviceSection(VariedSection):
 
     def _own(self, place: Place) -> Device:
         if self.model is not None:
-            return peak_device(HARDWARE[self.model], self.launch or 0)
+            return peak_device(HARDWARE[self.model], self.launch_ps or 0)
         if self.file is not None:
             found = _read(self.file, place, "file")
-            launch_ps = found.launch_ps if self.launch is None else self.launch
-            operator_ps = found.operator_ps if self.launch is None else self.launch
+            launch_ps = found.launch_ps if self.launch_ps is None else self.launch_ps
+            operator_ps = found.operator_ps if self.launch_ps is None else self.launch_ps
             return replace(found, launch_ps=launch_ps, operator_ps=operator_ps)
         hardware = HARDWARE[self.name or ""]
         precision: Precision = self.precision or "fp32"
@@ -361,7 +296,7 @@ class RooflineDeviceSection(VariedSection):
                 f"{hardware.title} has no rate for {precision}",
                 f"use {' or '.join(hardware.arithmetic)}",
             )
-        return roofline_device(hardware, precision, self.efficiency, self.memory_efficiency, self.launch)
+        return roofline_device(hardware, precision, self.efficiency, self.memory_efficiency, self.launch_ps)
 
     def _beside(self, device: Device, place: Place) -> Device:
         """The device with its codec on the host."""
@@ -480,35 +415,28 @@ def _time_ps(facts: Mapping[str, Any], key: str) -> int | None:
     return round(value * PS_PER_MS)
 
 
-@dataclass(frozen=True)
-class TraceDevice(TimedPasses):
-    """Times of a recording."""
-
-    forward_ps: int
-    backward_ps: int
-    ready: tuple[tuple[str, int], ...]  # tensor and picoseconds
-    memory_bps: int | None = None
-    launch_ps: int = 0
-    optimizer_ps: int = 0
-
-    def passes(self, cost: StepCost) -> Passes:
-        return Passes(self.forward_ps, self.backward_ps, dict(self.ready))
-
-
-class TraceDeviceSection(VariedSection):
+@register
+@dataclass(frozen=True, kw_only=True)
+class TraceDevice(VariedDevice, TimedPasses):
     """Compute takes as long as in a recording of one step, which says when each tensor was ready."""
 
-    kind: Literal["trace"]
+    kind: ClassVar[str] = "trace"
     path: str
     """A JSON file, relative to the scenario file, with the workload's tensors and when each was ready."""
-    forward: Time | None = None
+    forward_ps: Time | None = None
     """Forward pass of one step; by default that of the recording."""
-    optimizer: Time = 0
+    optimizer_ps: Time = 0
     """Update of the weights, after the last bucket is decoded."""
-    memory_rate: Rate | None = None
+    memory_bps: MemoryRate = None
     """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch: Time = 0
+    launch_ps: Time = 0
     """Time to start one kernel of an encoding, a decoding or a merge on a host."""
+    # Those of the recording are known once it is read (`device`).
+    backward_ps: int = field(default=0, metadata=NO_KEY)
+    ready: tuple[tuple[str, int], ...] = field(default=(), metadata=NO_KEY)  # tensor and picoseconds
+
+    def passes(self, cost: StepCost) -> Passes:
+        return Passes(self.forward_ps or 0, self.backward_ps, dict(self.ready))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -530,16 +458,14 @@ class TraceDeviceSection(VariedSection):
         except ValueError as error:
             message, _, hint = str(error).partition("\n")
             raise DeviceError("path", f"{self.path}: {message}", hint) from None
-        forward_ps = found.forward_ps if self.forward is None else self.forward
+        forward_ps = found.forward_ps if self.forward_ps is None else self.forward_ps
         if forward_ps is None:
             raise DeviceError(
                 "path", f"{self.path}: has no time of the forward pass", "give it with the key forward"
             )
         _require_same(self.path, found, place.tensors)
         ready = tuple((name, ready_ps) for name, ready_ps, _ in found.ready)
-        return TraceDevice(
-            forward_ps, found.backward_ps, ready, self.memory_rate, self.launch, self.optimizer
-        )
+        return replace(self, forward_ps=forward_ps, backward_ps=found.backward_ps, ready=ready)
 
 
 def _require_same(path: str, found: Recorded, tensors: tuple[Tensor, ...]) -> None:
@@ -561,13 +487,46 @@ def _require_same(path: str, found: Recorded, tensors: tuple[Tensor, ...]) -> No
             )
 
 
-# All kinds of devices.
+# The device is this machine: wall times of real passes of the workload's model.
 
 
-SECTIONS = (
-    NoDeviceSection,
-    FixedDeviceSection,
-    RooflineDeviceSection,
-    TraceDeviceSection,
-    MeasuredDeviceSection,
-)
+NOTE = "compute times are wall times of this machine: they, and all times, differ from run to run"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MeasuredDevice(VariedDevice, TimedPasses):
+    """Compute takes as long as real passes of the model on this machine, in one thread.
+
+    They are timed before the first step: the median of several. Results differ from run to run.
+    """
+
+    kind: ClassVar[str] = "measured"
+    is_reproducible: ClassVar[bool] = False
+    memory_bps: MemoryRate = None
+    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
+    launch_ps: Time = 0
+    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
+    # Those of a workload are known once it is built (`on`).
+    timed: Passes | None = field(default=None, metadata=NO_KEY)
+    optimizer_ps: int = field(default=0, metadata=NO_KEY)
+
+    def passes(self, cost: StepCost) -> Passes:
+        return self.timed or Passes()
+
+    def on(self, workload: Timed) -> Device:
+        timed, optimizer_ps = workload.timed_passes()
+        return replace(self, timed=timed, optimizer_ps=optimizer_ps)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (NOTE,)
+
+    def device(self, place: Place) -> Device:
+        if not place.is_trained:
+            raise DeviceError(
+                "kind",
+                "nothing is trained, so there are no passes to measure",
+                "use a workload of the kind training, or a device of the kind fixed or trace",
+            )
+        return self

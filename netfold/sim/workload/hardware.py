@@ -25,6 +25,7 @@ from netfold.errors import NetfoldError
 from netfold.homomorphic.message import Tensor, Work
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
+from netfold.sim.keys import Option, Share
 from netfold.units import PS_PER_S, PS_PER_US, transmit_time_ps
 
 # What one step of one worker costs: kernels with arithmetic and memory traffic, counted on the model.
@@ -212,12 +213,14 @@ _USUAL = Fraction(1)
 _PARTS = 1 << 20  # factors are whole multiples of 1 / _PARTS, so that machines agree on them
 
 
-@dataclass(frozen=True)
-class Jitter:
-    """A factor of mean 1 for each worker and step."""
+@dataclass(frozen=True, kw_only=True)
+class Jitter(Option):
+    """Random differences of compute times: each worker draws a factor of mean 1 in every step."""
 
-    kind: Literal["lognormal", "gamma"]
-    spread: float  # its standard deviation
+    kind: Literal["lognormal", "gamma"] = "lognormal"
+    """Distribution of the factor. Gamma has the lighter tail."""
+    spread: Share
+    """Its standard deviation, as a share of the mean."""
 
     def draw(self, generator: np.random.Generator) -> float:
         """A factor.

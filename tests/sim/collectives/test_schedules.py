@@ -555,7 +555,9 @@ class Timed(Exchanged):
 def ends_of(case: Case, network: Any, window: int, ack_every: int, is_charged: bool) -> tuple[Any, Any]:
     """When each worker ends: by the oracle, and by the engine."""
     hosts = on(network, case.size, window, ack_every)
-    device: Device = FixedDevice(0, 0, memory_bps=BYTE_A_NS) if is_charged else NoDevice()
+    device: Device = (
+        FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_A_NS) if is_charged else NoDevice()
+    )
     if is_charged:
         case.program(hosts, merge_ps=lambda words: 3 * 4 * words * 1000)
     else:

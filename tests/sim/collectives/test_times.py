@@ -300,7 +300,7 @@ def test_servers_share_the_words(workers: int, servers: int) -> None:
 def test_a_server_is_charged_for_merging_one_chunk_after_the_other() -> None:
     """The first chunk to arrive is stored; every other one is read with the sum and written."""
     workers, size = 3, FRAME.elements
-    device = FixedDevice(0, 0, memory_bps=BYTE_A_NANOSECOND)
+    device = FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_A_NANOSECOND)
     found = time_ps(serving(workers, 1, device=device), workers, 1, workers + 1)
 
     merge_ps = 3 * 4 * size * 1000
@@ -311,7 +311,7 @@ def test_a_server_is_charged_for_merging_one_chunk_after_the_other() -> None:
 
 def test_every_worker_of_an_all_gather_is_charged_for_merging_all() -> None:
     workers, size = 4, FRAME.elements
-    device = FixedDevice(0, 0, memory_bps=BYTE_A_NANOSECOND)
+    device = FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_A_NANOSECOND)
     free, charged = (time_ps(gathering(workers, device=one), workers, 1) for one in (None, device))
 
     assert free + (workers - 1) * 3 * 4 * size * 1000 == charged

@@ -352,7 +352,7 @@ def test_time_of_a_torus_on_an_idle_network(rows: int, columns: int, packets: in
 def test_it_is_charged_for_merging(rows: int, columns: int) -> None:
     """C − 1 times M / C words in the rows and R − 1 times M / (R C) in the columns: read two, write one."""
     workers, words = rows * columns, 16 * rows * columns
-    device = FixedDevice(0, 0, memory_bps=8 * 10**9)  # a byte a nanosecond
+    device = FixedDevice(forward_ps=0, backward_ps=0, memory_bps=8 * 10**9)  # a byte a nanosecond
     free, charged = (time_ps(torus(workers, rows, device=one), workers, words) for one in (None, device))
 
     merged = (columns - 1) * words // columns + (rows - 1) * words // workers

@@ -264,7 +264,9 @@ def test_encoding_and_decoding_take_the_work_of_all_messages(tmp_path: Path) -> 
     """At 8 Gbit/s, one byte a nanosecond: 7000 and 1500 B to encode, 400 and 100 B to decode."""
     resolved = plan(tmp_path, WHOLE, CHARGED_SWITCH, "codec={kind: fixed_point}")
     (variant,) = resolved.variants
-    job = replace(variant.jobs[0], codec=Two(), device=FixedDevice(0, 0, 8 * 10**9))
+    job = replace(
+        variant.jobs[0], codec=Two(), device=FixedDevice(forward_ps=0, backward_ps=0, memory_bps=8 * 10**9)
+    )
     result = run_variant(resolved, replace(variant, jobs=(job,)))
 
     spans = {

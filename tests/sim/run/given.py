@@ -47,7 +47,7 @@ class Given:
 
     @property
     def device(self) -> FixedDevice:
-        return FixedDevice(self.forward, sum(self.backward), BYTE_PER_PS)
+        return FixedDevice(forward_ps=self.forward, backward_ps=sum(self.backward), memory_bps=BYTE_PER_PS)
 
 
 @dataclass(frozen=True)

@@ -407,7 +407,7 @@ def test_the_update_follows_the_last_bucket_and_the_next_step_the_update() -> No
 
 def test_jitter_differs_between_steps_and_not_between_runs() -> None:
     found = replace(chain(2), update=0)
-    variation = Variation(Jitter("lognormal", 0.3))
+    variation = Variation(Jitter(kind="lognormal", spread=0.3))
 
     def lengths() -> list[int]:
         played = play(found.given, LAST, device=DEVICE, workload=found, steps=4, variation=variation)
@@ -420,7 +420,11 @@ def test_jitter_differs_between_steps_and_not_between_runs() -> None:
 def test_a_host_that_encodes_copies_there_and_back_beside_the_passes() -> None:
     """16 bytes of a bucket at a byte a picosecond, 100 to begin: two copies around codec and network."""
     link = Link("test", 10**12, 1.0, 100, "")
-    device = HostCodec(FixedDevice(10, 40), FixedDevice(0, 0, BYTE_PER_PS), link)
+    device = HostCodec(
+        FixedDevice(forward_ps=10, backward_ps=40),
+        FixedDevice(forward_ps=0, backward_ps=0, memory_bps=BYTE_PER_PS),
+        link,
+    )
     given = Given(10, [20, 20], [[Times(7, 30, 9)], [Times(7, 30, 9)]])
     played = play(given, Overlap(1), device=device)
 

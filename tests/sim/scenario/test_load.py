@@ -23,15 +23,16 @@ import netfold
 from netfold.commands.main import app
 from netfold.errors import DataError, InvariantError, NetfoldError, ScenarioError
 from netfold.homomorphic.codec import codec_kinds
+from netfold.kinds import registered
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.resolve import resolve
 from netfold.sim.scenario.sweep_keys import merge
-from netfold.sim.scenario.variant_keys import NoDeviceSection
 from netfold.sim.scenario.yaml_tree import SCENARIO_BYTES_MAX, Node
+from netfold.sim.workload.devices import NoDevice
 from netfold.sim.workload.workload_keys import Synthetic
-from netfold.topologies.kind import topology_kinds
+from netfold.topologies.kind import Topology
 from tests import ROOT
 from tests.examples import examples
 from tests.sim.results.test_damage import places
@@ -54,7 +55,7 @@ def test_a_file_without_variants_has_one_of_its_name_and_all_defaults(tmp_path: 
     assert (scenario.name, scenario.description, scenario.seed) == ("minimal", "", 1)
     assert variant.name == "minimal"
     assert (variant.topology.switch, variant.workers.placement) == ("tofino1", "pack")
-    assert NoDeviceSection() == variant.device
+    assert NoDevice() == variant.device
     assert variant.faults == ()
 
 
@@ -125,7 +126,7 @@ def test_the_command_line_takes_yaml_reaches_into_lists_and_changes_the_header(t
     assert (scenario.name, scenario.seed) == ("other", 4)
     assert scenario.variants[0].faults[0].links == ("h0->*", "h1->*")
     assert scenario.variants[0].faults[0].rate == 0.01
-    assert NoDeviceSection() == scenario.variants[1].device
+    assert NoDevice() == scenario.variants[1].device
 
 
 def test_every_value_can_be_located(tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ MISTAKES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load(Path(__file__)
 def test_mistakes_are_told_with_their_line_and_the_nearest_fix(tmp_path: Path, case: dict[str, Any]) -> None:
     found = told(write(tmp_path, case.get("before", "") + changed(case["change"], case["into"])))
     found = found.replace(", ".join(codec_kinds()), "CODECS").replace(
-        ", ".join(topology_kinds()), "TOPOLOGIES"
+        ", ".join(registered(Topology)), "TOPOLOGIES"
     )
 
     assert found.endswith(case.get("ends", ""))

@@ -318,7 +318,9 @@ def test_more_never_takes_less_and_points_are_exact(raw: list[tuple[int, int]], 
 
 
 def test_a_codec_on_the_host_pays_copies_and_the_rates_of_the_host() -> None:
-    device = HostCodec(FAST, FixedDevice(0, 0, 8 * GIGA, 7), LINKS["pcie4"])
+    device = HostCodec(
+        FAST, FixedDevice(forward_ps=0, backward_ps=0, memory_bps=8 * GIGA, launch_ps=7), LINKS["pcie4"]
+    )
 
     assert charge_ps(device, Work(1, 1)) == 7 + 2000
     assert device.passes(StepCost(forward=(Kernel(OTHER, 0, 10),))).forward_ps == 110
@@ -396,19 +398,35 @@ COST = StepCost(forward_flops=10**9, backward_flops=2 * 10**9, forward_bytes=10*
 def test_fixed_times_do_not_depend_on_the_model() -> None:
     assert NoDevice().passes(COST) == Passes(0, 0)
     assert NoDevice().work_ps(10**9, 10**9) == NoDevice().update_ps(StepCost(update_bytes=9)) == 0
-    assert FixedDevice(7, 9).passes(COST) == FixedDevice(7, 9).passes(StepCost()) == Passes(7, 9)
-    assert FixedDevice(7, 9).update_ps(StepCost(update_bytes=10**9)) == 0
-    assert FixedDevice(7, 9, optimizer_ps=5).update_ps(StepCost()) == 5
+    assert (
+        FixedDevice(forward_ps=7, backward_ps=9).passes(COST)
+        == FixedDevice(forward_ps=7, backward_ps=9).passes(StepCost())
+        == Passes(7, 9)
+    )
+    assert FixedDevice(forward_ps=7, backward_ps=9).update_ps(StepCost(update_bytes=10**9)) == 0
+    assert FixedDevice(forward_ps=7, backward_ps=9, optimizer_ps=5).update_ps(StepCost()) == 5
 
 
 def test_fixed_device_charges_other_work_to_memory_only() -> None:
-    limited = FixedDevice(7, 9, memory_bps=7 * 10**12)
+    limited = FixedDevice(forward_ps=7, backward_ps=9, memory_bps=7 * 10**12)
 
-    assert FixedDevice(7, 9).work_ps(10**9, 10**9) == FixedDevice(7, 9).compute_ps(10**12, 10**9) == 0
+    assert (
+        FixedDevice(forward_ps=7, backward_ps=9).work_ps(10**9, 10**9)
+        == FixedDevice(forward_ps=7, backward_ps=9).compute_ps(10**12, 10**9)
+        == 0
+    )
     # 3 bytes at 7 bits/ps: 24/7 ps, rounded up
     assert limited.work_ps(1, 2) == limited.compute_ps(10**12, 3) == 4
-    assert charge_ps(FixedDevice(0, 0, 10**12, 10), Work(1, 1, flops=10**15)) == 10 + 16
-    assert charge_ps(FixedDevice(0, 0, None, 10), Work(1, 1)) == 10
+    assert (
+        charge_ps(
+            FixedDevice(forward_ps=0, backward_ps=0, memory_bps=10**12, launch_ps=10),
+            Work(1, 1, flops=10**15),
+        )
+        == 10 + 16
+    )
+    assert (
+        charge_ps(FixedDevice(forward_ps=0, backward_ps=0, memory_bps=None, launch_ps=10), Work(1, 1)) == 10
+    )
     assert charge_ps(NoDevice(), Work(1, 1, 1, 1)) == 0
 
 
@@ -447,11 +465,11 @@ def test_factors_have_the_moments_of_their_distribution(
     kind: Literal["lognormal", "gamma"], skewness: float
 ) -> None:
     """Skewness of a lognormal is (e^{s²} + 2)·√(e^{s²} − 1), of a gamma twice the spread."""
-    variation = Variation(Jitter(kind, 0.5))
+    variation = Variation(Jitter(kind=kind, spread=0.5))
     found = np.array(
         [float(variation.factor(3, worker, step)) for worker in range(4) for step in range(2500)]
     )
-    few = [float(Variation(Jitter(kind, 0.1)).factor(7, 0, step)) for step in range(1000)]
+    few = [float(Variation(Jitter(kind=kind, spread=0.1)).factor(7, 0, step)) for step in range(1000)]
 
     assert found.min() > 0
     assert found.mean() == pytest.approx(1, abs=4 * 0.5 / 10_000**0.5)
@@ -461,14 +479,14 @@ def test_factors_have_the_moments_of_their_distribution(
 
 
 def test_draws_are_keyed_by_seed_job_worker_and_step() -> None:
-    variation = Variation(Jitter("gamma", 0.3))
+    variation = Variation(Jitter(kind="gamma", spread=0.3))
     keys = [(seed, worker, step) for seed in range(3) for worker in range(3) for step in range(3)]
     found = [variation.factor(*key) for key in keys]
 
     assert len(set(found)) == len(keys)
     assert found == [variation.factor(*key) for key in keys]
-    assert variation.factor(1, 1, 1) != Variation(Jitter("gamma", 0.3), job=1).factor(1, 1, 1)
-    small, large = (Variation(Jitter("lognormal", one)).factor(1, 1, 1) for one in (0.1, 0.2))
+    assert variation.factor(1, 1, 1) != Variation(Jitter(kind="gamma", spread=0.3), job=1).factor(1, 1, 1)
+    small, large = (Variation(Jitter(kind="lognormal", spread=one)).factor(1, 1, 1) for one in (0.1, 0.2))
     assert (small > 1) == (large > 1) or abs(small - 1) < Fraction(1, 50)
 
 
@@ -477,4 +495,4 @@ def test_slow_workers_are_slower_in_every_step() -> None:
 
     assert [variation.factor(1, worker, 5) for worker in range(4)] == [4, 1, Fraction(3, 2), 1]
     assert STEADY.factor(1, 2, 3) == 1
-    assert Variation(Jitter("gamma", 0.0)).factor(1, 2, 3) == 1
+    assert Variation(Jitter(kind="gamma", spread=0.0)).factor(1, 2, 3) == 1
