@@ -235,9 +235,13 @@ def report_printed(folder: Path, is_wanted: bool, as_json: bool) -> None:
 def write_report(folder: Path) -> Path:
     """Write the figures and the page of a run or a sweep; returns the page."""
     from netfold.sim.report.html import build_report  # late: matplotlib is slow to import
-    from netfold.sim.studies import sweep_output as page
+    from netfold.sim.results.folder import is_sweep
 
-    return page.load_sweep(folder).report() if page.is_sweep(folder) else build_report(folder)
+    if not is_sweep(folder):
+        return build_report(folder)
+    from netfold.sim.studies.sweep_output import load_sweep  # late: it imports all that scenarios may name
+
+    return load_sweep(folder).report()
 
 
 class EscapedTable:

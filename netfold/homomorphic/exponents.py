@@ -218,9 +218,12 @@ def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBo
 
 
 def factor_words(gradient: Gradient, factor: float, round: Round) -> NDArray[np.int32]:
-    scaled = np.rint(gradient.astype(np.float64) * factor)
+    scaled = np.multiply(gradient, factor, dtype=np.float64)
+    np.rint(scaled, out=scaled)
     # With this limit the sum of all workers' words stays in int32.
     limit = WORD_MAX if round.takes_floats else WORD_MAX // round.workers
+    if -limit <= scaled.min(initial=0) and scaled.max(initial=0) <= limit:  # neither is true of NaN
+        return scaled.astype(np.int32)
     is_carried = np.isfinite(gradient) if round.takes_floats else np.abs(scaled) <= limit
     if not is_carried.all():
         raise EncodeError(_too_large_for_factor(gradient, factor, int(np.argmin(is_carried)), round.workers))

@@ -27,7 +27,7 @@ from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_
 from netfold.sim.engine.links import PACKET_BYTES_MAX
 from netfold.sim.engine.loop import HANDLERS, go_on_now, run_until, tell_schedule
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.observe import EngineViews
+from netfold.sim.engine.observe import EngineViews, in_clock, plain
 from netfold.sim.engine.setup import KeepAlive
 from netfold.sim.engine.stream import open_stream
 from netfold.sim.engine.tables import DONE_FLOW, DONE_STREAM, DONE_WORKER
@@ -218,10 +218,9 @@ class Engine(EngineSchedules):
 
     def next_event_ps(self) -> int | None:
         """Time of the next event, void timers included; None if no event is left."""
-        clock = self.world.clock[0]
-        if clock.attention:  # a stream that was complete as soon as it opened
-            return int(clock.now_ps)
-        return int(self.world.heap[0].time_ps) if clock.heap_count else None
+        if in_clock(self.world, "attention"):  # a stream that was complete as soon as it opened
+            return self.now_ps
+        return int(plain(self.world.heap)["time_ps"][0]) if in_clock(self.world, "heap_count") else None
 
     def advance(self, time_ps: int) -> None:
         """Set the time, to no later than the next event; events at that time are not processed yet."""

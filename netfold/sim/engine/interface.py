@@ -503,7 +503,7 @@ class Condition:
 
         A paused host does not finish even work that takes no time. A crash is ignored.
         """
-        now_ps, left_ps = start_ps, math.ceil(work_ps * self.factor)
+        now_ps, left_ps = start_ps, work_ps if self.factor == 1 else math.ceil(work_ps * self.factor)
         for from_ps, until_ps in self.stops:
             if until_ps <= now_ps:
                 continue

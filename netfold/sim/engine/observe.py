@@ -36,6 +36,7 @@ from netfold.sim.engine.tables import (
     RESULT,
     ROW,
     SLOT_TIMER,
+    Table,
     World,
 )
 from netfold.switch.program import ProgramSpec
@@ -134,26 +135,53 @@ def count_in_flight(world: World, counts: NDArray[np.int64]) -> None:
 
 _LINK_COUNTERS = [name for name in tables.LINK.names or () if name.endswith(("_packets", "_bytes"))]
 _LINK_COUNTERS += ["busy_ps"]
+_BACKLOG = (
+    "packet_ps",
+    "message_ps",
+    "backlog_ps_max",
+    "backlog_bytes_max",
+    "sent_bytes",
+    "busy_ps",
+    "rate_bps",
+)
 FLOW_COUNTERS = ("timeouts", "retransmitted_packets", "reordered_packets", "spurious_retransmissions")
+
+
+def plain(table: Table) -> NDArray[Any]:
+    """The same table without an attribute for each column, which would take Python ten times as long."""
+    return np.ndarray.view(table, np.ndarray)
+
+
+def in_clock(world: World, name: str) -> int:
+    """A field of the clock."""
+    return int(plain(world.clock)[name][0])
 
 
 def link_counters(world: World) -> list[dict[str, int]]:
     """Counters of every link, by name."""
-    links = world.links[: world.clock[0].links_count]
+    links = plain(world.links)[: in_clock(world, "links_count")]
     return [
-        {name: int(link[name]) for name in _LINK_COUNTERS}
+        counters
         | {"in_flight_packets": packets, "in_flight_bytes": size_bytes}
-        | {"backlog_bytes_max": backlog_bytes_max(link)}
-        for link, (packets, size_bytes) in zip(links, in_flight(world).tolist(), strict=True)
+        | {"backlog_bytes_max": backlog_bytes_max(backlog)}
+        for counters, backlog, (packets, size_bytes) in zip(
+            _rows(links, _LINK_COUNTERS), _rows(links, _BACKLOG), in_flight(world).tolist(), strict=True
+        )
     ]
 
 
-def backlog_bytes_max(link: np.record) -> int:
+def _rows(table: NDArray[Any], names: Sequence[str]) -> list[dict[str, int]]:
+    columns = [table[name].tolist() for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def backlog_bytes_max(link: Any) -> int:
+    """The longest backlog of a link, given its row, or what `_BACKLOG` names."""
     # Inside a host: at its mean rate so far. Elsewhere the rest of the packet on its wire is included.
-    if link.packet_ps or link.message_ps:
-        return int(link.backlog_ps_max) * int(link.sent_bytes) // max(1, int(link.busy_ps))
-    now_bytes = int(link.backlog_ps_max) * int(link.rate_bps) // PS_BYTES
-    return max(int(link.backlog_bytes_max), now_bytes)
+    backlog_ps = int(link["backlog_ps_max"])
+    if link["packet_ps"] or link["message_ps"]:
+        return backlog_ps * int(link["sent_bytes"]) // max(1, int(link["busy_ps"]))
+    return max(int(link["backlog_bytes_max"]), backlog_ps * int(link["rate_bps"]) // PS_BYTES)
 
 
 def down_links(world: World) -> list[int]:
@@ -212,8 +240,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
 
 def point_counters(world: World, job: int) -> list[dict[str, int]]:
     """What each switch of a job's tree did, by point."""
-    points = world.points[points_of(world, job)]
-    return [{name: int(point[name]) for name in tables.POINT_COUNTERS} for point in points]
+    return _rows(plain(world.points)[points_of(world, job)], tables.POINT_COUNTERS)
 
 
 def points_of(world: World, job: int) -> slice:
@@ -603,7 +630,7 @@ class EngineViews:
 
     @property
     def now_ps(self) -> int:
-        return int(self.world.clock[0].now_ps)
+        return in_clock(self.world, "now_ps")
 
     @property
     def links_count(self) -> int:
@@ -611,15 +638,15 @@ class EngineViews:
 
     @property
     def packet_hops(self) -> int:
-        return int(self.world.clock[0].packet_hops)
+        return in_clock(self.world, "packet_hops")
 
     @property
     def events(self) -> int:
-        return int(self.world.clock[0].events)
+        return in_clock(self.world, "events")
 
     @property
     def progress(self) -> int:
-        return int(self.world.clock[0].progress)
+        return in_clock(self.world, "progress")
 
     def streams_share(self, job: int) -> float:
         """Share of the units of a job's open streams that are complete; 0 if none is open."""
@@ -641,7 +668,7 @@ class EngineViews:
     @property
     def busy_until_ps(self) -> int:
         # End of the last merge of a schedule that has begun.
-        return int(self.world.clock[0].busy_until_ps)
+        return in_clock(self.world, "busy_until_ps")
 
     def flow_retransmissions(self, job: int) -> int:
         return flow_counts(self.world, job)[0]
@@ -700,7 +727,7 @@ class EngineViews:
         return down_links(self.world)
 
     def sent_bytes(self, link: int) -> int:
-        return int(self.world.links[link].sent_bytes)
+        return int(plain(self.world.links)["sent_bytes"][link])
 
     def flow_counters(self, number: int) -> dict[str, int]:
         return flow_counters(self.world, number)

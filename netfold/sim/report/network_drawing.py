@@ -7,17 +7,26 @@ import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations, groupby
 from statistics import fmean, median
 from typing import Any, Protocol
 
 import networkx as nx
+import numpy as np
 import polars as pl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.path import Path
+from matplotlib.textpath import text_to_path
+from matplotlib.transforms import IdentityTransform
 
 from netfold.sim.report import style, words
 from netfold.sim.report.shown import Svg
@@ -73,7 +82,8 @@ _WIDER = 1.6  # lines with a colour
 _ARC_POINTS = 13
 _ARC = 0.3  # height of a curved link, in units of a layout; less where it is short
 _MARGIN_INCHES, _POINTS = 0.28, 72.0
-_PAPER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.6}  # behind text
+_PAD = 0.6  # points around text on paper
+_PAPER: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": _PAD}  # behind text
 _CHARACTER_POINTS = 0.62  # width of a character over the size of its font
 _FONT_MAX, _FONT_MIN = 8.0, 4.5
 _STEEP = 0.4
@@ -202,18 +212,79 @@ class _Nodes:
         is_turned = size < _FONT_MIN and is_below
         if is_turned:
             size = min(_FONT_MAX, 0.85 * gap)
-        for name in names if size >= _FONT_MIN else ():
-            across, up = self._drawn.asides[name]
-            text: dict[str, Any] = {
-                "ha": "center" if abs(across) < _STEEP else "left" if across > 0 else "right",
-                "va": "center" if abs(up) < _STEEP else "bottom" if up > 0 else "top",
-                "rotation": 90 if is_turned else 0,
-                "textcoords": "offset points",
-                "in_layout": False,  # axes have margins for names; measuring each doubles the layout's time
-                "bbox": _PAPER,
-            }
-            offset = (away_points * across, away_points * up)
-            axes.annotate(name, self._drawn.places[name], offset, size=size, zorder=4, **text)
+        if names and size >= _FONT_MIN:
+            places = [self._drawn.places[name] for name in names]
+            asides = [self._drawn.asides[name] for name in names]
+            axes.add_artist(
+                _Names(names, places, asides, size=size, away_points=away_points, is_turned=is_turned)
+            )
+
+
+class _Names(Artist):
+    """Names beside their places, each on paper; a text of Matplotlib for each would take longer."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        places: Sequence[Place],
+        asides: Sequence[Place],
+        *,
+        size: float,
+        away_points: float,
+        is_turned: bool,
+    ) -> None:
+        super().__init__()
+        self.set(zorder=4, in_layout=False)  # axes have margins for names
+        self._names, self._places, self._is_turned = names, places, is_turned
+        self._font = FontProperties(size=size)
+        tall, descent = (size * share for share in _line_heights())
+        low_left, sizes = [], []  # of names, in points from their places
+        for name, (across, up) in zip(names, asides, strict=True):
+            extent = (tall, size * _width(name)) if is_turned else (size * _width(name), tall)
+            # The share of a name that is left of where it is put, and below.
+            before = 0.5 if abs(across) < _STEEP else float(across < 0)
+            under = 0.5 if abs(up) < _STEEP else float(up < 0)
+            low_left.append((away_points * across - before * extent[0], away_points * up - under * extent[1]))
+            sizes.append(extent)
+        low, high = np.array(low_left) - _PAD, np.add(low_left, sizes) + _PAD
+        corners = (
+            (low[:, 0], low[:, 1]),
+            (high[:, 0], low[:, 1]),
+            (high[:, 0], high[:, 1]),
+            (low[:, 0], high[:, 1]),
+        )
+        self._papers = np.stack([np.stack(corner, 1) for corner in (*corners, corners[0])], 1)
+        self._lines = np.array(low_left) + ((tall - descent, 0) if is_turned else (0, descent))
+
+    def draw(self, renderer: RendererBase) -> None:
+        assert self.axes is not None
+        point, angle = renderer.points_to_pixels(1), 90 if self._is_turned else 0
+        places = self.axes.transData.transform(self._places)
+        graphics = renderer.new_gc()
+        graphics.set_linewidth(0)
+        graphics.set_alpha(_PAPER["alpha"])
+        codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(places)
+        papers = Path((places[:, None] + point * self._papers).reshape(-1, 2), codes)
+        renderer.draw_path(graphics, papers, IdentityTransform(), to_rgba(_PAPER["facecolor"]))
+        graphics.restore()
+        graphics = renderer.new_gc()
+        height = renderer.get_canvas_width_height()[1] if renderer.flipy() else 0
+        for name, (x, y) in zip(self._names, places + point * self._lines, strict=True):
+            renderer.draw_text(graphics, x, abs(height - y), name, self._font, angle)
+        graphics.restore()
+
+
+@cache
+def _width(name: str) -> float:
+    """Of text in the house font, over the size of that."""
+    return float(text_to_path.get_text_width_height_descent(name, FontProperties(size=1), False)[0])
+
+
+@cache
+def _line_heights() -> tuple[float, float]:
+    """Of a line of text, and of what is below its base line, over the size of the font."""
+    _, height, descent = text_to_path.get_text_width_height_descent("lp", FontProperties(size=1), False)
+    return height, descent
 
 
 def _arc(a: Place, b: Place) -> list[Place]:

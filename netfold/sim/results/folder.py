@@ -79,6 +79,13 @@ class RunFolder:
     label: str = ""  # its name in a comparison, if that of its folder is another's, too
 
 
+SWEEP = "sweep.json"  # in the folder of a sweep, not in that of a run
+
+
+def is_sweep(path: Path) -> bool:
+    return isfile(path / SWEEP)
+
+
 def load(path: Path) -> RunFolder:
     """Read the run of a folder, of a file in it, or of `latest` (`latest.txt` on systems without links).
 

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from netfold.sim.files import UnreadableError, read_bytes, require_threads
 from netfold.sim.report import style, words
 from netfold.sim.report.html import write_pages
 from netfold.sim.report.shown import VerbResult
-from netfold.sim.results.folder import TABLE_BYTES_MAX, TEXT_BYTES_MAX, to_json
+from netfold.sim.results.folder import SWEEP, TABLE_BYTES_MAX, TEXT_BYTES_MAX, is_sweep, to_json
 from netfold.sim.results.metrics import BY_NAME, SWEEP_FIRST, TYPES, Unit
 from netfold.sim.results.summary import GOOD, kind
 from netfold.sim.studies.sweep_points import Point
@@ -284,7 +283,7 @@ def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
 
 
 FORMAT = 3
-NAME, TABLE = "sweep.json", "points.parquet"
+TABLE = "points.parquet"
 ROWS_MAX = 100
 """The most rows of a table of the report."""
 HEADINGS = ("fastest", "time", "which time", "baseline", "× baseline")
@@ -364,10 +363,6 @@ class SweepResult(VerbResult):
         return f"<netfold sweep of {self.summary['scenario']}: {counts(self.summary)}, in {self.path}>"
 
 
-def is_sweep(path: Path) -> bool:
-    return isfile(path / NAME)
-
-
 def load_sweep(path: Path) -> SweepResult:
     """Read a sweep from its folder.
 
@@ -379,10 +374,10 @@ def load_sweep(path: Path) -> SweepResult:
     require_threads()
     if not is_sweep(path):
         raise DataError(
-            f"{path}: not a sweep's folder, it has no {NAME}", "give what `netfold sweep` printed"
+            f"{path}: not a sweep's folder, it has no {SWEEP}", "give what `netfold sweep` printed"
         )
     try:
-        content = json.loads(read_bytes(path / NAME, TEXT_BYTES_MAX))
+        content = json.loads(read_bytes(path / SWEEP, TEXT_BYTES_MAX))
         version = json.loads(read_bytes(path / "run.json", TEXT_BYTES_MAX))["version"]
         table = read_bytes(path / TABLE, TABLE_BYTES_MAX)
         found = content["format"]
@@ -390,7 +385,7 @@ def load_sweep(path: Path) -> SweepResult:
             hint = "run the sweep again, or use the version in run.json"
             raise DataError(f"{path}: has format {found}, this netfold reads {FORMAT}", hint)
         if hashlib.sha256(table).hexdigest() != content["tables"][TABLE]:
-            raise DataError(f"{path / TABLE}: damaged: not the bytes that {NAME} names", _DAMAGED)
+            raise DataError(f"{path / TABLE}: damaged: not the bytes that {SWEEP} names", _DAMAGED)
     except UnreadableError as error:
         raise DataError(f"{path}: a file cannot be read: {error.message}", _DAMAGED) from None
     except (ValueError, KeyError, TypeError) as error:
@@ -402,7 +397,7 @@ def write_sweep(folder: Path, contents: Mapping[str, bytes], content: Mapping[st
     """Fill a sweep's folder: the files, and `sweep.json` with the digest of its table."""
     files.write_files(folder, contents)
     tables = {TABLE: hashlib.sha256(contents[TABLE]).hexdigest()}
-    files.write_file(folder / NAME, to_json({"format": FORMAT, **content, "tables": tables}))
+    files.write_file(folder / SWEEP, to_json({"format": FORMAT, **content, "tables": tables}))
 
 
 def _render(sweep: SweepResult, drawn: Mapping[str, bytes]) -> str:
