@@ -320,7 +320,8 @@ def _written(out_dir: Path, run: RunData, suffix: str = "") -> Path:
         _require_free_name(name)
     wanted = out_dir / run.scenario_name / f"{folder_name(run.started_at, run.seed)}{suffix}"
     with files.writing(out_dir, files.WRITABLE_HINT):
-        finished = files.write_folder(wanted, lambda partial: _write_files(partial, run))
+        indent = None if suffix else 2  # files that are soon replaced take a tenth of the time
+        finished = files.write_folder(wanted, lambda partial: _write_files(partial, run, indent))
         if not suffix:
             files.remove_stale_partials(out_dir)
             _point_latest(out_dir, finished)
@@ -356,7 +357,7 @@ def _require_free_name(name: str) -> None:
         )
 
 
-def _write_files(folder: Path, run: RunData) -> None:
+def _write_files(folder: Path, run: RunData, indent: int | None) -> None:
     for name, content in {"scenario.yaml": run.scenario_text, **run.extra_files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_file(folder / name, content)
@@ -378,7 +379,7 @@ def _write_files(folder: Path, run: RunData) -> None:
         "summary.json": summary,
         "checks.json": [asdict(check) for check in run.records.checks],
     }
-    files.write_files(folder, {name: to_json(record) for name, record in records.items()} | tables)
+    files.write_files(folder, {name: to_json(record, indent) for name, record in records.items()} | tables)
 
 
 def _circumstances(run: RunData) -> dict[str, Any]:
@@ -405,9 +406,9 @@ def circumstances(started_at: datetime, wall_s: float) -> dict[str, Any]:
     }
 
 
-def to_json(content: Any) -> bytes:
+def to_json(content: Any, indent: int | None = 2) -> bytes:
     # JSON has no NaN and no infinity: they raise a ValueError.
-    return (json.dumps(content, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
+    return (json.dumps(content, sort_keys=True, indent=indent, allow_nan=False) + "\n").encode()
 
 
 def _point_latest(out_dir: Path, finished: Path) -> None:
