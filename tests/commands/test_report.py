@@ -448,7 +448,7 @@ print([section.__name__ for section in sections if section.__pydantic_complete__
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_run_imports_and_prepares_only_what_its_scenario_names_and_its_report_none_of_it(tmp_path: Path) -> None:
+def test_a_run_imports_only_what_its_scenario_names_and_its_report_none_of_it(tmp_path: Path) -> None:
     words = ["run", str(write(tmp_path)), "--no-report", "--out", str(tmp_path / "runs")]
 
     done = python(PROGRAM + PREPARED, json.dumps([(words, ("torch", "matplotlib", "jinja2", "PIL"))]))
