@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from netfold.homomorphic.codec import Request
 from netfold.homomorphic.merge import HostHop, merge_all, replay
-from netfold.homomorphic.message import Hop, Merge, Merged, Message, Words
+from netfold.homomorphic.message import Hop, HostMerge, Merge, Merged, Message, Words
 from netfold.sim.checks import merged_signs as fairness
 from netfold.sim.checks.finding import RecordedOperation
 from netfold.sim.checks.merged_signs import STRETCH_WORDS, STRETCHES_MAX, _edges, _share, _tallied
 from netfold.sim.checks.merged_signs import SignCheck as Signs
 from netfold.sim.checks.merged_words import HostReplay
+from netfold.sim.collectives import host_messages
 from netfold.sim.collectives.gathering import Gathering
 from netfold.sim.collectives.host_messages import Channels, MessageExchange, Parcel, ScheduledRun
 from netfold.sim.collectives.parameter_server import ServerHost
@@ -233,6 +234,27 @@ def test_a_damaged_packet_on_the_ring_fails(
 
     assert struck
     assert found["hosts_merge_right"][0] == "fail"
+
+
+@pytest.mark.parametrize(("is_weightless", "collective"), [(False, "ring"), (True, "tree")])
+def test_a_hop_that_merges_the_wrong_way_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_weightless: bool, collective: str
+) -> None:
+    """It ignores how many workers it has merged, or takes the arriving part for its own.
+
+    Six workers: of parts of equally many workers, as those of four, the order would not matter.
+    """
+
+    def wrong(merge: HostMerge, arriving: Merged, residing: Merged, key: int) -> Merged:
+        parts = (arriving, residing) if is_weightless else (residing, arriving)
+        hop = Hop(1, 1, key) if is_weightless else Hop(arriving.workers, residing.workers, key)
+        return Merged(merge.merge(*(part.words for part in parts), hop), arriving.workers + residing.workers)
+
+    monkeypatch.setattr(host_messages, "combine", wrong)
+    verdict, detail = checks(tmp_path, "cascade", collective, "workers=6")["hosts_merge_right"]
+
+    assert verdict == "fail"
+    assert "first in step 0, bucket 0, 'signs', message 0 of operation 0, worker 0" in detail
 
 
 def dropping(without: Callable[[Any], Any]) -> Callable[..., Any]:
