@@ -329,14 +329,32 @@ def _describe(section: type[AnySection], properties: dict[str, Any]) -> None:
             properties[key]["default"] = written(field.default)
 
 
+class KeyValueError(ValueError):
+    """A value of an option that does not fit its other ones; a second line of the message is a hint."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.args = (key, message)  # what pickle calls __init__ with
+        self.key = key
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
 class Option:
     """What a scenario can name or describe: a frozen dataclass whose fields are the keys.
 
     The key of `rate_bps` is `rate`: a unit is left out, the type of the field reads it. Attribute docstrings
-    are the key table; `__post_init__` may refuse values that do not fit together, with a ValueError whose
-    second line is a hint. A subclass with a `kind` is one of a family, see `netfold.kinds`. Pydantic reads
-    and writes it; what that takes is made when a file first names it.
+    are the key table. A subclass with a `kind` is one of a family, see `netfold.kinds`. Pydantic reads and
+    writes it; what that takes is made when a file first names it.
     """
+
+    def __post_init__(self) -> None:
+        """Refuse values that do not fit together, of a file and in Python alike.
+
+        With a `KeyValueError`, or a ValueError where no key is to blame more than another. It calls that of
+        the next base.
+        """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
         strict=True,

@@ -20,11 +20,12 @@ from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.message import COUNTER_BITS, MERGEABLE, WORD_BITS, StepFact
 from netfold.sim.collectives.collective import CollectiveSpec, collectives
 from netfold.sim.collectives.hierarchical_switched import CARRIED
+from netfold.sim.keys import keys
 from netfold.sim.plan.host_profiles import host_profiles
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.scenario.load import load
 from netfold.sim.scenario.network_keys import topology_sections
 from netfold.sim.scenario.resolve import resolve
-from netfold.sim.scenario.variant_keys import OverlapSection
 from netfold.sim.studies.matrix import rows_of
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
@@ -178,7 +179,7 @@ class Space:
 def overlaps() -> dict[str, dict[str, Any]]:
     """One bucket in flight, several, and several with each word that is no default."""
     sections: dict[str, dict[str, Any]] = {"alone": {}, "several": {"buckets_in_flight": IN_FLIGHT}}
-    for name, field in OverlapSection.model_fields.items():
+    for name, field in keys(Overlap).items():
         annotation: Any = field.annotation
         words = annotation.__args__ if get_origin(annotation) is Literal else ()
         for word in words:

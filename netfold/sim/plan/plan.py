@@ -11,7 +11,7 @@ import networkx as nx
 
 from netfold.homomorphic.codec import Codec
 from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule
-from netfold.sim.keys import CustomFrame, Location, Placement
+from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion_rules import Costs
 from netfold.sim.workload.hardware import STEADY, Device, Variation
@@ -269,14 +269,24 @@ BucketOrder = Literal["ready", "first_layer"]
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """The rules for a worker's device and for its buckets in flight."""
+class Overlap(Option):
+    """What a worker does at the same time: computing, encoding, and sending several buckets.
 
-    buckets_in_flight: int = 1
+    With several buckets in flight, the network carries one while the next one is encoded. On a device that
+    also encodes and decodes, these go before the rest of backward. Real trainers are closest to
+    `buckets_in_flight: 4` (or more) with `encode: on_device`.
+    """
+
+    buckets_in_flight: Count = 1
+    """Buckets that a worker encodes, sends or decodes at a time."""
     order: BucketOrder = "ready"
-    encodes_on_device: bool = False  # else encoding and decoding have a device of their own
-    decodes_last: bool = False  # a device that decodes does so when it has nothing else to do
-    sends_in_turn: bool = False  # operations pass the network one after the other, whatever the collective
+    """Which waiting bucket goes first: the first that was ready, or the one nearest to the first layer."""
+    encode: Literal["beside", "on_device"] = "beside"
+    """Where encoding and decoding run: beside the device, on one of their own, or in turn with its passes."""
+    decode: Literal["at_once", "last"] = "at_once"
+    """When a bucket that has arrived is decoded: before other waiting work, or when nothing else is to do."""
+    network: Literal["shared", "in_turn"] = "shared"
+    """How a collective between hosts carries several buckets: at the same time, or one after the other."""
 
     def rank(self, bucket: int) -> int:
         # The lowest goes first.
@@ -284,7 +294,7 @@ class Overlap:
 
     def decode_rank(self, bucket: int, last: int) -> int:
         # Among all that waits for the device, where passes have the place `last`.
-        return self.rank(bucket) + (2 * last if self.decodes_last else 0)
+        return self.rank(bucket) + (2 * last if self.decode == "last" else 0)
 
 
 # Throughputs to compare with.

@@ -73,7 +73,7 @@ _PARTS = 8  # medium buckets of a warm-up: this share of the gradient, besides s
 _STEPS = 2
 """Steps of a warm-up; the last one counts."""
 _STAGES = ("encode", "network", "decode")
-_ASSUMED = Overlap(encodes_on_device=True, decodes_last=True, sends_in_turn=True)
+_ASSUMED = Overlap(encode="on_device", decode="last", network="in_turn")
 
 
 class WarmUps:

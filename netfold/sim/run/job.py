@@ -92,7 +92,7 @@ class RunningJob:
         # What does each worker's passes, and its encoding and decoding; the two may be one.
         self._devices = [SerialUnit(environment) for _ in range(self.workers)]
         self._coders = self._devices
-        if not self.overlap.encodes_on_device:
+        if self.overlap.encode == "beside":
             self._coders = [SerialUnit(environment) for _ in range(self.workers)]
         self._turns = Turns(environment, self.workers, at_once=1)
         self._in_flight = Turns(environment, self.workers, self.overlap.buckets_in_flight)
@@ -406,7 +406,7 @@ class RunningJob:
     ) -> Generator[simpy.Event, Any, tuple[Merged, ...]]:
         """Send messages and receive them merged, when the collective is free for them."""
         collective, asked_ps = self.collective, self._now_ps
-        is_serial = collective.is_serial or self.overlap.sends_in_turn
+        is_serial = collective.is_serial or self.overlap.network == "in_turn"
         if is_serial:
             self._show(side, "waits to send", asked_ps)
             yield self._turns.take(side.worker, side.place, self.overlap.rank(side.place.bucket))

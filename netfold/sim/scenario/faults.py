@@ -14,12 +14,12 @@ from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from netfold.errors import NAMES_SHOWN, Mistakes, did_you_mean, names_hint
 from netfold.kinds import family, register
 from netfold.sim.engine.interface import NEVER_PS, RULES_MAX, Burst, Fate, Rule
-from netfold.sim.keys import ByKind, Name, Option, Rate, Share, Time
+from netfold.sim.keys import ByKind, KeyValueError, Name, Option, Rate, Share, Time
 from netfold.sim.plan.plan import (
     Crash,
     Effect,
@@ -180,16 +180,15 @@ class PacketFault(Fault, ABC):
     until_ps: Annotated[Time | None, Field(alias="until")] = None
     """When the fault ends; by default it lasts to the end of the run."""
 
-    @field_validator("until_ps")
-    @classmethod
-    def _ends_after_it_begins(cls, until_ps: int | None, info: ValidationInfo) -> int | None:
-        begin_ps = info.data.get("begin_ps", 0)
-        if until_ps is not None and until_ps <= begin_ps:
-            raise ValueError(
-                f"{TIME.format(until_ps)} is not after from, {TIME.format(begin_ps)}\n"
-                f"use a time after {TIME.format(begin_ps)}, or remove until: the fault then lasts to the end"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.until_ps is not None and self.until_ps <= self.begin_ps:
+            begin = TIME.format(self.begin_ps)
+            raise KeyValueError(
+                "until",
+                f"{TIME.format(self.until_ps)} is not after from, {begin}\n"
+                f"use a time after {begin}, or remove until: the fault then lasts to the end",
             )
-        return until_ps
 
     @property
     def where(self) -> str:
@@ -241,16 +240,14 @@ class GilbertElliott(Option):
     loss_good: Share = 0.0
     """Probability that a packet is lost while the link is good (1 - k)."""
 
-    @field_validator("loss_good")
-    @classmethod
-    def _good_is_better(cls, loss_good: float, info: ValidationInfo) -> float:
-        loss_bad = info.data.get("loss_bad", 1.0)
-        if loss_good > loss_bad:
-            raise ValueError(
-                f"{format_fraction(loss_good)} is more than loss_bad, {format_fraction(loss_bad)}\n"
-                "use a smaller value, or swap the two states"
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss_good > self.loss_bad:
+            raise KeyValueError(
+                "loss_good",
+                f"{format_fraction(self.loss_good)} is more than loss_bad, {format_fraction(self.loss_bad)}\n"
+                "use a smaller value, or swap the two states",
             )
-        return loss_good
 
 
 @register
@@ -382,14 +379,12 @@ class SwitchReboot(Fault):
     duration_ps: Annotated[Time, Field(alias="for")] = 0
     """How long the controller takes to reinstall the tables."""
 
-    @field_validator("duration_ps")
-    @classmethod
-    def _registers_need_no_controller(cls, duration_ps: int, info: ValidationInfo) -> int:
-        if duration_ps and info.data.get("clears") == "registers":
-            raise ValueError(
-                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both"
+    def __post_init__(self) -> None:
+        if self.duration_ps and self.clears == "registers":
+            raise KeyValueError(
+                "for",
+                "cleared registers are usable at once\nremove for, or use clears: tables or clears: both",
             )
-        return duration_ps
 
     @property
     def where(self) -> str:

@@ -27,7 +27,7 @@ from netfold.errors import (
 )
 from netfold.homomorphic.codec import Codec
 from netfold.homomorphic.codecs import codec_kinds
-from netfold.sim.keys import NAME_RULE, AnySection, Section, keys, kinds_of, members_of
+from netfold.sim.keys import NAME_RULE, AnySection, KeyValueError, Section, keys, kinds_of, members_of
 from netfold.sim.scenario.network_keys import TopologySection, topology_sections
 from netfold.sim.scenario.yaml_tree import COMMAND_LINE, Node
 from netfold.sim.workload.model import Model
@@ -120,6 +120,8 @@ def _mistakes(
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, ValidationError):  # options of codecs and topologies are validated separately
             yield from _mistakes(cause, tree, section, location)
+        elif isinstance(cause, KeyValueError):
+            yield _mistake(details, _follow(tree, section, (*location, cause.key)))
         elif details["type"] not in _CONSEQUENCES:
             yield _mistake(details, _follow(tree, section, location))
 

@@ -286,27 +286,20 @@ def variation_of(section: DeviceOption, workers: int, location: Location) -> Var
     return found
 
 
-def overlap_of(section: variant_keys.OverlapSection, device: Device, location: Location) -> Overlap:
-    """What a worker does at the same time.
+def check_overlap(overlap: Overlap, device: Device, location: Location) -> None:
+    """Refuse a codec that runs at two places.
 
     Raises
     ------
     ScenarioError
         The codec is to run on the device and on the host.
     """
-    if section.encode == "on_device" and device.copy_ps(1):
+    if overlap.encode == "on_device" and device.copy_ps(1):
         raise location.job_error(
             "overlap.encode",
             "device.codec puts encoding on the host, encode: on_device on the device",
             "leave out one of the two",
         )
-    return Overlap(
-        section.buckets_in_flight,
-        section.order,
-        section.encode == "on_device",
-        section.decode == "last",
-        section.network == "in_turn",
-    )
 
 
 def steps_of(section: workload_keys.AnyWorkload, workload: TrainingSpec | SyntheticSpec | FileSpec) -> int:
@@ -622,8 +615,8 @@ class _VariantResolver:
         workload = workload_of(sections.workload, len(names), location)
         check_needs(sections.codec, workload, sections.workload.kind, location)
         section, device = collective or sections.collective, device_of(sections.device, workload, location)
-        overlap = overlap_of(sections.overlap, device, location)
-        summed, in_flight = summed_at_once(workload), overlap.buckets_in_flight
+        check_overlap(sections.overlap, device, location)
+        summed, in_flight = summed_at_once(workload), sections.overlap.buckets_in_flight
         context = JobContext(site, location, index, names, sections.codec, device, summed, in_flight)
         found = registry.resolve(section, context)
         return JobPlan(
@@ -632,7 +625,7 @@ class _VariantResolver:
             workload=workload,
             steps=steps_of(sections.workload, workload),
             device=device,
-            overlap=overlap,
+            overlap=sections.overlap,
             variation=variation_of(sections.device, len(names), location),
             codec=found.codec,
             collective=found.plan,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, Literal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -15,9 +16,21 @@ from pydantic import (
 
 from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
+from netfold.kinds import family, register
 from netfold.sim.collectives.collective import CollectiveSection
-from netfold.sim.keys import ByKind, CodecOptions, Count, Name, Placement, Section, Time
+from netfold.sim.keys import (
+    ByKind,
+    CodecOptions,
+    Count,
+    KeyValueError,
+    Name,
+    Option,
+    Placement,
+    Section,
+    Time,
+)
 from netfold.sim.plan.host_profiles import HostsSection
+from netfold.sim.plan.plan import Overlap
 from netfold.sim.scenario.faults import AnyFault
 from netfold.sim.scenario.network_keys import AnyTopology
 from netfold.sim.scenario.profile_keys import SwitchProfile
@@ -30,56 +43,62 @@ _BITS = 53
 """Bits of a uniform number."""
 
 
-class _Arrivals(Section):
-    """How the jobs of a template arrive; `kind` comes first."""
+@family("arrivals")
+class Arrivals(Option, ABC):
+    """How the jobs of a template arrive."""
+
+    kind: ClassVar[str]
 
     @abstractmethod
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
         """(count,) times after the template's `start`, in order, in ps; `template` is its place in `jobs`."""
 
 
-class FixedArrivals(_Arrivals):
+@register
+@dataclass(frozen=True)
+class FixedArrivals(Arrivals):
     """Jobs arrive at given times after `start`, one job for each."""
 
-    kind: Literal["fixed"]
-    at: tuple[Time, ...]
+    kind: ClassVar[str] = "fixed"
+    at_ps: tuple[Time, ...]
     """Times after `start`, in order; `count` is their number."""
 
-    @field_validator("at")
-    @classmethod
-    def _in_order(cls, at: tuple[int, ...]) -> tuple[int, ...]:
-        if not at:
-            raise ValueError("must have at least one time, found none\nuse at: [0us, 100us]")
-        for before, after in itertools.pairwise(at):
+    def __post_init__(self) -> None:
+        if not self.at_ps:
+            raise KeyValueError("at", "must have at least one time, found none\nuse at: [0us, 100us]")
+        for before, after in itertools.pairwise(self.at_ps):
             if after < before:
-                raise ValueError(
-                    f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
+                raise KeyValueError(
+                    "at", f"times must be in order, found {TIME.format(after)} after {TIME.format(before)}"
                 )
-        return at
 
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
-        return self.at
+        return self.at_ps
 
 
-class EvenArrivals(_Arrivals):
+@register
+@dataclass(frozen=True)
+class EvenArrivals(Arrivals):
     """The first job arrives at `start`, each other one a gap after the one before it."""
 
-    kind: Literal["even"]
-    gap: Annotated[Time, Field(gt=0)]
+    kind: ClassVar[str] = "even"
+    gap_ps: Annotated[Time, Field(gt=0)]
     """Time between two arrivals."""
 
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
-        return tuple(number * self.gap for number in range(count))
+        return tuple(number * self.gap_ps for number in range(count))
 
 
-class PoissonArrivals(_Arrivals):
+@register
+@dataclass(frozen=True)
+class PoissonArrivals(Arrivals):
     """A Poisson process from `start` on: independent exponential gaps, one also before the first job.
 
     They are drawn by the scenario's seed and the place of the job in `jobs`: all variants have the same ones.
     """
 
-    kind: Literal["poisson"]
-    mean_gap: Annotated[Time, Field(gt=0)]
+    kind: ClassVar[str] = "poisson"
+    mean_gap_ps: Annotated[Time, Field(gt=0)]
     """Mean time between two arrivals: 1 / rate."""
 
     def times_ps(self, count: int, seed: int, template: int) -> tuple[int, ...]:
@@ -87,12 +106,9 @@ class PoissonArrivals(_Arrivals):
         times, now_ps = [], 0
         for number in range(count):
             drawn = int(mix_plain(seed, purposes.JOB_ARRIVALS, template, number)) >> (64 - _BITS)
-            now_ps += round(-math.log1p(-drawn / 2**_BITS) * self.mean_gap)
+            now_ps += round(-math.log1p(-drawn / 2**_BITS) * self.mean_gap_ps)
             times.append(now_ps)
         return tuple(times)
-
-
-Arrivals = Annotated[FixedArrivals | EvenArrivals | PoissonArrivals, ByKind()]
 
 
 # The scenario file as pydantic models: every key, its meaning, its default and its range.
@@ -113,26 +129,6 @@ class Workers(Section):
     placement: Placement = "pack"
     """pack fills racks in order, spread takes racks in turn, random draws hosts by the seed, rails fills one
     rail of a rail-optimized network after the other; or the host names in rank order."""
-
-
-class OverlapSection(Section):
-    """What a worker does at the same time: computing, encoding, and sending several buckets.
-
-    With several buckets in flight, the network carries one while the next one is encoded. On a device that
-    also encodes and decodes, these go before the rest of backward. Real trainers are closest to
-    `buckets_in_flight: 4` (or more) with `encode: on_device`.
-    """
-
-    buckets_in_flight: Count = 1
-    """Buckets that a worker encodes, sends or decodes at a time."""
-    order: Literal["ready", "first_layer"] = "ready"
-    """Which waiting bucket goes first: the first that was ready, or the one nearest to the first layer."""
-    encode: Literal["beside", "on_device"] = "beside"
-    """Where encoding and decoding run: beside the device, on one of their own, or in turn with its passes."""
-    decode: Literal["at_once", "last"] = "at_once"
-    """When a bucket that has arrived is decoded: before other waiting work, or when nothing else is to do."""
-    network: Literal["shared", "in_turn"] = "shared"
-    """How a collective between hosts carries several buckets: at the same time, or one after the other."""
 
 
 AnyCollectiveSection = Annotated[CollectiveSection, ByKind()]
@@ -164,7 +160,7 @@ class JobSections(Section):
     """Where gradients come from."""
     device: Annotated[DeviceOption, ByKind()] = NoDevice()
     """How long compute takes."""
-    overlap: OverlapSection = OverlapSection()
+    overlap: Overlap = Overlap()
     """What a worker does at the same time."""
     codec: CodecOptions
     """How gradients are encoded."""
@@ -183,7 +179,7 @@ class JobSection(JobSections):
     """When the job starts; of a job with `arrivals`, the time from which they count."""
     count: Annotated[int, Field(ge=1, le=JOBS_MAX)] | None = None
     """How many jobs there are of it, named NAME-1, NAME-2 and so on; 1 by default."""
-    arrivals: Arrivals | None = None
+    arrivals: Annotated[Arrivals, ByKind()] | None = None
     """When they arrive; all at `start` by default."""
     fallback: AnyCollectiveSection | None = None
     """The collective to use if switches have no room when it is its turn; by default it waits for room."""
@@ -196,10 +192,9 @@ class JobSection(JobSections):
     @model_validator(mode="after")
     def _counted(self) -> JobSection:
         if isinstance(self.arrivals, FixedArrivals):
-            if self.count not in (None, len(self.arrivals.at)):
-                raise ValueError(
-                    f"count is {self.count}, arrivals.at has {len(self.arrivals.at)} times\nleave out count"
-                )
+            if self.count not in (None, len(self.arrivals.at_ps)):
+                times = len(self.arrivals.at_ps)
+                raise ValueError(f"count is {self.count}, arrivals.at has {times} times\nleave out count")
         elif self.arrivals is not None and self.count is None:
             raise ValueError(f"arrivals of kind {self.arrivals.kind} need a number of jobs\nadd count: 4")
         return self

@@ -42,7 +42,7 @@ from tests.sim.run.ddp import build, loss_of
 from tests.sim.run.given import BYTE_PER_PS, ELEMENTS, Given, Steady, Times, play
 
 US = 10**6
-ON_DEVICE = Overlap(8, encodes_on_device=True)
+ON_DEVICE = Overlap(8, encode="on_device")
 
 
 def compared() -> Given:
@@ -123,7 +123,7 @@ def two_machines(given: Given, order: BucketOrder, in_flight: int) -> int:
 def test_decoding_shares_the_device(seed: int, in_flight: int, order: BucketOrder) -> None:
     given = drawn(seed)
 
-    played = play(given, Overlap(in_flight, order, encodes_on_device=True))
+    played = play(given, Overlap(in_flight, order, encode="on_device"))
 
     assert played.end_ps == two_machines(given, order, in_flight)
 
@@ -133,7 +133,7 @@ def test_decoding_shares_the_device(seed: int, in_flight: int, order: BucketOrde
 def test_what_takes_no_time_does_not_wait_for_the_device(in_flight: int, decodes_last: bool) -> None:
     """Buckets of two operations, which need no encoding and no decoding, while backward goes on for long."""
     given = Given(10, [10, 1, 1000], [[Times(0, 30, 0), Times(0, 20, 0)]] * 3)
-    overlap = Overlap(in_flight, encodes_on_device=True, decodes_last=decodes_last)
+    overlap = Overlap(in_flight, encode="on_device", decode="last" if decodes_last else "at_once")
 
     played = play(given, overlap)
 
@@ -169,7 +169,7 @@ def test_what_waits_to_be_decoded_keeps_its_order(order: BucketOrder) -> None:
     """Three buckets arrive while the device is busy, and the last one while it decodes the first of them."""
     given = Given(0, [10, 10, 10, 1000], [[Times(1, 1, 50)]] * 4)
 
-    played = play(given, Overlap(4, order, encodes_on_device=True, decodes_last=True))
+    played = play(given, Overlap(4, order, encode="on_device", decode="last"))
 
     decoded = [one for one in played.journal.phases if one.phase == "decode" and one.worker == 0]
     first = [one.bucket for one in sorted(decoded, key=lambda one: one.start_ps)]
@@ -180,7 +180,7 @@ def test_what_waits_to_be_decoded_keeps_its_order(order: BucketOrder) -> None:
 def test_a_network_that_could_carry_several_carries_them_in_turn(in_turn: bool) -> None:
     given = Given(0, [10] * 5, [[Times(1, 100, 1)]] * 5)
 
-    played = play(given, replace(ON_DEVICE, sends_in_turn=in_turn), is_serial=False)
+    played = play(given, replace(ON_DEVICE, network="in_turn" if in_turn else "shared"), is_serial=False)
 
     spans = sorted(played.line.spans[0])
     assert all(end <= start for (_, end), (start, _) in pairwise(spans)) is in_turn
@@ -286,7 +286,7 @@ def test_a_step_of_ddp_takes_as_long_as_predicted(found: dict[str, Any]) -> None
     times = [[Times(0, network_ps(found, size), 0)] for size in sizes]
     workload = Real(Given(0, [1] * len(sizes), times), 2, probed=probed, sizes=sizes)
 
-    overlap = Overlap(len(sizes), encodes_on_device=True, sends_in_turn=True)
+    overlap = Overlap(len(sizes), encode="on_device", network="in_turn")
     played = play(workload.given, overlap, device=device, workload=workload)
     step_s, predicted_s = found["step_s"], played.end_ps / PS_PER_S
     print(
@@ -368,7 +368,7 @@ def expected(found: Chain, factor: Fraction = Fraction(1)) -> int:
     return device + (scaled(LAUNCH + found.update) if found.update else 0)
 
 
-LAST = Overlap(9, encodes_on_device=True, decodes_last=True)
+LAST = Overlap(9, encode="on_device", decode="last")
 
 
 @pytest.mark.parametrize("seed", range(10))

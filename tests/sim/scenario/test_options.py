@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
@@ -10,7 +12,9 @@ from pydantic import Field, ValidationError
 
 from netfold import kinds
 from netfold.kinds import family, register, registered
-from netfold.sim.keys import NO_KEY, ByKind, Count, Option, Section, Time, keys, written
+from netfold.sim.keys import NO_KEY, ByKind, Count, KeyValueError, Option, Section, Time, keys, written
+from netfold.sim.scenario.faults import BurstLoss, Loss, SwitchReboot
+from netfold.sim.scenario.variant_keys import FixedArrivals
 
 
 class Shape(Option):
@@ -127,6 +131,38 @@ def test_one_of_ones_own_is_registered_like_those_of_netfold() -> None:
 
     assert registered(Shape) == {"square": Square, "circle": Circle}
     assert drawn({"kind": "circle"}) == Circle()
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "told"),
+    [
+        (lambda: Loss(rate=0.1, begin_ps=5, until_ps=5), "until", "5ps is not after from, 5ps"),
+        (
+            lambda: BurstLoss(good_to_bad=0.1, bad_to_good=0.1, begin_ps=2, until_ps=1),
+            "until",
+            "1ps is not after from, 2ps",
+        ),
+        (
+            lambda: BurstLoss(good_to_bad=0.1, bad_to_good=0.1, loss_bad=0.25, loss_good=0.5),
+            "loss_good",
+            "50% is more than loss_bad, 25%",
+        ),
+        (
+            lambda: SwitchReboot(switch="s0", at_ps=0, clears="registers", duration_ps=1),
+            "for",
+            "cleared registers are usable at once",
+        ),
+        (lambda: FixedArrivals(()), "at", "must have at least one time"),
+        (lambda: FixedArrivals((2, 1)), "at", "times must be in order, found 1ps after 2ps"),
+    ],
+)
+def test_a_rule_of_files_holds_in_python_too(make: Callable[[], Option], key: str, told: str) -> None:
+    with pytest.raises(KeyValueError) as caught:
+        make()
+
+    assert caught.value.key == key
+    assert str(caught.value).startswith(told)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_what_is_of_no_family_or_kind_is_refused() -> None:

@@ -359,7 +359,7 @@ def test_equal_ranges_of_slots_leave_no_gaps(tmp_path: Path) -> None:
 
 def test_poisson_gaps_are_exponential_and_independent() -> None:
     mean, count = 1_000_000, 20_000
-    times = PoissonArrivals(kind="poisson", mean_gap="1us").times_ps(count, 1, 0)
+    times = PoissonArrivals(mean_gap_ps=1_000_000).times_ps(count, 1, 0)
     gaps = [after - before for before, after in zip((0, *times), times, strict=False)]
 
     assert sum(gaps) / count == pytest.approx(mean, rel=4 / math.sqrt(count))
@@ -374,7 +374,7 @@ def test_poisson_gaps_are_exponential_and_independent() -> None:
 
 
 def test_poisson_arrivals_are_those_of_the_seed_and_the_place_in_the_list() -> None:
-    arrivals = PoissonArrivals(kind="poisson", mean_gap="1us")
+    arrivals = PoissonArrivals(mean_gap_ps=1_000_000)
 
     assert arrivals.times_ps(5, 1, 0) == arrivals.times_ps(9, 1, 0)[:5]
     assert arrivals.times_ps(5, 1, 0) != arrivals.times_ps(5, 2, 0)
