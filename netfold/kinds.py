@@ -68,6 +68,8 @@ def register(option: T) -> T:
         known = ", ".join(sorted(base.__name__ for base in _families))
         raise TypeError(f"{made.__name__} is no option of a scenario: derive it from one of {known}")
     kind = getattr(option, "kind", None) or getattr(option, "name", None)
+    if kind is None and option is made and "kind" in getattr(made, "model_fields", {}):  # of pydantic
+        kind = made.model_fields["kind"].default
     if not isinstance(kind, str):
         raise TypeError(f'{made.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
     module = made.__module__ if option is made else str(sys._getframe(1).f_globals.get("__name__"))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from netfold.homomorphic.message import Tensor
+from netfold.kinds import family
 from netfold.sim.keys import Section
 from netfold.sim.workload.layers import elements_of
 
@@ -131,6 +132,7 @@ class Task(Protocol):
         """How well a model in evaluation mode does on the held-out data; None if nothing is held out."""
 
 
+@family("models")
 class Model(Section, ABC):
     """A model that can be trained: a frozen section whose fields are its options, `kind` first.
 

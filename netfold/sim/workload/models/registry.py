@@ -15,7 +15,8 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdap
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from netfold.errors import shown
+from netfold.errors import NetfoldError, shown
+from netfold.kinds import register, registered
 from netfold.sim.keys import Section, refuse_unknown
 from netfold.sim.workload.model import Density, Facts, Model, TaskSettings
 from netfold.sim.workload.user_model import PATTERN, UserModel, require_function
@@ -37,13 +38,36 @@ def _table() -> dict[str, Any]:
 
 
 def model_kinds() -> tuple[str, ...]:
-    """The kinds of all models of netfold's own."""
+    """The kinds of all models, netfold's own first."""
+    return (*_own_kinds(), *_others())
+
+
+def _own_kinds() -> tuple[str, ...]:
     return tuple(key for key in _table() if not key.startswith("{"))
 
 
-@cache
+def _others() -> dict[str, type[Model]]:
+    """Models that are registered by users or installed packages."""
+    own = __name__.rpartition(".")[0]
+    others = {
+        kind: model for kind, model in registered(Model).items() if model.__module__.rpartition(".")[0] != own
+    }
+    for kind in others.keys() & set(_own_kinds()):  # netfold's are imported when one of them is built
+        other = f"{others[kind].__module__}.{others[kind].__qualname__}"
+        raise NetfoldError(
+            f"two of netfold.models have the kind {kind!r}: netfold's own and {other}",
+            "give one of them another kind",
+        )
+    return others
+
+
 def facts_of(key: str) -> Facts:
-    """What the table says of a model, as `key_of` names it."""
+    """What is known of a model, as `key_of` names it, with its default options if it is not in the table."""
+    return _listed(key) if key in _table() else model_named(key).facts
+
+
+@cache
+def _listed(key: str) -> Facts:
     return Facts.model_validate_json(json.dumps(_table()[key]))
 
 
@@ -66,7 +90,7 @@ class ListedModel(Model):
     @property
     def facts(self) -> Facts:
         """What the table says."""
-        return facts_of(self.key)
+        return _listed(self.key)
 
     @property
     def written(self) -> str | dict[str, Any]:
@@ -94,7 +118,7 @@ class ListedModel(Model):
 
 @cache
 def classes() -> dict[str, type[BuiltIn]]:
-    """The classes of all models by kind, in the order of their files; imports PyTorch."""
+    """The classes of netfold's own models by kind, in the order of their files; imports PyTorch."""
     package = __name__.rpartition(".")[0]
     classes_by_kind: dict[str, type[BuiltIn]] = {}
     for module in iter_modules([str(TABLE.parent)]):
@@ -102,7 +126,7 @@ def classes() -> dict[str, type[BuiltIn]]:
             is_model = isinstance(value, type) and issubclass(value, Model) and not inspect.isabstract(value)
             kind = value.model_fields["kind"].default if is_model else None
             if isinstance(kind, str) and kind != "user":
-                classes_by_kind[kind] = value
+                classes_by_kind[kind] = register(value)
     return classes_by_kind
 
 
@@ -114,9 +138,7 @@ def model_named(kind: str) -> Model:
     KeyError
         There is no such model.
     """
-    if kind not in model_kinds():
-        raise KeyError(kind)
-    return ListedModel(kind=kind, key=kind)
+    return ListedModel(kind=kind, key=kind) if kind in _own_kinds() else _others()[kind](kind=kind)
 
 
 def read_model(value: object) -> Model:
@@ -132,14 +154,16 @@ def read_model(value: object) -> Model:
         refuse_unknown(value, model_kinds())
     if (key := key_of(value)) in _table():
         return ListedModel(kind=str(kind), key=key)
-    model: Model = _sections().validate_python(value)
+    others = _others()
+    sections = _sections((others[kind], UserModel) if kind in others else model_sections())
+    model: Model = sections.validate_python({"kind": value} if isinstance(value, str) else value)
     return ListedModel(kind=model.kind, key=key) if (key := key_of(model.written)) in _table() else model
 
 
 def known_densities(kind: str) -> Iterator[tuple[Model, Density]]:
     """Models of a kind whose densities are known."""
     for density in facts_of(kind).densities:
-        yield ListedModel(kind=kind, key=key_of({"kind": kind, **density.options})), density
+        yield read_model({"kind": kind, **density.options}), density
 
 
 def data_names() -> tuple[str, ...]:
@@ -149,12 +173,12 @@ def data_names() -> tuple[str, ...]:
 
 def model_sections() -> tuple[type[Section], ...]:
     """What the key `model` may hold; imports PyTorch."""
-    return (*classes().values(), UserModel)
+    return (*classes().values(), *_others().values(), UserModel)
 
 
 @cache
-def _sections() -> TypeAdapter[Model]:
-    sections: Any = Annotated[Union[model_sections()], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
+def _sections(models: tuple[type[Section], ...]) -> TypeAdapter[Model]:
+    sections: Any = Annotated[Union[models], Field(discriminator="kind")]  # noqa: UP007 (as many as there are)
     return TypeAdapter(sections)
 
 
@@ -172,7 +196,7 @@ class _Named:
     ) -> JsonSchemaValue:
         names: JsonSchemaValue = {"enum": list(model_kinds()), "type": "string"}
         own: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
-        return {"anyOf": [names, own, handler(_sections().core_schema)]}
+        return {"anyOf": [names, own, handler(_sections(model_sections()).core_schema)]}
 
 
 AnyModel = Annotated[Model, _Named()]
