@@ -181,12 +181,19 @@ class NoDevice(DeviceOption, Device):
         return self
 
 
-MemoryRate = Annotated[Rate | None, Field(alias="memory_rate")]
+@dataclass(frozen=True, kw_only=True)
+class TimedDevice(VariedDevice, TimedPasses):
+    """The keys of all devices whose passes take times that are given or measured."""
+
+    memory_bps: Annotated[Rate | None, Field(alias="memory_rate")] = None
+    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
+    launch_ps: Time = 0
+    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class FixedDevice(VariedDevice, TimedPasses):
+class FixedDevice(TimedDevice):
     """Compute takes fixed times."""
 
     kind: ClassVar[str] = "fixed"
@@ -196,10 +203,6 @@ class FixedDevice(VariedDevice, TimedPasses):
     """Backward pass of one step."""
     optimizer_ps: Time = 0
     """Update of the weights, after the last bucket is decoded."""
-    memory_bps: MemoryRate = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch_ps: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
 
     def passes(self, cost: StepCost) -> Passes:
         return Passes(self.forward_ps, self.backward_ps)
@@ -417,7 +420,7 @@ def _time_ps(facts: Mapping[str, Any], key: str) -> int | None:
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class TraceDevice(VariedDevice, TimedPasses):
+class TraceDevice(TimedDevice):
     """Compute takes as long as in a recording of one step, which says when each tensor was ready."""
 
     kind: ClassVar[str] = "trace"
@@ -427,10 +430,6 @@ class TraceDevice(VariedDevice, TimedPasses):
     """Forward pass of one step; by default that of the recording."""
     optimizer_ps: Time = 0
     """Update of the weights, after the last bucket is decoded."""
-    memory_bps: MemoryRate = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch_ps: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
     # Those of the recording are known once it is read (`device`).
     backward_ps: int = field(default=0, metadata=NO_KEY)
     ready: tuple[tuple[str, int], ...] = field(default=(), metadata=NO_KEY)  # tensor and picoseconds
@@ -495,7 +494,7 @@ NOTE = "compute times are wall times of this machine: they, and all times, diffe
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class MeasuredDevice(VariedDevice, TimedPasses):
+class MeasuredDevice(TimedDevice):
     """Compute takes as long as real passes of the model on this machine, in one thread.
 
     They are timed before the first step: the median of several. Results differ from run to run.
@@ -503,10 +502,6 @@ class MeasuredDevice(VariedDevice, TimedPasses):
 
     kind: ClassVar[str] = "measured"
     is_reproducible: ClassVar[bool] = False
-    memory_bps: MemoryRate = None
-    """Memory bandwidth for encoding and decoding; by default it takes no time to move their bytes."""
-    launch_ps: Time = 0
-    """Time to start one kernel of an encoding, a decoding or a merge on a host."""
     # Those of a workload are known once it is built (`on`).
     timed: Passes | None = field(default=None, metadata=NO_KEY)
     optimizer_ps: int = field(default=0, metadata=NO_KEY)
