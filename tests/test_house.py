@@ -349,6 +349,84 @@ def test_imports() -> None:
     assert done.stdout.splitlines() == ["[] True", "check_codec", "False", "True False", "set()", "[]"]
 
 
+# Pairs of classes that share five or more names of fields. A new one says a thing twice: let one have the
+# other, or a base of both. Whoever parts a pair takes it out of here.
+ALIKE = {
+    # what is planned, what runs
+    "JobPlan RunningJob",
+    "JobPlan JobSections",
+    "JobSections RunningJob",
+    "InNetworkResolver JobContext",
+    "Header Scenario",
+    # workloads: the keys, what they become, and recordings
+    "Training TrainingSpec",
+    "Synthetic SyntheticSpec",
+    "Synthetic SyntheticKeys",
+    "SyntheticKeys SyntheticSpec",
+    "ChakraTrace Synthetic",
+    "ChakraTrace SyntheticKeys",
+    "ChakraTrace SyntheticSpec",
+    "ChakraTrace GradientFile",
+    "ChakraTrace Trace",
+    "GradientFile Trace",
+    # options of models that happen to be called the same
+    "BertQa Gpt",
+    "LstmBillion LstmModel",
+    # records of results
+    "CodecRecord RoundRecord",
+    "Cell RoundRecord",
+    "Findings RoundRecord",
+    "PhaseRecord RoundRecord",
+    "RoundRecord StepRecord",
+    "Note NoteRecord",
+    "NoteMade NoteRecord",
+    "Records RunFolder",
+    "RankStep _Times",
+    # the engine's tables and what is put into them
+    "Message Segment",
+    "Schedule Step",
+    "Flow Operation",
+    "Flow WaitingTransfer",
+    "WaitingFlow WaitingTransfer",
+    "Crash Pause",
+    # switches: what is asked for, what there is
+    "Candidates Shapes",
+    "Candidates InNetworkResolver",
+    "Demand SwitchRequest",
+    "Profile ProgramSpec",
+}
+ALIKE_FIELDS = 5
+
+
+def fields_of(node: ast.ClassDef) -> set[str]:
+    """Public fields that a class itself declares."""
+    declared = {
+        item.target.id
+        for item in node.body
+        if isinstance(item, ast.AnnAssign)
+        and isinstance(item.target, ast.Name)
+        and "ClassVar" not in ast.unparse(item.annotation)
+    }
+    return {name for name in declared if not name.startswith("_")}
+
+
+def test_no_two_classes_have_the_same_fields() -> None:
+    declared = [
+        (node.name, fields_of(node))
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    alike = {
+        " ".join(sorted((name, other)))
+        for (name, fields), (other, others) in itertools.combinations(declared, 2)
+        if len(fields & others) >= ALIKE_FIELDS
+    }
+
+    assert alike - ALIKE == set()
+    assert ALIKE - alike == set()
+
+
 def test_hints() -> None:
     names = ("plain", "tofino2")
 
