@@ -73,6 +73,8 @@ def register(option: T) -> T:
     if not isinstance(kind, str):
         raise TypeError(f'{made.__name__} has no kind: give it kind: ClassVar[str] = "its-name"')
     module = made.__module__ if option is made else str(sys._getframe(1).f_globals.get("__name__"))
+    if hasattr(option, "check_registered"):
+        option.check_registered()
     members = _families[base]
     if module.partition(".")[0] != members.home.partition(".")[0]:
         _import_home(base)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from netfold.sim.keys import Count, Section, Time
+from netfold.kinds import family, register, registered
+from netfold.sim.keys import Count, OneOf, Section, Time
 from netfold.topologies.graph import LINK_RANGES
 from netfold.topologies.network import HostWork, Network, with_host_links
 from netfold.units import PS_PER_S
@@ -24,6 +25,7 @@ from netfold.units import PS_PER_S
 _RATE_MAX_BPS = LINK_RANGES["rate_bps"][1]
 
 
+@family("host_profiles")
 @dataclass(frozen=True)
 class HostProfile:
     """Times of a host, in int picoseconds; each is 0 unless it is given, and has its source.
@@ -48,6 +50,12 @@ class HostProfile:
     is_offloaded: bool = False  # the card does packets and bytes: cores divide the time of a message alone
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each number is from, by field."""
+
+    def check_registered(self) -> None:
+        """Raise ValueError if a time has no source, or what takes time has none for its cores."""
+        given = {name for name, value in vars(self).items() if name.endswith("_ps") and value}
+        if missing := sorted((given | {"cores"} if given else given) - set(self.sources)):
+            raise ValueError(f"profile {self.name!r} has no source for {', '.join(missing)}")
 
     @property
     def takes_time(self) -> bool:
@@ -76,23 +84,11 @@ class HostProfile:
         return HostWork(name, max(1, rate_bps), packet_ps, message_ps, latency_ps + whole_ps - packet_ps)
 
 
-NONE = HostProfile("none", "packets take no time in hosts")
-_registry: dict[str, HostProfile] = {NONE.name: NONE}
-
-
-def register(profile: HostProfile) -> HostProfile:
-    """Make a profile known under its name, and return it; its times and cores must have sources."""
-    if profile.name in _registry:
-        raise ValueError(f"there already is a profile of hosts {profile.name!r}")
-    given = {name for name, value in vars(profile).items() if name.endswith("_ps") and value} | {"cores"}
-    if missing := sorted(given - set(profile.sources)):
-        raise ValueError(f"profile {profile.name!r} has no source for {', '.join(missing)}")
-    _registry[profile.name] = profile
-    return profile
+NONE = register(HostProfile("none", "packets take no time in hosts"))
 
 
 def host_profiles() -> dict[str, HostProfile]:
-    return dict(_registry)
+    return registered(HostProfile)
 
 
 # Cores that poll the card (DPDK), and copy each packet, as the UDP client of SwitchML does.
@@ -263,12 +259,8 @@ RDMA = register(
 
 
 _KIND = "Profile that all other keys have their values from. " + " ".join(
-    f"{name}: {one.summary}." for name, one in host_profiles().items()
+    f"{one.name}: {one.summary}." for one in (NONE, DPDK, KERNEL_TCP, KERNEL_UDP, RDMA)
 )
-if TYPE_CHECKING:
-    HostKind = str
-else:
-    HostKind = Literal[tuple(host_profiles())]
 
 
 class HostsSection(Section):
@@ -278,7 +270,7 @@ class HostsSection(Section):
     worker, such as a job's servers, have what the variant says, with several jobs what the first one does.
     """
 
-    kind: Annotated[HostKind, Field(description=_KIND)] = NONE.name
+    kind: Annotated[str, OneOf(host_profiles), Field(description=_KIND)] = NONE.name
     cores: Count | None = None
     """Processor cores that work on packets."""
     per_packet_send: Time | None = None

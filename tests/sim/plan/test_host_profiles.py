@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netfold.sim.plan.host_profiles import NONE, HostProfile, host_profiles, register
+from netfold.kinds import register
+from netfold.sim.plan.host_profiles import NONE, HostProfile, host_profiles
 from tests.examples import examples
 from tests.sim.run.test_networks import TWO
 from tests.sim.scenes import only, refused
@@ -31,8 +32,8 @@ def test_every_time_has_its_source(name: str) -> None:
 def test_a_profile_without_sources_is_refused() -> None:
     with pytest.raises(ValueError, match="'new' has no source for cores, message_ps"):
         register(HostProfile("new", "", message_ps=5))
-    with pytest.raises(ValueError, match="already is a profile of hosts 'dpdk'"):
-        register(PROFILES["dpdk"])
+    with pytest.raises(ValueError, match=r"two of netfold\.host_profiles have the kind 'dpdk'"):
+        register(replace(PROFILES["dpdk"], cores=5))
     assert host_profiles() == PROFILES
 
 
