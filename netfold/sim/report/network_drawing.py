@@ -258,7 +258,8 @@ class _Names(Artist):
 
     def draw(self, renderer: RendererBase) -> None:
         assert self.axes is not None
-        point, angle = float(np.asarray(renderer.points_to_pixels(1))), 90 if self._is_turned else 0
+        point: Any = renderer.points_to_pixels(1)
+        angle = 90 if self._is_turned else 0
         places = self.axes.transData.transform(self._places)
         graphics = renderer.new_gc()
         graphics.set_linewidth(0)
