@@ -112,8 +112,8 @@ if not TYPE_CHECKING:  # type checkers know the names from above, and that there
             now = f": it is {_RENAMED[name]} now" if name in _RENAMED else ""
             raise AttributeError(f"module 'netfold' has no attribute {name!r}{now}")
         module, _, attribute = _LOCATIONS[name].partition(":")
-        found = import_module(module)
-        return getattr(found, attribute) if attribute else found
+        imported = import_module(module)
+        return getattr(imported, attribute) if attribute else imported
 
 
 def __dir__() -> list[str]:

@@ -120,10 +120,10 @@ class Mistakes:
 
     def add(self, error: ScenarioError) -> None:
         """Add one mistake, or each of several."""
-        for one in error.mistakes if isinstance(error, MistakesError) else (error,):
-            if str(one) not in self._seen:
-                self._seen.add(str(one))
-                self.found.append(one)
+        for mistake in error.mistakes if isinstance(error, MistakesError) else (error,):
+            if str(mistake) not in self._seen:
+                self._seen.add(str(mistake))
+                self.found.append(mistake)
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -141,7 +141,7 @@ class Mistakes:
 
 def as_one_error(mistakes: Iterable[ScenarioError]) -> ScenarioError:
     """One error for one or more mistakes, in order of line; those of the command line come last."""
-    ordered = tuple(sorted(mistakes, key=lambda one: (one.line == 0, one.file, one.line)))
+    ordered = tuple(sorted(mistakes, key=lambda mistake: (mistake.line == 0, mistake.file, mistake.line)))
     return ordered[0] if len(ordered) == 1 else MistakesError(ordered)
 
 

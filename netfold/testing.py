@@ -146,9 +146,9 @@ class Steps:
 
     def begin(self, encoders: Sequence[Encoder], gradients: Sequence[Gradient], step: int) -> None:
         """Let every encoder look at a step."""
-        for rank, (encoder, own) in enumerate(zip(encoders, gradients, strict=True)):
-            facts = partial(Step, step, LEARNING_RATE, self._update_norm, (own,))
-            encoder.begin(facts(self._kept_gradients(rank), partial(self._keep, rank, own.copy())))
+        for rank, (encoder, gradient) in enumerate(zip(encoders, gradients, strict=True)):
+            facts = partial(Step, step, LEARNING_RATE, self._update_norm, (gradient,))
+            encoder.begin(facts(self._kept_gradients(rank), partial(self._keep, rank, gradient.copy())))
 
     def end(self, decoded: Decoded) -> None:
         """Apply a total, as far as its norm goes."""
@@ -210,12 +210,14 @@ def fold_checked(
     team.steps.end(folded.results[0])
     for rank, (before, after) in enumerate(zip(gradients, given, strict=True)):
         require(before.tobytes() == after.tobytes(), f"the encoder of worker {rank} wrote into its gradient")
-    for rank, one in enumerate(folded.results):
-        require(isinstance(one, Decoded), f"worker {rank} returns {type(one).__name__}, must be Decoded")
-        _require_gradient(one.total, gradients[0], f"worker {rank} decodes")
-        _require_gradient(one.contribution, gradients[0], f"worker {rank} contributes")
-        require(one.is_update == folded.results[0].is_update, f"worker {rank} differs in `is_update`")
-        require_same(one.total, folded.decoded[0], f"worker {rank}")
+    for rank, decoded in enumerate(folded.results):
+        require(
+            isinstance(decoded, Decoded), f"worker {rank} returns {type(decoded).__name__}, must be Decoded"
+        )
+        _require_gradient(decoded.total, gradients[0], f"worker {rank} decodes")
+        _require_gradient(decoded.contribution, gradients[0], f"worker {rank} contributes")
+        require(decoded.is_update == folded.results[0].is_update, f"worker {rank} differs in `is_update`")
+        require_same(decoded.total, folded.decoded[0], f"worker {rank}")
     return folded, notes
 
 
@@ -293,8 +295,8 @@ class _Seen:
     ) -> None:
         """Add a round in which workers owed so much."""
         codec = codec.judged_by(folded.results[0].is_update)
-        for contribution, own in zip(folded.contributions, owed, strict=True):
-            self.contributions.add(contribution, own)
+        for contribution, gradient in zip(folded.contributions, owed, strict=True):
+            self.contributions.add(contribution, gradient)
         together, total = np.asarray(folded.contributions, np.float64), folded.decoded[0]
         magnitudes = np.abs(together).sum(axis=0)
         ideal = codec.ideal(Sums(0, together.sum(axis=0), magnitudes))
@@ -318,11 +320,14 @@ def check_many_rounds(codec: Codec, seed: int) -> None:
     team, seen = Team.of(codec, workers), _Seen(_Likeness(), _Likeness())
     for step in range(_ROUNDS):
         common, *noise = random.standard_normal((1 + workers, _ELEMENTS))
-        gradients = [(common + own / 2).astype(np.float32) for own in noise]
+        gradients = [(common + deviation / 2).astype(np.float32) for deviation in noise]
         round = Round(step, 0, workers, seed)
         held = [encoder.residual(0) for encoder in team.encoders]
         folded, notes = fold_checked(codec, team, gradients, round)
-        owed = [own if rest is None else own + rest for own, rest in zip(gradients, held, strict=True)]
+        owed = [
+            gradient if rest is None else gradient + rest
+            for gradient, rest in zip(gradients, held, strict=True)
+        ]
         seen.add(codec, folded, owed, notes)
         _check_memory(codec, team, folded, gradients, round)
     _check_seen(seen, any(encoder.remembers for encoder in team.encoders))
@@ -394,14 +399,16 @@ def check_host_merges(codec: Codec, pair: Sequence[Gradient], round: Round) -> N
 def _host_pairs(folded: AllReduceResult) -> list[tuple[Message, Message]]:
     """The host messages of two workers, operation by operation."""
     pairs = [pair for operation in folded.messages for pair in zip(*operation, strict=True)]
-    return [(one, other) for one, other in pairs if one.merge is Merge.HOST]
+    return [(message, other) for message, other in pairs if message.merge is Merge.HOST]
 
 
 def _draws(pair: tuple[Message, Message]) -> bool:
     """Whether a host merge depends on its key."""
-    one, other = pair
-    assert one.host_merge is not None, "checked with the message"
-    merged = [one.host_merge.merge(one.words, other.words, Hop(1, 1, key)).tobytes() for key in range(_KEYS)]
+    message, other = pair
+    assert message.host_merge is not None, "checked with the message"
+    merged = [
+        message.host_merge.merge(message.words, other.words, Hop(1, 1, key)).tobytes() for key in range(_KEYS)
+    ]
     return len(set(merged)) > 1
 
 
@@ -432,8 +439,8 @@ def check_codec(codec: Codec, cases: int = 60, seed: int = 1) -> None:
         if refusal_of(codec, workers) is not None:
             continue
         empty = check_round(codec, [np.empty(0, np.float32)] * workers)
-        found = empty.announced_bytes(0)
-        require(not found, f"a round without elements announces {found} bytes: {_EMPTY}")
+        size_bytes = empty.announced_bytes(0)
+        require(not size_bytes, f"a round without elements announces {size_bytes} bytes: {_EMPTY}")
     refusal: EncodeError | None = None
     refused = 0
     for number, case in enumerate(law_cases(codec, cases, seed)):
@@ -510,14 +517,14 @@ def _check_rounds(codec: Codec, first: Sequence[Gradient], seed: int) -> None:
         round = Round(step, 0, workers, seed)
         resumed = _resumed(codec, team)
         before = [encoder.residual(0) for encoder in team.encoders]
-        one, notes = fold_checked(codec, team, gradients, round)
-        _check_total(codec, one, notes)
-        _check_residuals(team.encoders, before, gradients, one)
+        folded, notes = fold_checked(codec, team, gradients, round)
+        _check_total(codec, folded, notes)
+        _check_residuals(team.encoders, before, gradients, folded)
         other, _ = fold_checked(codec, resumed, gradients, round)
         for rank in range(workers):
             where = f"worker {rank}, resumed before round {step}"
-            require_same(other.decoded[rank], one.decoded[rank], where)
-            is_same = _sent_bytes(other, rank) == _sent_bytes(one, rank)
+            require_same(other.decoded[rank], folded.decoded[rank], where)
+            is_same = _sent_bytes(other, rank) == _sent_bytes(folded, rank)
             require(is_same, f"{where}, sends other bytes")
         for number, (new, old) in enumerate(zip(resumed.parts, team.parts, strict=True)):
             _require_same_state(new, old, f"worker {number}" if number < workers else "the server's part")
@@ -536,12 +543,12 @@ def _resumed(codec: Codec, team: Team) -> Team:
 
 
 def _require_same_state(resumed: Encoder | Server, original: Encoder | Server, who: str) -> None:
-    found, expected = resumed.state(), original.state()
+    state, expected = resumed.state(), original.state()
     where = f"{who}, resumed and then one round on, remembers"
-    require(found.keys() == expected.keys(), f"{where} {sorted(found)}, must be {sorted(expected)}")
+    require(state.keys() == expected.keys(), f"{where} {sorted(state)}, must be {sorted(expected)}")
     for name, array in expected.items():
-        is_same = (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        is_same = is_same and found[name].tobytes() == array.tobytes()
+        is_same = (state[name].dtype, state[name].shape) == (array.dtype, array.shape)
+        is_same = is_same and state[name].tobytes() == array.tobytes()
         require(is_same, f"{where} another {name!r} than without a stop")
 
 
@@ -577,7 +584,7 @@ def _check_contract(codec: Codec) -> None:
     is_frozen = is_dataclass(codec) and codec.__dataclass_params__.frozen
     require(is_frozen, f"{type(codec).__name__} must be a frozen dataclass, whose fields are its options")
     doc = type(codec).__doc__ or ""
-    names = [one.name for one in fields(codec)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(codec)]  # type: ignore[arg-type]
     unexplained = ", ".join(name for name in names if f"\n    {name}: " not in doc)
     require(not unexplained, f"the docstring does not explain {unexplained}: it needs `NAME: meaning`")
 
@@ -589,8 +596,8 @@ def _check_total(codec: Codec, folded: AllReduceResult, notes: Sequence[Note]) -
     together = np.asarray(contributions, np.float64)
     ideal = codec.ideal(Sums(0, together.sum(axis=0), np.abs(together).sum(axis=0)))
     bound = whole_bound(codec.error_bound(contributions), contributions)
-    for what, found in (("error bound", bound), ("ideal", ideal)):
-        require(found.shape == total.shape, f"the {what} has the shape {found.shape}, must be {total.shape}")
+    for what, array in (("error bound", bound), ("ideal", ideal)):
+        require(array.shape == total.shape, f"the {what} has the shape {array.shape}, must be {total.shape}")
     endless = np.flatnonzero(~np.isfinite(bound))
     require(not endless.size, f"the error bound of {endless.size} elements is infinite, first {endless[:1]}")
     is_estimate = np.zeros(total.size, np.bool_)
@@ -615,14 +622,14 @@ def _check_bias(codec: Codec, gradients: Sequence[Gradient], round: Round) -> No
     drift = Drift.empty(gradients[0].size)
     for draw in range(_DRAWS):
         seed = mix_plain(round.seed, draw) >> 1
-        one, _ = fold_checked(codec, Team.of(codec, len(gradients)), gradients, replace(round, seed=seed))
-        judge = codec.judged_by(one.results[0].is_update)
+        folded, _ = fold_checked(codec, Team.of(codec, len(gradients)), gradients, replace(round, seed=seed))
+        judge = codec.judged_by(folded.results[0].is_update)
         if judge.promise is not Promise.UNBIASED:
             return
-        bound, variance = judge.error_bound(one.contributions), judge.variance(one.contributions)
-        for sums in sums_of_parts(one.contributions):
+        bound, variance = judge.error_bound(folded.contributions), judge.variance(folded.contributions)
+        for sums in sums_of_parts(folded.contributions):
             ideal = judge.ideal(sums)
-            errors = one.decoded[0][sums.first : sums.first + sums.total.size] - ideal
+            errors = folded.decoded[0][sums.first : sums.first + sums.total.size] - ideal
             spread = variance.together * variance.of(sums), variance.together * bound.of(sums)
             drift.add(sums.first, errors, ideal, *spread)
     bias = largest_bias({0: drift})
@@ -641,9 +648,12 @@ def _check_bytes(folded: AllReduceResult) -> None:
 
 def _check_ownership(decoded: Sequence[Gradient]) -> None:
     """Check that a sum is either read-only or not shared."""
-    before = [one.tobytes() for one in decoded]
+    before = [total.tobytes() for total in decoded]
     if decoded[0].flags.writeable:
         decoded[0][:] = 1
-        for rank, one in enumerate(decoded[1:], 1):
-            require(one.tobytes() == before[rank], f"workers 0 and {rank} share a sum that is not read-only")
+        for rank, worker_total in enumerate(decoded[1:], 1):
+            require(
+                worker_total.tobytes() == before[rank],
+                f"workers 0 and {rank} share a sum that is not read-only",
+            )
         decoded[0][:] = np.frombuffer(before[0], np.float32)

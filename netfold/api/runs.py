@@ -73,8 +73,8 @@ class Run(Shown):
         """A row for every variant, or job of one: name, verdict, and a column for every metric."""
         return plain_frame(
             [
-                {"name": one["name"], "verdict": one["verdict"], **one["metrics"]}
-                for one in self.summary["variants"]
+                {"name": variant["name"], "verdict": variant["verdict"], **variant["metrics"]}
+                for variant in self.summary["variants"]
             ]
         )
 
@@ -86,9 +86,9 @@ class Run(Shown):
         """
         return plain_frame(
             [
-                {"variant": one["name"], **part}
-                for one in self.summary["variants"]
-                for part in one.get("bounds", ())
+                {"variant": variant["name"], **part}
+                for variant in self.summary["variants"]
+                for part in variant.get("bounds", ())
             ]
         )
 
@@ -203,7 +203,7 @@ def compare(
         There is no run to compare, a folder is not a finished run, or there is no such baseline or order.
     """
     return compare_folders(
-        [_folder(one) for one in runs], None if baseline is None else _folder(baseline), sort
+        [_folder(run) for run in runs], None if baseline is None else _folder(baseline), sort
     )
 
 
@@ -233,13 +233,13 @@ def validate(
         All mistakes in it, or the reason why it cannot run on its network.
     """
     with running_code(code):
-        found = load_scenario(scenario_of(scenario), sets_of(set), seed)
-        if found.sweep is not None:
+        loaded = load_scenario(scenario_of(scenario), sets_of(set), seed)
+        if loaded.sweep is not None:
             from netfold.sim.studies.sweep_points import points_of
             from netfold.sim.studies.sweep_workers import own_versions
 
-            points_of(found, own_versions())
-        return setups(resolve(found))
+            points_of(loaded, own_versions())
+        return setups(resolve(loaded))
 
 
 # This machine as a device.

@@ -36,7 +36,7 @@ __all__ = ["Measurements", "draw", "export", "graph", "kinds", "measure"]
 
 def kinds() -> dict[str, Kind]:
     """The kinds of topologies that a scenario can name, with their keys and closed forms."""
-    return {one.kind: one for one in listing()}
+    return {kind.kind: kind for kind in listing()}
 
 
 def graph(given: Given, *, set: Mapping[str, Any] | None = None, variant: str = "") -> nx.Graph:
@@ -107,8 +107,8 @@ def _all(
 
 
 def _one(given: Given, changes: Mapping[str, Any] | None, variant: str) -> NamedNetwork:
-    found = _all(given, changes, (variant,) if variant else ())
-    if len(found) > 1:
-        names = ", ".join(one.name for one in found)
-        raise NetfoldError(f"there are {len(found)} networks", f"choose a variant: {names}")
-    return found[0]
+    networks = _all(given, changes, (variant,) if variant else ())
+    if len(networks) > 1:
+        names = ", ".join(network.name for network in networks)
+        raise NetfoldError(f"there are {len(networks)} networks", f"choose a variant: {names}")
+    return networks[0]

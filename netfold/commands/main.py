@@ -243,7 +243,7 @@ def validate(
                 scenario = load(file, sets or ())
                 points = _points(scenario) if scenario.sweep else ""
                 names = scenario.variants if points else resolve(scenario).variants
-            print_line(f"{file}: fine, variants: {', '.join(one.name for one in names)}{points}")
+            print_line(f"{file}: fine, variants: {', '.join(variant.name for variant in names)}{points}")
         except NetfoldError as error:
             print_error(error)
             wrong = True

@@ -72,13 +72,13 @@ def switch_fit(
         programs()[program].released, **{key: value for key, value in given.items() if value is not None}
     )
     try:
-        found = fit(kind, program, demand)
+        placement = fit(kind, program, demand)
     except FitError as error:
         print_json(refusal_dict(error)) if as_json else print_line(
             f"does not fit: {error.message}\n  {error.hint}"
         )
         raise typer.Exit(EXIT_DOES_NOT_FIT) from None
-    print_json(as_dict(found)) if as_json else print_table(fit_table(found))
+    print_json(as_dict(placement)) if as_json else print_table(fit_table(placement))
 
 
 def _profile(name: str) -> Profile:
@@ -134,20 +134,20 @@ def topology_list(
 
     from netfold.sim.studies.topology_study import listing
 
-    found = {one.kind: one for one in listing()}
-    if kind and kind not in found:
-        raise NetfoldError(f"there is no kind of topology {kind!r}", names_hint(kind, found, "kinds"))
-    chosen = [found[kind]] if kind else list(found.values())
+    kinds = {description.kind: description for description in listing()}
+    if kind and kind not in kinds:
+        raise NetfoldError(f"there is no kind of topology {kind!r}", names_hint(kind, kinds, "kinds"))
+    chosen = [kinds[kind]] if kind else list(kinds.values())
     if as_json:
-        print_json({"kinds": [asdict(one) for one in chosen]})
+        print_json({"kinds": [asdict(description) for description in chosen]})
         return
-    for one in chosen:
-        print_wrapped(f"{one.kind}: {one.meaning}")
-        for key in one.keys:
+    for family in chosen:
+        print_wrapped(f"{family.kind}: {family.meaning}")
+        for key in family.keys:
             default = "" if key.is_required else f"={json.dumps(key.default)}"
             print_wrapped(f"{key.name}{default}: {key.meaning}", "  ")
-        if kind and one.closed_forms:
-            print_line("\n" + one.closed_forms)
+        if kind and family.closed_forms:
+            print_line("\n" + family.closed_forms)
 
 
 @topology.command("show")
@@ -218,7 +218,7 @@ def topology_export(
 
     networks = _networks(network, sets, variant)
     if len(networks) > 1:
-        names = ", ".join(one.name for one in networks)
+        names = ", ".join(choice.name for choice in networks)
         raise NetfoldError(f"{network} has {len(networks)} networks", f"choose one with --variant: {names}")
     text = export(networks[0].graph, form)
     print_line(text.rstrip("\n")) if out is None else print_line(write(out, text.encode()))

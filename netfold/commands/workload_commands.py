@@ -47,9 +47,11 @@ def models_list(as_json: JsonOrText = False) -> None:
         return
     table = Table("model", "name", "parameters", "data, the default first", "tested by")
     table.columns[2].justify = "right"
-    for one in descriptions:
-        data = ", ".join(data["name"] for data in one["data"])
-        table.add_row(*map(Text, (one["kind"], one["title"], f"{one['parameters']:,}", data, one["metric"])))
+    for model in descriptions:
+        data = ", ".join(data["name"] for data in model["data"])
+        table.add_row(
+            *map(Text, (model["kind"], model["title"], f"{model['parameters']:,}", data, model["metric"]))
+        )
     print_table(table)
 
 
@@ -60,20 +62,20 @@ def models_show(
     """Show all that is known of a model: source, options, data, and layers in gradient-ready order."""
     from netfold.sim.studies.codec_study_gradients import described, read_model
 
-    found = described(read_model(model))
+    description = described(read_model(model))
     if as_json:
-        print_json(found)
+        print_json(description)
         return
-    print_wrapped(f"{found['title']} ({found['kind']}): {found['meaning']}", hanging=0)
-    print_wrapped(f"source: {found['source']}", "  ")
-    print_wrapped(f"parameters: {found['parameters']:,}", "  ")
-    print_wrapped(f"tested by: {found['metric']}", "  ")
-    for name, option in found["options"].items():
+    print_wrapped(f"{description['title']} ({description['kind']}): {description['meaning']}", hanging=0)
+    print_wrapped(f"source: {description['source']}", "  ")
+    print_wrapped(f"parameters: {description['parameters']:,}", "  ")
+    print_wrapped(f"tested by: {description['metric']}", "  ")
+    for name, option in description["options"].items():
         print_wrapped(f"option {name}={option['default']}: {option['meaning']}", "  ")
-    for one in found["data"]:
-        instead = f", in place of {one['stands_in_for']}" if one["stands_in_for"] else ""
-        print_wrapped(f"data {one['name']}{instead}", "  ")
-    _print_layers(found["layers"])
+    for dataset in description["data"]:
+        instead = f", in place of {dataset['stands_in_for']}" if dataset["stands_in_for"] else ""
+        print_wrapped(f"data {dataset['name']}{instead}", "  ")
+    _print_layers(description["layers"])
 
 
 def _print_layers(layers: list[Mapping[str, Any]]) -> None:
@@ -81,9 +83,9 @@ def _print_layers(layers: list[Mapping[str, Any]]) -> None:
     from rich.text import Text
 
     table = Table("layer, as gradients become ready", "parameters", "of all that are ready")
-    for one in layers:
+    for layer in layers:
         table.add_row(
-            *map(Text, (one["name"], f"{one['parameters']:,}", f"{100 * one['ready_share']:.1f} %"))
+            *map(Text, (layer["name"], f"{layer['parameters']:,}", f"{100 * layer['ready_share']:.1f} %"))
         )
     for column in table.columns[1:]:
         column.justify = "right"
@@ -189,18 +191,18 @@ def calibrate(
     from netfold.sim.studies.calibrate import calibrate as measured
 
     device_path(file)
-    found = measured(threads, lambda what: print_error(f"measures {what}"))
-    write_device(file, found)
+    calibration = measured(threads, lambda what: print_error(f"measures {what}"))
+    write_device(file, calibration)
     if as_json:
         import json
 
-        print_json(json.loads(found.text))
+        print_json(json.loads(calibration.text))
         return
-    for rate in found.codecs:
+    for rate in calibration.codecs:
         print_line(
             f"{rate.codec}, {100 * rate.density:g} %: {rate.bytes_per_ns:.2f} counted bytes a nanosecond"
         )
-    for step in found.checks:
+    for step in calibration.checks:
         is_near = abs(step.ratio - 1) <= AGREES
         print_line(
             f"{step.model}: predicted {step.predicted_us:.0f} µs, measured {step.measured_us:.0f} µs"
@@ -240,11 +242,11 @@ def capture(
     """
     from netfold.sim.capture.capture import checked, launch, print_error, summary
 
-    found = launch(command, checked(out, steps, skip))
-    if found.trace is None:
-        print_error(found.lines, str(out))
-        raise typer.Exit(found.status or EXIT_NOT_WRITTEN)
-    for line in (*summary(found.trace), str(out)):
+    training = launch(command, checked(out, steps, skip))
+    if training.trace is None:
+        print_error(training.lines, str(out))
+        raise typer.Exit(training.status or EXIT_NOT_WRITTEN)
+    for line in (*summary(training.trace), str(out)):
         print_line(line)
-    if found.status:
-        raise typer.Exit(found.status)
+    if training.status:
+        raise typer.Exit(training.status)

@@ -184,10 +184,10 @@ def _block_bound(
         block = (first + begin) // block_elements
         end = min(total.size, (block + 1) * block_elements - first)
         half_step = half_steps[block]
-        own, magnitudes, totals = bound[begin:end], magnitude[begin:end], total[begin:end]
-        for i in range(own.size):
+        bounds, magnitudes, totals = bound[begin:end], magnitude[begin:end], total[begin:end]
+        for i in range(bounds.size):
             off_by = half_step + 2.0**-24 * magnitudes[i] + 2.0**-23 * abs(totals[i])
-            own[i] = off_by * (1 + 2.0**-20) + 2.0**-149
+            bounds[i] = off_by * (1 + 2.0**-20) + 2.0**-149
         begin = end
 
 
@@ -302,7 +302,7 @@ _STATISTICS = 2
 
 def count_inexact(total: Gradient, contributions: Sequence[Gradient]) -> int:
     """How many elements are not the exact sum of the contributions, rounded once; −0.0 equals 0.0."""
-    if not all(np.isfinite(one).all() for one in contributions):
+    if not all(np.isfinite(contribution).all() for contribution in contributions):
         return total.size
     return int(np.count_nonzero(total != rounded_sums(contributions)[1]))
 

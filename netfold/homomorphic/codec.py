@@ -453,7 +453,7 @@ def fault_of(message: Message, codec: Codec | None = None) -> str:
 def _not_declared(message: Message, codec: Codec) -> str:
     """What a codec does not declare of a message: its merge, its lanes, an absent worker."""
     if message.merge not in codec.merges:
-        known = ", ".join(sorted(one.name for one in codec.merges)) or "none"
+        known = ", ".join(sorted(merge.name for merge in codec.merges)) or "none"
         return f"`merges` does not name its {message.merge.name}, it names {known}"
     if message.absent_words and not codec.may_be_absent:
         return (
@@ -480,7 +480,7 @@ def _fault_of(message: Message) -> str:
         return f"its merge is {named(merge)}, must be a `Merge`"
     allowed = _allowed_dtypes(message)
     if not isinstance(words, np.ndarray) or words.ndim != 1 or words.dtype not in allowed:
-        names = " or ".join(one.name for one in allowed)
+        names = " or ".join(dtype.name for dtype in allowed)
         scaled = "" if message.scaling is None else "scaled "
         return f"its words are {named(words)}, a {scaled}message of {merge.name} has 1-D {names}"
     if message.lane_bits not in LANE_BITS:

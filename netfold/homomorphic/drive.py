@@ -251,7 +251,7 @@ def _reported(error: Exception, place: str, *of: object) -> CodecError:
     if isinstance(error, ContractError):
         return CodecError(f"{place}: {error}")
     frames = _frames(error) or _frames(error.__cause__)  # Python's own, of a generator that raised
-    files = {_file_of(type(one)) for one in of}
+    files = {_file_of(type(part)) for part in of}
     raised = [frame for frame in frames if frame.filename in files] or frames
     last = raised[-1] if raised else None
     where = f" ({Path(last.filename).name}, line {last.lineno}, in {last.name})" if last else ""
@@ -265,8 +265,8 @@ def _reported(error: Exception, place: str, *of: object) -> CodecError:
 
 
 def _frames(error: BaseException | None) -> list[traceback.FrameSummary]:
-    found = [] if error is None else traceback.extract_tb(error.__traceback__)
-    return [frame for frame in found if frame.filename not in _WATCHING]
+    frames = [] if error is None else traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if frame.filename not in _WATCHING]
 
 
 def _plain(text: str) -> str:

@@ -213,7 +213,9 @@ def check_factor(factor: float) -> None:
 def factor_error_bound(gradients: Sequence[Gradient], factor: float) -> FactorBound:
     """Largest `|decoded − Σ gradients|` with a constant factor, for any finite gradients."""
     workers = len(gradients)
-    largest = sum(float(largest_magnitudes([one], max(1, one.size)).max(initial=0)) for one in gradients)
+    largest = sum(
+        float(largest_magnitudes([gradient], max(1, gradient.size)).max(initial=0)) for gradient in gradients
+    )
     return FactorBound(workers, factor, may_be_float=largest * factor + workers / 2 >= WORD_MAX)
 
 

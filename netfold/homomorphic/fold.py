@@ -29,11 +29,11 @@ class AllReduceResult:
 
     @property
     def decoded(self) -> list[Gradient]:
-        return [one.total for one in self.results]
+        return [decoded.total for decoded in self.results]
 
     @property
     def contributions(self) -> list[Gradient]:
-        return [one.contribution for one in self.results]
+        return [decoded.contribution for decoded in self.results]
 
     def announced_bytes(self, worker: int) -> int:
         return sum(message.size_bytes for operation in self.messages for message in operation[worker])
@@ -77,9 +77,9 @@ def fold(
     folded = AllReduceResult([], [])
     while True:
         sent = [exchange.send(answers) for exchange in exchanges]
-        operation = [one for one in sent if isinstance(one, tuple)]
+        operation = [output for output in sent if isinstance(output, tuple)]
         if not operation:
-            folded.results.extend(one for one in sent if isinstance(one, Decoded))
+            folded.results.extend(decoded for decoded in sent if isinstance(decoded, Decoded))
             return folded
         check_lock_step(sent)
         number = len(folded.messages)
@@ -95,11 +95,11 @@ def fold(
 
 
 def check_lock_step(sent: Sequence[Sent]) -> None:
-    for rank, one in enumerate(sent):
-        if _kinds(one) != _kinds(sent[0]):
+    for rank, output in enumerate(sent):
+        if _kinds(output) != _kinds(sent[0]):
             raise LockStepError(
-                f"worker {rank} sends {described(one)}, but worker 0 sends {described(sent[0])}: all workers "
-                "of a round must send the same messages; were they "
+                f"worker {rank} sends {described(output)}, but worker 0 sends {described(sent[0])}: all "
+                "workers of a round must send the same messages; were they "
                 "given different codecs, gradients or merged words?"
             )
 
@@ -131,11 +131,11 @@ def _in_words(message: Message) -> str:
 
 
 def _ranks(order: Order) -> Iterator[int]:
-    for one in order:
-        if isinstance(one, int):
-            yield one
+    for branch in order:
+        if isinstance(branch, int):
+            yield branch
         else:
-            yield from _ranks(one)
+            yield from _ranks(branch)
 
 
 def answered(server: Server, parts: Sequence[Words], request: Request) -> Merged:
@@ -150,12 +150,12 @@ def merged(messages: Sequence[Message], order: Order, key: int = 0) -> Merged:
         return gathered([message.words for message in messages])
     if not present.any():
         return Merged(unchanged_by(first.merge, first.merged_size), 0, present=present)
-    found, is_shared = _merged_in(order, messages, key, count(1))
-    words = found.words.copy() if is_shared else found.words
-    found = replace(found, words=words, present=None if present.all() else present)
+    aggregate, is_shared = _merged_in(order, messages, key, count(1))
+    words = aggregate.words.copy() if is_shared else aggregate.words
+    aggregate = replace(aggregate, words=words, present=None if present.all() else present)
     if first.floats is not None:
-        return _with_floats([messages[rank] for rank in _ranks(order) if present[rank]], found)
-    return found
+        return _with_floats([messages[rank] for rank in _ranks(order) if present[rank]], aggregate)
+    return aggregate
 
 
 def _merged_in(
@@ -163,13 +163,15 @@ def _merged_in(
 ) -> tuple[Merged, bool]:
     """Merge messages in an order; also whether the words are a message's own. Every merge has a number."""
     first = messages[0]
-    found, is_shared = _operand_of(order[0], messages, key, merges)
-    for one in order[1:]:
-        part, _ = _operand_of(one, messages, key, merges)
-        own = mix_plain(key, next(merges))
-        found = combine(first.merged_by, found, part, own, first.table, not is_shared, first.lane_bits)
+    aggregate, is_shared = _operand_of(order[0], messages, key, merges)
+    for branch in order[1:]:
+        part, _ = _operand_of(branch, messages, key, merges)
+        merge_key = mix_plain(key, next(merges))
+        aggregate = combine(
+            first.merged_by, aggregate, part, merge_key, first.table, not is_shared, first.lane_bits
+        )
         is_shared = False
-    return found, is_shared
+    return aggregate, is_shared
 
 
 def _operand_of(

@@ -394,8 +394,8 @@ class Exact:
         Unused bits of the last digit extend the lower end.
         """
         last = history[-1].ranges
-        tops = largest_so_far([one.ranges.tops for one in history], EMPTY_TOP)
-        lows = -largest_so_far([-one.ranges.lows for one in history], -EMPTY_LOW)
+        tops = largest_so_far([agreed.ranges.tops for agreed in history], EMPTY_TOP)
+        lows = -largest_so_far([-agreed.ranges.lows for agreed in history], -EMPTY_LOW)
         is_empty = tops == EMPTY_TOP
         tops = np.minimum(tops + _SPARE_TOP_BITS, _TOP_MAX)
         spans = tops - lows + _SPARE_LOW_BITS
@@ -495,7 +495,7 @@ class BlockExponent:
         """One more than the largest exponent so far; for empty blocks, than that of their neighbours."""
         workers = history[-1].workers
         empty = exponents.empty_exponent(workers)
-        largest = largest_so_far([one.exponents for one in history], empty)
+        largest = largest_so_far([agreed.exponents for agreed in history], empty)
         raised = np.minimum(largest + np.int32(1), np.int32(exponents.largest_exponent(workers)))
         return AgreedExponents(np.where(largest == empty, largest, raised), workers)
 

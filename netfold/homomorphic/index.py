@@ -264,19 +264,19 @@ def scatter(index: WideIndex, values: Gradient, decoded: Gradient, clear: bool) 
     position = np.uint64(0)
     for w in range(index.size):
         word = index[w]
-        own = decoded[WORD_ELEMENTS * w : WORD_ELEMENTS * (w + 1)]
+        block = decoded[WORD_ELEMENTS * w : WORD_ELEMENTS * (w + 1)]
         if word == _ALL:
             source = values[position : position + np.uint64(WORD_ELEMENTS)]
-            for i in range(own.size):
-                own[i] = source[i]
+            for i in range(block.size):
+                block[i] = source[i]
             position += np.uint64(WORD_ELEMENTS)
         else:
             if clear:
-                for i in range(own.size):
-                    own[i] = np.float32(0)
+                for i in range(block.size):
+                    block[i] = np.float32(0)
             while word:
                 element: np.uint64 = trailing_zeros(word)
-                own[element] = values[position]
+                block[element] = values[position]
                 position += np.uint64(1)
                 word &= word - np.uint64(1)
 
@@ -532,9 +532,9 @@ class IndexMemory:
 
 def own_index(gradient: Gradient) -> WideIndex:
     """The support of a gradient: its non-zero elements (−0.0 counts as zero)."""
-    own = np.zeros(-(-gradient.size // WORD_ELEMENTS), np.uint64)
-    write_index(gradient, _narrow(own, gradient.size))
-    return own
+    support = np.zeros(-(-gradient.size // WORD_ELEMENTS), np.uint64)
+    write_index(gradient, _narrow(support, gradient.size))
+    return support
 
 
 def index_merges(kind: IndexKind) -> frozenset[Merge]:
@@ -572,27 +572,27 @@ def _exchange_flat(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
 
 def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
     """Exchange one bit per 64 elements, then the words that have a member at any worker."""
-    own = scan.own
-    blocks = np.empty(-(-own.size // 32), np.uint32)
-    live_bytes = own.itemsize * -(-own.size // WORD_ELEMENTS)
-    write_index(own, blocks)
+    support = scan.own
+    blocks = np.empty(-(-support.size // 32), np.uint32)
+    live_bytes = support.itemsize * -(-support.size // WORD_ELEMENTS)
+    write_index(support, blocks)
     united, *others = yield (
         Message(
             blocks,
             Merge.OR,
             "index blocks",
-            Work(scan.work.read_bytes + own.nbytes, scan.work.written_bytes + blocks.nbytes),
+            Work(scan.work.read_bytes + support.nbytes, scan.work.written_bytes + blocks.nbytes),
             decode_work=Work(3 * blocks.nbytes + live_bytes, live_bytes),
         ),
         *beside,
     )
     check_contains(blocks, united.words)
     live = widened(united.words)
-    _check_end(live, own.size, "blocks of 64 elements")
+    _check_end(live, support.size, "blocks of 64 elements")
     words = np.empty(count_members(live), np.uint64)
-    union = np.zeros_like(own)
+    union = np.zeros_like(support)
     if words.size:
-        gather_words(live, own, words)
+        gather_words(live, support, words)
         (united,) = yield (
             Message(
                 words.view(np.uint32),
@@ -608,7 +608,7 @@ def _exchange_two_level(scan: _Scan, beside: tuple[Message, ...]) -> Operations:
         check_contains(words.view(np.uint32), united.words)
         scatter_words(live, widened(united.words), union)
         _check_end(union, scan.elements, "elements")
-    return Membership(own, union, count_members(union), tuple(others))
+    return Membership(support, union, count_members(union), tuple(others))
 
 
 def _exchange_bloom(
@@ -636,31 +636,31 @@ def _exchange_bloom(
 
 def _exchange_filter(scan: _Scan, filter: Filter, round: Round, beside: tuple[Message, ...]) -> Operations:
     """Exchange a filter and query it for all elements. A small filter only has more false positives."""
-    own = scan.own
+    support = scan.own
     key = np.uint64(mix_plain(round.seed, round.step, round.bucket, purposes.FILTER))
     filled = np.zeros(filter.words, np.uint64)
-    inserted_bytes = filled.itemsize * filter.hashes * insert(own, 0, filter.hashes, key, filled)
+    inserted_bytes = filled.itemsize * filter.hashes * insert(support, 0, filter.hashes, key, filled)
     words = filled.view(np.uint32)
-    loaded_bytes = filled.itemsize * filter.hashes * own.size
+    loaded_bytes = filled.itemsize * filter.hashes * support.size
     united, *others = yield (
         Message(
             words,
             Merge.OR,
             "index",
             Work(
-                scan.work.read_bytes + own.nbytes + inserted_bytes,
+                scan.work.read_bytes + support.nbytes + inserted_bytes,
                 scan.work.written_bytes + words.nbytes + inserted_bytes,
             ),
             # Compared and widened; then queried, and the answers counted.
-            decode_work=Work(3 * words.nbytes + loaded_bytes + own.nbytes, words.nbytes + own.nbytes),
+            decode_work=Work(3 * words.nbytes + loaded_bytes + support.nbytes, words.nbytes + support.nbytes),
         ),
         *beside,
     )
     check_contains(words, united.words)
-    union = np.empty_like(own)
+    union = np.empty_like(support)
     query(widened(united.words), filter.hashes, key, 0, union)
     union[-1] &= ~_beyond(scan.elements)
-    return Membership(own, union, count_members(union), tuple(others))
+    return Membership(support, union, count_members(union), tuple(others))
 
 
 def _count_message(scan: _Scan, workers: int) -> Message:

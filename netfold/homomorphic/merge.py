@@ -247,10 +247,12 @@ def merge_all(
 
 
 def _host_merged(merge: HostMerge, accumulated: Merged, arriving: Merged, key: int) -> Words:
-    one, other = (operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
+    held_words, other = (operand(Merge.HOST, merged.words) for merged in (accumulated, arriving))
     if arriving.workers == 0:
-        return one
-    return operand(Merge.HOST, merge.merge(one, other, Hop(accumulated.workers, arriving.workers, key)))
+        return held_words
+    return operand(
+        Merge.HOST, merge.merge(held_words, other, Hop(accumulated.workers, arriving.workers, key))
+    )
 
 
 def operand(
@@ -262,7 +264,7 @@ def operand(
             "gather cannot be merged: use a collective that delivers every message, such as all_gather"
         )
     if words.ndim != 1 or words.dtype.type not in merge.dtypes:
-        names = " or ".join(np.dtype(one).name for one in merge.dtypes)
+        names = " or ".join(np.dtype(dtype).name for dtype in merge.dtypes)
         raise ValueError(
             f"{merge.value} merges 1-D arrays of {names}, found {words.dtype} of shape {words.shape}"
         )
@@ -323,7 +325,7 @@ def replay(merge: HostMerge, parts: Sequence[Words], order: Sequence[Sequence[Ho
     pieces = [split_host(merge, words, len(order)) for words in parts]
     merged = []
     for index, hops in enumerate(order):
-        held = {rank: Merged(own[index], 1) for rank, own in enumerate(pieces)}
+        held = {rank: Merged(worker_pieces[index], 1) for rank, worker_pieces in enumerate(pieces)}
         for hop in hops:
             if hop.into == hop.taken or not {hop.into, hop.taken} <= held.keys():
                 raise ValueError(f"part {index} merges worker {hop.taken} into {hop.into} out of order")

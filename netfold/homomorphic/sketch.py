@@ -122,8 +122,8 @@ class Sketch:
                 graph = self._graph(union, tile)
                 order = peeling.peeling_order(graph)
                 table = merged[self._span(tile)].copy()
-                own = sums[_span(union.offsets, tile)]
-                is_failed[tile] = not peeling.replay(graph, order, table, own, workers=workers)
+                tile_sums = sums[_span(union.offsets, tile)]
+                is_failed[tile] = not peeling.replay(graph, order, table, tile_sums, workers=workers)
             return sums, is_failed
         members = peeling.TileWords(union.members.index, union.offsets, sums)
 
@@ -213,27 +213,29 @@ class History:
         state: State = {}
         for bucket, records in self._records.items():
             for index, (step, elements, workers, seen) in enumerate(records):
-                own = {"place": np.array([step, elements, workers]), "members": seen.members}
-                own["numbers"] = numbers.record(seen.agreed)
-                state |= prefixed(f"{bucket}/{index}", own)
+                round_state = {"place": np.array([step, elements, workers]), "members": seen.members}
+                round_state["numbers"] = numbers.record(seen.agreed)
+                state |= prefixed(f"{bucket}/{index}", round_state)
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]], numbers: NumberFormat[Any]) -> None:
         """Continue from a state with the same number format."""
         self._records.clear()
         for bucket in prefixes(state):
-            own = part_of(state, bucket)
+            bucket_state = part_of(state, bucket)
             records = self._records.setdefault(int(bucket), deque(maxlen=ROUNDS))
-            for index in prefixes(own):
-                step, elements, workers = own[f"{index}/place"].tolist()
-                agreed = numbers.recall(own[f"{index}/numbers"], workers)
-                records.append(_Record(step, elements, workers, Seen(own[f"{index}/members"], agreed)))
+            for index in prefixes(bucket_state):
+                step, elements, workers = bucket_state[f"{index}/place"].tolist()
+                agreed = numbers.recall(bucket_state[f"{index}/numbers"], workers)
+                records.append(
+                    _Record(step, elements, workers, Seen(bucket_state[f"{index}/members"], agreed))
+                )
 
 
 def forecast_of(rounds: Sequence[Seen], numbers: NumberFormat[Any]) -> Seen:
     """A round at least as dense as each of these (at least one), with numbers that cover them."""
-    largest = np.maximum.reduce([one.members for one in rounds])
-    return Seen(largest, numbers.forecast([one.agreed for one in rounds]))
+    largest = np.maximum.reduce([seen.members for seen in rounds])
+    return Seen(largest, numbers.forecast([seen.agreed for seen in rounds]))
 
 
 def with_margin(members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -441,14 +443,14 @@ class Tiled:
     def exchange_staged(self, gradient: Gradient, round: Round) -> Operations:
         """Send the index, then tables sized for the union, then tiles that failed."""
         bucket = WorkerBucket(gradient, round)
-        own = members_of(own_index(gradient), self.numbers.block_elements)
-        nonzeros = nonzeros_of(own, gradient)
+        members = members_of(own_index(gradient), self.numbers.block_elements)
+        nonzeros = nonzeros_of(members, gradient)
         announced = self.numbers.announce(nonzeros, round)
-        union, seen, _ = yield from self._agree(bucket, own, announced, ())
+        union, seen, _ = yield from self._agree(bucket, members, announced, ())
         if seen.members.any():
             layout = layout_of(self.tiling, self.load, gradient.size, seen, self.numbers.block_elements)
             sent = _TileMessages(layout, self.numbers, seen.agreed, union, round)
-            messages = sent.messages(own, nonzeros)
+            messages = sent.messages(members, nonzeros)
             if messages:  # zeros have no digits
                 merged = yield messages
                 failed, infinite = sent.decode(merged, union, np.zeros_like(layout.is_whole), bucket)
@@ -461,13 +463,13 @@ class Tiled:
         """Send the index and forecast tables at once, then tiles that were not as forecast or failed."""
         bucket = WorkerBucket(gradient, round)
         block_elements = self.numbers.block_elements
-        own = members_of(own_index(gradient), block_elements)
-        nonzeros = nonzeros_of(own, gradient)
+        members = members_of(own_index(gradient), block_elements)
+        nonzeros = nonzeros_of(members, gradient)
         announced = self.numbers.announce(nonzeros, round)
         layout = forecast_layout(self.tiling, self.load, gradient.size, forecast, block_elements)
         sent = _TileMessages(layout, self.numbers, forecast.agreed, full_support(gradient.size), round)
-        messages = sent.messages(own, nonzeros)
-        union, seen, merged = yield from self._agree(bucket, own, announced, messages)
+        messages = sent.messages(members, nonzeros)
+        union, seen, merged = yield from self._agree(bucket, members, announced, messages)
         missed = _missed(layout, seen.members, forecast.agreed.covers(seen.agreed))
         failed, infinite = sent.decode(merged, union, missed, bucket)
         _report_missed(missed, layout.per_tile(seen.members), round)

@@ -120,10 +120,10 @@ def largest(values: NDArray[np.float32], count: int) -> Places:
     bits = np.ascontiguousarray(values).view(np.int32)
     if count == 0:
         return np.empty(0, np.int64)
-    found = _by_sample(bits, count) if bits.size >= _ELEMENTS_MIN else None
-    if found is None:
-        found = np.flatnonzero(_chosen(bits & _MAGNITUDE, count))
-    return found
+    places = _by_sample(bits, count) if bits.size >= _ELEMENTS_MIN else None
+    if places is None:
+        places = np.flatnonzero(_chosen(bits & _MAGNITUDE, count))
+    return places
 
 
 def _chosen(magnitudes: Int32s, count: int) -> NDArray[np.bool_]:
@@ -148,15 +148,15 @@ def _by_sample(bits: Int32s, count: int) -> Places | None:
     least = max(1, int(np.partition(sample, _SAMPLE - rank)[_SAMPLE - rank]))
     room = 2 * rank * (bits.size // _SAMPLE + 1)
     places, magnitudes = np.empty(room, np.uint32), np.empty(room, np.int32)
-    found = _collect(bits, np.int32(least), places, magnitudes)
-    if found < 0:
+    collected = _collect(bits, np.int32(least), places, magnitudes)
+    if collected < 0:
         return None
-    if found >= count:
-        return places[:found][_chosen(magnitudes[:found], count)].astype(np.int64)
+    if collected >= count:
+        return places[:collected][_chosen(magnitudes[:collected], count)].astype(np.int64)
     if least > 1:
         return None
-    zeros = np.flatnonzero((bits & _MAGNITUDE) == 0)[: count - found]
-    return np.sort(np.concatenate([places[:found].astype(np.int64), zeros]))
+    zeros = np.flatnonzero((bits & _MAGNITUDE) == 0)[: count - collected]
+    return np.sort(np.concatenate([places[:collected].astype(np.int64), zeros]))
 
 
 @kernel
@@ -173,17 +173,17 @@ def _collect(bits: Int32s, least: np.int32, places: NDArray[np.uint32], magnitud
     """Write places and magnitudes of elements of at least `least`; returns how many, −1 without room."""
     count = np.uint64(0)
     for chunk in range((bits.size + _CHUNK - 1) // _CHUNK):
-        own = bits[_CHUNK * chunk : _CHUNK * (chunk + 1)]
+        chunk_bits = bits[_CHUNK * chunk : _CHUNK * (chunk + 1)]
         mask = 0
-        for j in range(own.size):
-            mask |= int((own[j] & _MAGNITUDE) >= least) << j
+        for j in range(chunk_bits.size):
+            mask |= int((chunk_bits[j] & _MAGNITUDE) >= least) << j
         word = np.uint64(mask)
         if word and np.int64(count) + _CHUNK > places.size:
             return int(np.int64(-1))
         while word:
             j = trailing_zeros(word)
             places[count] = np.uint32(_CHUNK * chunk) + np.uint32(j)
-            magnitudes[count] = own[j] & _MAGNITUDE
+            magnitudes[count] = chunk_bits[j] & _MAGNITUDE
             count += np.uint64(1)
             word &= word - np.uint64(1)
     return int(np.int64(count))

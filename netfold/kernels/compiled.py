@@ -71,8 +71,8 @@ def _say_unkept(why: str) -> None:
 
 
 def _remove_stale(base: Path, module: str) -> None:
-    own = sorted(base.glob(f"{module}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for stale in own[_KEPT + 1 :]:
+    folders = sorted(base.glob(f"{module}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for stale in folders[_KEPT + 1 :]:
         shutil.rmtree(stale, ignore_errors=True)
 
 
@@ -95,33 +95,33 @@ def imported_by(module: str) -> set[str]:
 
     Of a package that is imported its own source counts, and that of the modules which that one imports.
     """
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in found and _source(name):
-            found.add(name)
+        if name not in modules and _source(name):
+            modules.add(name)
             waiting += _imports(_source(name))
-    return found
+    return modules
 
 
 @cache
 def _imports(source: str) -> list[str]:
     """Modules of netfold that a source may import: each name that it imports may be one."""
-    found = []
+    modules = []
     for base, names, plain in _IMPORT.findall(source):
-        found.append(base or plain)
-        found += [f"{base}.{name}" for name in _NAME.findall(names) if base]
-    return found
+        modules.append(base or plain)
+        modules += [f"{base}.{name}" for name in _NAME.findall(names) if base]
+    return modules
 
 
 @cache
 def _source(name: str) -> str:
     """The source of a module; empty if there is no such module, or if it is not a file."""
     package, *rest = name.split(".")
-    own = _ROOT.joinpath(*rest)
+    stem = _ROOT.joinpath(*rest)
     loaded = getattr(sys.modules.get(name), "__file__", None)
-    places = [own.with_suffix(".py"), own / "__init__.py"] if package == "netfold" and rest else []
+    places = [stem.with_suffix(".py"), stem / "__init__.py"] if package == "netfold" and rest else []
     for path in [*places, *([Path(loaded)] if loaded else [])]:
         if path.is_file():
             return path.read_text("utf-8")

@@ -297,9 +297,9 @@ def _unreadable(path: Path, error: OSError) -> UnreadableError:
 
 
 def _reason(error: OSError) -> str:
-    found = _KINDS[stat.S_IFDIR] if error.errno == errno.EISDIR else ""
-    if found:
-        return f"it is {found}"
+    kind = _KINDS[stat.S_IFDIR] if error.errno == errno.EISDIR else ""
+    if kind:
+        return f"it is {kind}"
     return _REASONS.get(error.errno or 0) or (error.strerror or str(error)).lower()
 
 

@@ -549,15 +549,15 @@ def keys(section: type[AnySection]) -> dict[str, FieldInfo]:
 @cache
 def _described_fields(option: type[Option]) -> dict[str, FieldInfo]:
     """The keys of an option as pydantic describes them, by field."""
-    types, found = get_type_hints(option, include_extras=True), {}
+    types, infos = get_type_hints(option, include_extras=True), {}
     literal: Any = Literal
     if (kind := kind_of(option)) is not None:
-        found["kind"] = FieldInfo.from_annotation(literal[kind])
+        infos["kind"] = FieldInfo.from_annotation(literal[kind])
     for key in key_fields(option):
         default: Any = PydanticUndefined if key.default is MISSING else key.default
-        found[key.name] = FieldInfo.from_annotated_attribute(types[key.name], default)
-        found[key.name].alias = found[key.name].alias or key_of(key.name)
-    return found
+        infos[key.name] = FieldInfo.from_annotated_attribute(types[key.name], default)
+        infos[key.name].alias = infos[key.name].alias or key_of(key.name)
+    return infos
 
 
 # Packet formats in a scenario file: the name of a known format, or a custom one.

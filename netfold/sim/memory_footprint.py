@@ -91,7 +91,7 @@ def _groups() -> list[tuple[Path, str, str]]:
         lines = [line.split(":", 2) for line in _CGROUP.read_text().splitlines()]
     except OSError:
         return []
-    found = []
+    groups = []
     for number, controllers, path in (line for line in lines if len(line) == 3):
         if number == "0":
             root, names = _CGROUP_ROOT, ("memory.max", "memory.current")
@@ -99,9 +99,11 @@ def _groups() -> list[tuple[Path, str, str]]:
             root, names = _CGROUP_ROOT / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
-        own = root / path.lstrip("/")
-        found += [(one, *names) for one in (own, *own.parents) if one == root or root in one.parents]
-    return found
+        group = root / path.lstrip("/")
+        groups += [
+            (folder, *names) for folder in (group, *group.parents) if folder == root or root in folder.parents
+        ]
+    return groups
 
 
 def _inactive_file_bytes(statistics: Path) -> int:
@@ -197,7 +199,7 @@ def _play(codec: Codec, gradients: Sequence[Gradient], is_scaled_on_way: bool) -
                 del messages
             if len(sent) < workers:
                 return
-            answers = tuple(_merged(server, [one[part] for one in sent]) for part in range(len(sent[0])))
+            answers = tuple(_merged(server, [parts[part] for parts in sent]) for part in range(len(sent[0])))
             kept += [sent, answers]
     except (EncodeError, DecodeError, ContractError):  # the run will report it
         return
@@ -212,13 +214,15 @@ def _merged(server: Server | None, messages: Sequence[Message]) -> Merged:
     """A merged message; of scaled words and of floats, only the memory."""
     first = messages[0]
     if server is not None and first.merge is Merge.GATHER:
-        return answered(server, [one.words for one in messages], Request(0, 0, 0, first.label))
+        return answered(server, [message.words for message in messages], Request(0, 0, 0, first.label))
     if first.scaling is not None:
-        present = [one.scaling for one in messages if one.scaling is not None and not one.is_absent]
+        present = [
+            message.scaling for message in messages if message.scaling is not None and not message.is_absent
+        ]
         blocks = -(-first.size // first.scaling.block_elements)
         exponents = present[0].exponents if present else np.full(blocks, EXPONENT_MIN, np.int8)
         return Merged(np.zeros(first.size, np.int32), len(present), exponents)
     if first.merge is Merge.GATHER:
-        return gathered([one.words for one in messages])
-    found = merged_message(messages)
-    return replace(found, is_float=None if first.floats is None else np.zeros(found.words.size, np.bool_))
+        return gathered([message.words for message in messages])
+    merged = merged_message(messages)
+    return replace(merged, is_float=None if first.floats is None else np.zeros(merged.words.size, np.bool_))

@@ -96,8 +96,8 @@ def instructions() -> Instructions:
 
 def note_of(circumstances: Mapping[str, Any]) -> list[str]:
     """What readers of a run must know of its `run.json`, at most one note."""
-    found = recorded(circumstances)
-    return [found.note] if found is not None and found.note else []
+    instruction_set = recorded(circumstances)
+    return [instruction_set.note] if instruction_set is not None and instruction_set.note else []
 
 
 def recorded(circumstances: Mapping[str, Any]) -> Instructions | None:

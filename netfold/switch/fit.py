@@ -110,7 +110,7 @@ def why_misfit(profile: Profile, program: Program) -> Misfit | None:
     """The first reason why a program does not fit; None if it fits."""
     general = (why_unsupported, why_lossy, why_no_table, why_no_lanes)
     checks = (*general, _why_too_many_to_fold, _why_bitmap_too_narrow, *_CHECKS.get(profile.kind, ()))
-    return next((found for check in checks if (found := check(profile, program))), None)
+    return next((misfit for check in checks if (misfit := check(profile, program))), None)
 
 
 def why_unsupported(profile: Profile, program: Program) -> Misfit | None:
@@ -125,15 +125,15 @@ def why_unsupported(profile: Profile, program: Program) -> Misfit | None:
     able = MERGEABLE if program.spec.merges is None else program.spec.merges
     if not profile.merges & able:
         needed = ", ".join(sorted(merge.value for merge in able))
-        found = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
+        offered = ", ".join(sorted(merge.value for merge in profile.merges)) or "none"
         return Misfit(
-            "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {found}"
+            "profile", f"{program.title} needs one of the merges {needed}; {profile.name} has {offered}"
         )
     overflow = program.spec.overflow
     if program.spec.only_overflow and overflow is not None and overflow not in profile.overflows:
-        needed, found = SUMS[overflow], ", ".join(profile.overflows)
+        needed, offered = SUMS[overflow], ", ".join(profile.overflows)
         return Misfit(
-            "profile", f"{program.title} needs sums that {needed}; {profile.name} supports: {found}"
+            "profile", f"{program.title} needs sums that {needed}; {profile.name} supports: {offered}"
         )
     return None
 
@@ -242,7 +242,7 @@ def _why_too_few_stages(profile: Profile, program: Program) -> Misfit | None:
     if not left:
         return None
     name, missing = next(iter(left.items()))
-    register = next(one for one in program.registers if one.name == name)
+    register = next(array for array in program.registers if array.name == name)
     room = register.count - missing
     small = declare(program.name, replace(program.demand, slots=1))
     if place(small, profile).left:
@@ -503,7 +503,7 @@ def check_merges(profile: Profile, merges: Collection[Merge]) -> None:
     refused = [merge for merge in merges if merge not in profile.merges]
     if not refused:
         return
-    others = [one.name for one in PROFILES.values() if one.merges.issuperset(merges)]
+    others = [switch.name for switch in PROFILES.values() if switch.merges.issuperset(merges)]
     switches = f"a switch that can ({', '.join(others)})" if others else "a collective between hosts"
     raise FitError(
         "merges",
@@ -523,7 +523,7 @@ def check_overflow(profile: Profile, policy: str) -> None:
     if policy in profile.overflows:
         return
     able = ", ".join(profile.overflows) or "nothing"
-    others = [one.name for one in PROFILES.values() if policy in one.overflows]
+    others = [switch.name for switch in PROFILES.values() if policy in switch.overflows]
     hint = f"use {profile.overflows[0]}, or " if profile.overflows else "use "
     raise FitError(
         "overflow",
@@ -569,7 +569,11 @@ def _sizes(words: list[int]) -> str:
 def _able(program: Program) -> list[str]:
     """Profiles that can run a program with its demand."""
     name, demand = program.name, program.demand
-    able = [one.name for one in PROFILES.values() if why_misfit(one, declare_on(one, name, demand)) is None]
+    able = [
+        profile.name
+        for profile in PROFILES.values()
+        if why_misfit(profile, declare_on(profile, name, demand)) is None
+    ]
     return able or ["there is none"]
 
 

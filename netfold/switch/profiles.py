@@ -312,6 +312,6 @@ def derived(name: str, like: str, changes: Mapping[str, Any], source: str) -> Pr
     if made.kind == PIPELINE:
         for key, least in _LEAST.items():
             if getattr(made, key) < least:
-                found = f"must be at least {least} in a pipeline, found {getattr(made, key)}"
-                raise ProfileError(key, found, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
+                reason = f"must be at least {least} in a pipeline, found {getattr(made, key)}"
+                raise ProfileError(key, reason, f"tofino1 has {getattr(PROFILES['tofino1'], key)}")
     return made

@@ -352,8 +352,8 @@ def runnable() -> dict[str, ProgramSpec]:
 
 def formats() -> dict[str, Format]:
     """All packet formats by name: the general ones, and those of every program that can run."""
-    own = (frame for spec in runnable().values() for frame in spec.frames)
-    return {frame.name: frame for frame in (*FORMATS, *own)}
+    frames = (frame for spec in runnable().values() for frame in spec.frames)
+    return {frame.name: frame for frame in (*FORMATS, *frames)}
 
 
 def default_program() -> ProgramSpec:

@@ -106,11 +106,11 @@ def add_server(graph: nx.Graph, host: str, port: str, **places: Any) -> None:
 
 def server_ports(graph: nx.Graph) -> dict[str, str]:
     """The host of each switch that stands for the ports of a server, by that switch."""
-    found = {}
+    owners = {}
     for port in switches(graph):
         if "server" in graph.nodes[port]:
-            found[port] = next(one for one in graph.adj[port] if graph.nodes[one]["kind"] == HOST)
-    return found
+            owners[port] = next(node for node in graph.adj[port] if graph.nodes[node]["kind"] == HOST)
+    return owners
 
 
 def _add_node(graph: nx.Graph, name: str, **attributes: Any) -> None:
@@ -151,10 +151,10 @@ def switches(graph: nx.Graph) -> list[str]:
 
 def racks(graph: nx.Graph) -> dict[str, list[str]]:
     """Hosts by the switch that they are linked to; both in order of insertion."""
-    found: dict[str, list[str]] = {switch: [] for switch in switches(graph)}
+    rack_hosts: dict[str, list[str]] = {switch: [] for switch in switches(graph)}
     for host in hosts(graph):
-        found[next(iter(graph.adj[host]))].append(host)
-    return {switch: members for switch, members in found.items() if members}
+        rack_hosts[next(iter(graph.adj[host]))].append(host)
+    return {switch: members for switch, members in rack_hosts.items() if members}
 
 
 def validate(graph: nx.Graph) -> None:
@@ -248,7 +248,7 @@ def node_mistakes(name: object, attributes: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_place(value: object, is_tuple: bool) -> bool:
     if is_tuple:
-        return isinstance(value, tuple) and all(type(one) is int for one in value)
+        return isinstance(value, tuple) and all(type(coordinate) is int for coordinate in value)
     return type(value) is int
 
 
@@ -290,7 +290,7 @@ def _check_servers(graph: nx.Graph) -> None:
     for name, data in graph.nodes(data=True):
         if "server" not in data:
             continue
-        around = Counter(graph.nodes[one]["kind"] for one in graph.adj[name])
+        around = Counter(graph.nodes[neighbour]["kind"] for neighbour in graph.adj[name])
         if data["kind"] != SWITCH or around[HOST] != 1 or not around[SWITCH]:
             raise TopologyError(
                 f"{where(graph)}{data['kind']} {name!r} has `server`, and links to {around[HOST]} hosts and "
@@ -359,17 +359,17 @@ def change_links(graph: nx.Graph, changes: Sequence[LinkChange]) -> None:
     """
     for index, change in enumerate(changes):
         is_match = re.compile(translate(change.match)).match
-        found = [
+        edges = [
             edge
             for a, b, edge in graph.edges(data=True)
             if is_match(f"{a}-{b}") is not None or is_match(f"{b}-{a}") is not None
         ]
-        if not found:
+        if not edges:
             raise _no_match(graph, index, "link", change.match, (f"{a}-{b}" for a, b in graph.edges))
         values = {
             key: value for key, value in change._asdict().items() if key != "match" and value is not None
         }
-        for edge in found:
+        for edge in edges:
             edge.update(values)
     if changes:
         validate(graph)
@@ -385,10 +385,10 @@ def change_profiles(graph: nx.Graph, changes: Sequence[ProfileChange]) -> None:
     """
     for index, change in enumerate(changes):
         is_match = re.compile(translate(change.match)).match
-        found = [name for name in switches(graph) if is_match(name) is not None]
-        if not found:
+        names = [name for name in switches(graph) if is_match(name) is not None]
+        if not names:
             raise _no_match(graph, index, "switch", change.match, switches(graph))
-        for name in found:
+        for name in names:
             graph.nodes[name]["profile"] = change.profile
     if changes:
         validate(graph)

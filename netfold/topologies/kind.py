@@ -130,9 +130,9 @@ class Links:
     )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if "like" in one.metadata and getattr(self, one.name) is None:
-                object.__setattr__(self, one.name, getattr(self, one.metadata["like"]))
+        for parameter in fields(self):
+            if "like" in parameter.metadata and getattr(self, parameter.name) is None:
+                object.__setattr__(self, parameter.name, getattr(self, parameter.metadata["like"]))
 
     def link(self, rate_bps: int | None = None, delay_ps: int | None = None) -> LinkSpec:
         """A link of this rate and delay, by default the hosts'."""
@@ -166,9 +166,9 @@ class Generated(Links, Topology):
         """
         check_fields(self.kind, self)
         self.check()
-        found = self.counts()
+        counts = self.counts()
         key, hint = self._smaller()
-        return Size(found.hosts + found.switches, found.links, key, hint)
+        return Size(counts.hosts + counts.switches, counts.links, key, hint)
 
     def _with(self, key: str, value: int) -> Generated:
         changes: dict[str, Any] = {key: value}
@@ -195,8 +195,8 @@ class Generated(Links, Topology):
 
 
 def _fits(topology: Generated) -> bool:
-    found = topology.counts()
-    return found.hosts + found.switches <= NODES_MAX and found.links <= LINKS_MAX
+    counts = topology.counts()
+    return counts.hosts + counts.switches <= NODES_MAX and counts.links <= LINKS_MAX
 
 
 def _is_valid(topology: Generated) -> bool:
@@ -216,18 +216,23 @@ def check_fields(kind: str, topology: Any) -> None:
     ParameterError
         Names the first that is not.
     """
-    for one in fields(topology):
-        value, least, written = getattr(topology, one.name), one.metadata.get("least", 1), type_of(one)
-        if one.name.endswith(_UNITS) or "int" not in written or (value is None and "None" in written):
+    for parameter in fields(topology):
+        value, least, written = (
+            getattr(topology, parameter.name),
+            parameter.metadata.get("least", 1),
+            type_of(parameter),
+        )
+        if parameter.name.endswith(_UNITS) or "int" not in written or (value is None and "None" in written):
             continue
         if written.startswith("tuple"):
             if not isinstance(value, tuple) or not value or any(_is_below(item, least) for item in value):
                 raise ParameterError(
-                    one.name, f"{kind}: {one.name} is {value!r}, must be a list of ints of at least {least}"
+                    parameter.name,
+                    f"{kind}: {parameter.name} is {value!r}, must be a list of ints of at least {least}",
                 )
         elif _is_below(value, least):
             raise ParameterError(
-                one.name, f"{kind}: {one.name} is {value!r}, must be an int of at least {least}"
+                parameter.name, f"{kind}: {parameter.name} is {value!r}, must be an int of at least {least}"
             )
 
 
@@ -278,8 +283,8 @@ class Direct(Generated):
             for index in range(number * per_switch, (number + 1) * per_switch):
                 add_link(graph, f"h{index}", name, self.link())
         fabric = self.link(self.fabric_rate_bps, self.fabric_delay_ps)
-        for one, other in edges:
-            add_link(graph, one, other, fabric)
+        for switch, other in edges:
+            add_link(graph, switch, other, fabric)
         validate(graph)
         return graph
 

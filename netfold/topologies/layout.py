@@ -84,19 +84,19 @@ def in_one_piece(graph: nx.Graph) -> nx.Graph:
     whole = nx.Graph(**graph.graph)
     whole.add_nodes_from((name, data) for name, data in graph.nodes(data=True) if name not in owner)
     for a, b, data in graph.edges(data=True):
-        one, two = owner.get(a, a), owner.get(b, b)
-        if one != two:
-            whole.add_edge(one, two, **data, ends={one: a, two: b})
+        node, two = owner.get(a, a), owner.get(b, b)
+        if node != two:
+            whole.add_edge(node, two, **data, ends={node: a, two: b})
     return whole
 
 
 def _members(graph: nx.Graph, names: Iterable[str], key: str) -> dict[str, list[str]]:
     """The nodes that have the attribute, by its name and value."""
-    found: dict[int, list[str]] = {}
+    members: dict[int, list[str]] = {}
     for name in names:
         if key in graph.nodes[name]:
-            found.setdefault(graph.nodes[name][key], []).append(name)
-    return {f"{key} {value}": found[value] for value in sorted(found)}
+            members.setdefault(graph.nodes[name][key], []).append(name)
+    return {f"{key} {value}": members[value] for value in sorted(members)}
 
 
 # Tiers as rows: hosts at the bottom, switches spread evenly above what they are linked to.
@@ -110,7 +110,7 @@ def _rows(graph: nx.Graph) -> dict[str, Place]:
     end = 0.0
     order = {name: index for index, name in enumerate(switches(graph))}
     rack = {
-        name: graph.nodes[name].get("island", min(order[one] for one in graph.adj[name]))
+        name: graph.nodes[name].get("island", min(order[switch] for switch in graph.adj[name]))
         for name in hosts(graph)
     }
     gap = _BETWEEN_RACKS if len({*rack.values()}) < len(rack) else 0.0
@@ -192,7 +192,7 @@ def _grid(at: Mapping[str, Sequence[int]]) -> dict[str, Place]:
 
 def _passes_others(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether a straight line on the grid would run over other switches."""
-    return any(abs(one - two) > 1 for one, two in zip(a, b, strict=False)) or a[3:] != b[3:]
+    return any(abs(coordinate - two) > 1 for coordinate, two in zip(a, b, strict=False)) or a[3:] != b[3:]
 
 
 def _with_hosts(

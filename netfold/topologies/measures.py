@@ -47,15 +47,17 @@ def by_divisions(graph: nx.Graph) -> int | None:
     if prod(len(group.switches) + 1 for group in groups) > DIVISIONS_MAX:
         return None
     group_links = [
-        (one, two, graph.edges[groups[one].switches[0], groups[two].switches[0]]["rate_bps"])
-        for one, two in combinations(range(len(groups)), 2)
-        if graph.has_edge(groups[one].switches[0], groups[two].switches[0])
+        (index, two, graph.edges[groups[index].switches[0], groups[two].switches[0]]["rate_bps"])
+        for index, two in combinations(range(len(groups)), 2)
+        if graph.has_edge(groups[index].switches[0], groups[two].switches[0])
     ]
     sizes = [len(group.switches) for group in groups]
     best: int | None = None
     for near in product(*(range(size + 1) for size in sizes)):
         far = [size - count for size, count in zip(sizes, near, strict=True)]
-        cut_bps = sum(rate * (near[one] * far[two] + far[one] * near[two]) for one, two, rate in group_links)
+        cut_bps = sum(
+            rate * (near[index] * far[two] + far[index] * near[two]) for index, two, rate in group_links
+        )
         if best is None or cut_bps < best:
             cut_bps += balance_bps(_host_rates(groups, near), _host_rates(groups, far))
             best = cut_bps if best is None else min(best, cut_bps)
@@ -128,9 +130,9 @@ def fabric_of(graph: nx.Graph) -> SwitchFabric:
     on_rack = racks(graph)
     links = sorted(
         (row[a], row[b], rate)
-        for one, two, rate in graph.edges(data="rate_bps")
-        if one in row and two in row
-        for a, b in ((one, two), (two, one))
+        for node, two, rate in graph.edges(data="rate_bps")
+        if node in row and two in row
+        for a, b in ((node, two), (two, node))
     )
     source, target, rate_bps = (np.array([link[part] for link in links], np.int64) for part in range(3))
     return SwitchFabric(
@@ -155,20 +157,20 @@ def distances(fabric: SwitchFabric) -> NDArray[np.int32]:
     or over all pairs where most are new. At most O(R · L) for any lengths of paths.
     """
     racks_count = fabric.rack_rows.size
-    found = np.full((len(fabric.switches), racks_count), -1, np.int32)
-    flat, degree = found.reshape(-1), fabric.degree
+    hop_counts = np.full((len(fabric.switches), racks_count), -1, np.int32)
+    flat, degree = hop_counts.reshape(-1), fabric.degree
     at, rack = fabric.rack_rows, np.arange(racks_count)
     hops = 0
     while at.size:
-        found[at, rack] = hops
+        hop_counts[at, rack] = hops
         hops += 1
         if _PAIR_COST * int(degree[at].sum()) < fabric.target.size * racks_count:
             links, origin = expanded(fabric, at)
             pairs = fabric.target[links] * racks_count + rack[origin]
             at, rack = np.divmod(np.unique(pairs[flat[pairs] < 0]), racks_count)
         else:
-            at, rack = np.nonzero(_reached(found == hops - 1, fabric) & (found < 0))
-    return found
+            at, rack = np.nonzero(_reached(hop_counts == hops - 1, fabric) & (hop_counts < 0))
+    return hop_counts
 
 
 def expanded(fabric: SwitchFabric, at: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -251,8 +253,8 @@ def _hops_from(fabric: SwitchFabric, start: int) -> NDArray[np.int64]:
     while frontier:
         hops[frontier] = level
         level += 1
-        near = {int(one) for at in frontier for one in fabric.target[fabric.first[at] : fabric.first[at + 1]]}
-        frontier = sorted(one for one in near if hops[one] < 0)
+        near = {int(row) for at in frontier for row in fabric.target[fabric.first[at] : fabric.first[at + 1]]}
+        frontier = sorted(row for row in near if hops[row] < 0)
     return hops
 
 
@@ -317,10 +319,10 @@ def _swapped(fabric: SwitchFabric, sides: Sides) -> Sides:
             break
         gains = gain[ahead][:, None] + gain[behind] - 2 * between[np.ix_(ahead, behind)]
         gains[fabric.hosts_on_rack[ahead][:, None] != fabric.hosts_on_rack[behind]] = -1
-        one, two = np.unravel_index(int(gains.argmax()), gains.shape)
-        if gains[one, two] <= 0:
+        best_ahead, two = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[best_ahead, two] <= 0:
             break
-        sides[rows[ahead[one]]], sides[rows[behind[two]]] = -1, 1
+        sides[rows[ahead[best_ahead]]], sides[rows[behind[two]]] = -1, 1
     return _settled(fabric, sides)
 
 
@@ -362,8 +364,8 @@ def path_counts(fabric: SwitchFabric, hops: NDArray[np.int32]) -> NDArray[np.flo
     flat = counts.reshape(-1)
     for part in _parts(fabric, hops, outward=True):
         beyond = counts[fabric.target[part.links], part.columns[part.origin]]
-        found = np.bincount(part.origin, beyond, part.rows.size)
-        flat[part.rows * hops.shape[1] + part.columns] = found
+        paths = np.bincount(part.origin, beyond, part.rows.size)
+        flat[part.rows * hops.shape[1] + part.columns] = paths
     return counts
 
 
@@ -569,7 +571,7 @@ def cost(graph: nx.Graph) -> NetworkCost:
         dict(sorted(tiers.items())),
         _fastest_first(ports[False]),
         _fastest_first(ports[True]),
-        {length: _fastest_first(found) for length, found in cables.items() if found},
+        {length: _fastest_first(rate_counts) for length, rate_counts in cables.items() if rate_counts},
         BY_DELAY if by_delay else BY_TIER,
     )
 
@@ -581,8 +583,8 @@ def oversubscription(graph: nx.Graph) -> dict[int, float]:
     not count, and the ports of a server count as tier 0.
     """
     inside = server_ports(graph)
-    tier = {name: 0 if name in inside else own for name, own in graph.nodes(data="tier")}
-    found: dict[int, float] = {}
+    tier = {name: 0 if name in inside else node_tier for name, node_tier in graph.nodes(data="tier")}
+    ratios: dict[int, float] = {}
     for name in switches(graph):
         if name in inside:
             continue
@@ -591,8 +593,8 @@ def oversubscription(graph: nx.Graph) -> dict[int, float]:
             down += edge["rate_bps"] * (tier[other] < tier[name])
             up += edge["rate_bps"] * (tier[other] > tier[name])
         if down and up:
-            found[tier[name]] = max(found.get(tier[name], 0.0), down / up)
-    return dict(sorted(found.items()))
+            ratios[tier[name]] = max(ratios.get(tier[name], 0.0), down / up)
+    return dict(sorted(ratios.items()))
 
 
 def _by_delay(delay_ps: int) -> str:
@@ -604,8 +606,8 @@ def _by_delay(delay_ps: int) -> str:
 def _by_tier(graph: nx.Graph, a: str, b: str, at_hosts: set[str]) -> str:
     if a in at_hosts or b in at_hosts:
         return WITHIN_RACK
-    one, two = graph.nodes[a], graph.nodes[b]
-    is_near = max(one["tier"], two["tier"]) <= 2 and one.get("group") == two.get("group")
+    node, two = graph.nodes[a], graph.nodes[b]
+    is_near = max(node["tier"], two["tier"]) <= 2 and node.get("group") == two.get("group")
     return WITHIN_ROW if is_near else ACROSS_HALL
 
 
@@ -660,7 +662,7 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
     Shortest augmenting paths in a network of unit capacities (Edmonds and Karp, 1972).
     """
     used: set[tuple[int, int]] = set()
-    for found in range(enough):
+    for paths_count in range(enough):
         before = {start: start}
         frontier, end = [start], None
         while frontier and end is None:
@@ -673,7 +675,7 @@ def _disjoint_paths(neighbours: list[list[int]], start: int, ends: set[int], eno
             end = next((at for at in following if at in ends), None)
             frontier = following
         if end is None:
-            return found
+            return paths_count
         while end != start:
             at, end = end, before[end]
             if (at, end) in used:

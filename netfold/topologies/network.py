@@ -69,7 +69,7 @@ def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWor
         raise ValueError(f"nodes {nodes} must be hosts")
     if any(receiving.message_ps for _, receiving in work.values()):
         raise ValueError("a message takes time where it is sent, not where it is received")
-    each = [(node, one) for node in nodes for one in work[node]]
+    each = [(node, link) for node in nodes for link in work[node]]
     owners = np.array([node for node, _ in each], np.int32)
     before, hosts = len(network.link_names), int(network.is_host.sum())
     rows = before + np.arange(len(each), dtype=np.int32)
@@ -78,17 +78,17 @@ def with_host_links(network: Network, work: Mapping[int, tuple[HostWork, HostWor
     nothing = np.zeros(before, np.int64)
     return replace(
         network,
-        link_names=(*network.link_names, *(one.name for _, one in each)),
+        link_names=(*network.link_names, *(link.name for _, link in each)),
         link_source=np.append(network.link_source, owners),
         link_target=np.append(network.link_target, owners),
-        rate_bps=np.append(network.rate_bps, np.array([one.rate_bps for _, one in each], np.int64)),
-        delay_ps=np.append(network.delay_ps, np.array([one.delay_ps for _, one in each], np.int64)),
+        rate_bps=np.append(network.rate_bps, np.array([link.rate_bps for _, link in each], np.int64)),
+        delay_ps=np.append(network.delay_ps, np.array([link.delay_ps for _, link in each], np.int64)),
         buffer_bytes=np.append(network.buffer_bytes, np.zeros(len(each), np.int64)),
         inside=HostLinks(
             send,
             receive,
-            np.append(nothing, np.array([one.packet_ps for _, one in each], np.int64)),
-            np.append(nothing, np.array([one.message_ps for _, one in each], np.int64)),
+            np.append(nothing, np.array([link.packet_ps for _, link in each], np.int64)),
+            np.append(nothing, np.array([link.message_ps for _, link in each], np.int64)),
         ),
     )
 
@@ -296,18 +296,18 @@ def shares(network: Network, source: int, target: int, key: int) -> dict[int, fl
 
 def equal_shares(network: Network, source: int, target: int) -> dict[int, float]:
     """The share of packets on each link of all equal paths, if they divide evenly at every node."""
-    found: dict[int, float] = {}
+    link_shares: dict[int, float] = {}
     here: dict[int, float] = {source: 1}
     while target not in here:  # all paths are equally long
         following: defaultdict[int, float] = defaultdict(float)
         for node, share in here.items():
             links = next_links(network, node, target)
             for link in links:
-                found[link] = share / len(links)
+                link_shares[link] = share / len(links)
                 following[int(network.link_target[link])] += share / len(links)
         here = following
     out, into = _ends(network, source, target)
-    return found | dict.fromkeys((*out, *into), 1.0)
+    return link_shares | dict.fromkeys((*out, *into), 1.0)
 
 
 def detour_of(network: Network, source: int, target: int, key: int) -> int:

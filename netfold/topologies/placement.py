@@ -64,10 +64,10 @@ def _groups(graph: nx.Graph) -> list[list[str]]:
     islands = {host: graph.nodes[host].get("island") for host in hosts(graph)}
     if None in islands.values():
         return list(racks(graph).values())
-    found: dict[int, list[str]] = {}
+    groups: dict[int, list[str]] = {}
     for host, island in islands.items():
-        found.setdefault(island, []).append(host)
-    return [sorted(members, key=lambda host: graph.nodes[host].get("rail", 0)) for members in found.values()]
+        groups.setdefault(island, []).append(host)
+    return [sorted(members, key=lambda host: graph.nodes[host].get("rail", 0)) for members in groups.values()]
 
 
 def _by_rail(graph: nx.Graph) -> list[str]:
@@ -97,8 +97,8 @@ def place_aggregators(
     _check_known(graph, worker_hosts)
     candidates = [name for name in switches(graph) if capable(graph.nodes[name]["profile"])]
     if not candidates:
-        found = Counter(graph.nodes[name]["profile"] for name in switches(graph))
-        listed = ", ".join(f"{profile!r} on {number}" for profile, number in found.items())
+        profile_counts = Counter(graph.nodes[name]["profile"] for name in switches(graph))
+        listed = ", ".join(f"{profile!r} on {number}" for profile, number in profile_counts.items())
         raise TopologyError(
             f"{where(graph)}no switch can aggregate: profiles found are {listed}; "
             "give one a programmable profile"

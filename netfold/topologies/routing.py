@@ -208,25 +208,25 @@ def _places(graph: nx.Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             f"{where(graph)}routing dimension_order needs the sizes of the dimensions, "
             f"and this topology has none; {_HINT}"
         )
-    found = []
+    places = []
     for name in switches(graph):
-        own = graph.nodes[name].get("coordinates")
-        if not _are_ints(own) or len(own) != len(sizes):
+        coordinates = graph.nodes[name].get("coordinates")
+        if not _are_ints(coordinates) or len(coordinates) != len(sizes):
             raise PolicyError(
                 f"{where(graph)}routing dimension_order needs {len(sizes)} coordinates of every switch, "
-                f"switch {name!r} has {own!r}; {_HINT}"
+                f"switch {name!r} has {coordinates!r}; {_HINT}"
             )
-        if not all(0 <= one < size for one, size in zip(own, sizes, strict=True)):
+        if not all(0 <= coordinate < size for coordinate, size in zip(coordinates, sizes, strict=True)):
             raise PolicyError(
-                f"{where(graph)}switch {name!r} has coordinates {tuple(own)}, "
+                f"{where(graph)}switch {name!r} has coordinates {tuple(coordinates)}, "
                 f"must be within dimensions {tuple(sizes)}; {_HINT}"
             )
-        found.append(own)
-    return np.array(sizes, np.int64), np.array(found, np.int64).reshape(len(found), len(sizes))
+        places.append(coordinates)
+    return np.array(sizes, np.int64), np.array(places, np.int64).reshape(len(places), len(sizes))
 
 
 def _are_ints(value: object) -> bool:
-    return isinstance(value, Sequence) and all(type(one) is int for one in value)
+    return isinstance(value, Sequence) and all(type(number) is int for number in value)
 
 
 def _numbering(graph: nx.Graph, dimensions: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -255,7 +255,7 @@ def _port_of(
     """The port of each switch towards each of its neighbours, once they are known to be those of rings."""
     names = switches(graph)
     rings = int(np.minimum(dimensions - 1, 2).sum())  # neighbours of every switch
-    found = []
+    ports = []
     for switch, name in enumerate(names):
         begin, end = fabric.first_port[switch], fabric.first_port[switch + 1]
         neighbours = fabric.far_end[begin:end]
@@ -273,8 +273,8 @@ def _port_of(
                 f"{where(graph)}switch {name!r} has {neighbours.size} links to switches, "
                 f"dimensions {tuple(dimensions.tolist())} need {rings}; {_HINT}"
             )
-        found.append(_Ports(neighbours))
-    return found
+        ports.append(_Ports(neighbours))
+    return ports
 
 
 class _Ports:
@@ -368,7 +368,7 @@ def ports_nearer(fabric: SwitchLinks, costs: NDArray[np.int64] | None = None) ->
     nearer = np.zeros((far_end.size, words), np.uint64)
     prices = [1] if costs is None else np.unique(costs).tolist()
     reached = [frontier]  # frontiers at the last costs, the latest first
-    while far_end.size and any(one.any() for one in reached):
+    while far_end.size and any(bits.any() for bits in reached):
         beyond = frontier[far_end] if costs is None else _beyond(reached, far_end, costs, prices)
         new = np.zeros_like(frontier)
         new[linked] = np.bitwise_or.reduceat(beyond, fabric.first_port[linked], axis=0)
@@ -443,19 +443,19 @@ def find_detours(graph: nx.Graph, tables: Tables) -> Detours:
     names, group = switches(graph), groups_of(graph)
     if group is None:
         for name in names:
-            found = graph.nodes[name].get("group")
-            if not (found is None or type(found) is int):
-                raise PolicyError(f"{where(graph)}switch {name!r} has group {found!r}, must be an int")
+            node_group = graph.nodes[name].get("group")
+            if not (node_group is None or type(node_group) is int):
+                raise PolicyError(f"{where(graph)}switch {name!r} has group {node_group!r}, must be an int")
         single = np.arange(len(names), dtype=np.int32)
         return Detours(single, len(names), np.zeros(1, np.int64), np.zeros(0, np.int32))
     count, hops = int(group.max()) + 1, hops_between(tables)
     owners, members = [], []
     for number in range(count):
-        own = np.flatnonzero(group == number)
-        distance = hops[:, own]
+        group_switches = np.flatnonzero(group == number)
+        distance = hops[:, group_switches]
         switch, member = np.nonzero(distance == distance.min(axis=1, keepdims=True))
         owners.append(switch * count + number)
-        members.append(own[member])
+        members.append(group_switches[member])
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     first_entry = np.searchsorted(owner[order], np.arange(len(names) * count + 1)).astype(np.int64)
@@ -488,8 +488,8 @@ def detour(detours: Detours, fabric: SwitchLinks, source: int, target: int, key:
 
     Hosts of one group, and hosts where there is no third group, reach each other minimally.
     """
-    here, there = int(fabric.home[source]), int(fabric.home[target])
-    first, second = sorted((int(detours.group[here]), int(detours.group[there])))
+    here, target_switch = int(fabric.home[source]), int(fabric.home[target])
+    first, second = sorted((int(detours.group[here]), int(detours.group[target_switch])))
     others = detours.groups_count - 2
     if first == second or others < 1:
         return -1

@@ -192,15 +192,15 @@ def _merged(found: nx.Graph, names: Mapping[Any, str], defaults: Defaults) -> di
     merged: dict[tuple[Any, Any], _Edge] = {}
     for (a, b), edges in each_way.items():
         rated = [edge for edge in edges if "rate_bps" in edge or "LinkSpeedRaw" in edge]
-        one = _joined([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
+        link = _joined([_edge(edge, found.nodes[a], found.nodes[b], defaults) for edge in rated or edges])
         back = merged.get((b, a))
-        if back is not None and back.rate_bps != one.rate_bps:
+        if back is not None and back.rate_bps != link.rate_bps:
             raise TopologyError(
-                f"link {names[a]!r} - {names[b]!r}: has {one.rate_bps} bit/s, "
+                f"link {names[a]!r} - {names[b]!r}: has {link.rate_bps} bit/s, "
                 f"and {back.rate_bps} the other way; both directions must have the same rate"
             )
         if back is None:
-            merged[a, b] = one
+            merged[a, b] = link
     return merged
 
 
@@ -268,12 +268,12 @@ def from_gml(text: str, defaults: Defaults) -> nx.Graph:
     if not re.search(r"(?m)^[ \t]*multigraph\s+[01]", text):
         text = _GRAPH.sub(r"\1\n  multigraph 1", text, count=1)
     try:
-        found = nx.parse_gml(text, label="id")
+        graph = nx.parse_gml(text, label="id")
     except nx.NetworkXError as error:
         raise TopologyError(f"not GML: {' '.join(map(str, error.args))}") from None
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TopologyError(f"not GML: {type(error).__name__} {error}") from None
-    return topology_of(found, defaults)
+    return topology_of(graph, defaults)
 
 
 # Topologies as GraphML, both ways: what drawing programs such as yEd and Gephi read and write.
@@ -305,14 +305,14 @@ def from_graphml(text: str, defaults: Defaults) -> nx.Graph:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # networkx warns of ports and hyperedges
-            found = nx.parse_graphml(text, force_multigraph=True)
+            graph = nx.parse_graphml(text, force_multigraph=True)
     except ParseError as error:
         raise TopologyError(f"not GraphML: {error}") from None
     except (nx.NetworkXError, LookupError, ValueError, TypeError, StopIteration) as error:
         raise TopologyError(
             f"not GraphML: {' '.join(map(str, error.args)) or type(error).__name__}"
         ) from None
-    return topology_of(found, defaults)
+    return topology_of(graph, defaults)
 
 
 # Topologies as node-link JSON, both ways: netfold's own format.
@@ -379,12 +379,12 @@ def _object(text: str) -> dict[str, Any]:
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys are there once: others would overwrite each other without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         key, count = Counter(key for key, _ in pairs).most_common(1)[0]
-        name = next((f" of {found[key]!r}" for key in ("id", "source") if key in found), "")
+        name = next((f" of {mapping[key]!r}" for key in ("id", "source") if key in mapping), "")
         raise TopologyError(f"JSON: the key {key!r}{name} is there {count} times, must be there once")
-    return found
+    return mapping
 
 
 def _no_number(text: str) -> NoReturn:

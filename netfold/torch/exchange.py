@@ -83,14 +83,14 @@ def agree(wire: Wire, sent: Sent, place: str) -> list[list[int]]:
         A worker has failed, or does something else than worker 0: what, and which one. The same text at all
         workers.
     """
-    own = _row(sent)
+    row = _row(sent)
     first = np.zeros(2 + _COLUMNS * _ROOM, np.int64)
-    first[: min(own.size, first.size)] = own[: first.size]
+    first[: min(row.size, first.size)] = row[: first.size]
     rows = wire.gather_rows(first)
     most = int(rows[:, 1].max())
     if most > _ROOM:
         rest = np.zeros(_COLUMNS * (most - _ROOM), np.int64)
-        rest[: max(0, own.size - first.size)] = own[first.size :]
+        rest[: max(0, row.size - first.size)] = row[first.size :]
         rows = np.concatenate([rows, wire.gather_rows(rest)], axis=1)
     is_failed = rows[:, 0] == _FAILED
     compared = np.concatenate([rows[:, :2], rows[:, 2::_COLUMNS]], axis=1)
@@ -343,9 +343,9 @@ class Report(Shown):
         self.rounds: pl.DataFrame = frame(RoundSent, list(log.rounds))
         self.notes: pl.DataFrame = frame(NoteMade, list(log.notes))
         self._totals = [log.totals[bucket] for bucket in sorted(log.totals)]
-        self.gradient_bytes = sum(one.gradient_bytes for one in self._totals)
-        self.payload_bytes = sum(one.payload_bytes for one in self._totals)
-        self.carried_bytes = sum(one.carried_bytes for one in self._totals)
+        self.gradient_bytes = sum(total.gradient_bytes for total in self._totals)
+        self.payload_bytes = sum(total.payload_bytes for total in self._totals)
+        self.carried_bytes = sum(total.carried_bytes for total in self._totals)
 
     @property
     def compression(self) -> float:
@@ -359,19 +359,19 @@ class Report(Shown):
         for name in ("rounds", "gradient", "payload", "compression", "given to collectives", "time"):
             table.add_column(name, justify="right")
         table.add_column("notes")
-        for one in self._totals:
-            rounds = max(1, one.rounds)
-            sizes = (one.gradient_bytes, one.payload_bytes, one.carried_bytes)
+        for total in self._totals:
+            rounds = max(1, total.rounds)
+            sizes = (total.gradient_bytes, total.payload_bytes, total.carried_bytes)
             gradient, payload, carried = (f"{size / rounds / 1e3:,.1f} kB" for size in sizes)
             table.add_row(
-                one.name,
-                str(one.rounds),
+                total.name,
+                str(total.rounds),
                 gradient,
                 payload,
-                f"{_ratio(one.gradient_bytes, one.payload_bytes):.3g}",
+                f"{_ratio(total.gradient_bytes, total.payload_bytes):.3g}",
                 carried,
-                f"{1e3 * one.exchange_s / rounds:.1f} ms",
-                ", ".join(f"{name}: {count}" for name, count in one.notes.items()),
+                f"{1e3 * total.exchange_s / rounds:.1f} ms",
+                ", ".join(f"{name}: {count}" for name, count in total.notes.items()),
             )
         table.caption = "bytes and times are means of a round"
         return table
@@ -508,14 +508,14 @@ class BucketRounds:
         """All messages of an operation merged. Where a merge fails, the others still travel."""
         answers: list[Merged] = []
         failure: Exception | None = None
-        for message, own in zip(messages, sizes, strict=True):
+        for message, word_counts in zip(messages, sizes, strict=True):
             place = f"step {round.step}, bucket {round.bucket}, operation {operation}"
             key = mix_plain(self._seed, purposes.GATHERED_MERGE, _JOB, self.messages)
             self.messages += is_carried(message)
             request = Request(round.step, round.bucket, operation, message.label, round.tensors)
             try:
                 with blaming(self._codec, f"worker {self._wire.rank}, {place}"):
-                    answers.append(carry(self._wire, message, own, key, self.server, request))
+                    answers.append(carry(self._wire, message, word_counts, key, self.server, request))
             except RunError:
                 raise  # the network
             except Exception as error:  # every error must reach the other workers
@@ -526,11 +526,11 @@ class BucketRounds:
 def _in_words(error: Exception, rank: int, place: str) -> Exception:
     """The error that all workers get; its cause is the one that was raised."""
     if isinstance(error, CodecError | InvariantError):
-        found = CodecError(str(error))
+        failure = CodecError(str(error))
     else:
-        found = CodecError(f"worker {rank}, {place}: {type(error).__name__}: {error}")
-    found.__cause__ = error
-    return found
+        failure = CodecError(f"worker {rank}, {place}: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 # A thread that does jobs in the order in which they are given.
@@ -642,7 +642,7 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
             "use torch.nn.Embedding(…, sparse=False)",
         )
     if tensor.dtype not in _CARRIED:
-        names = ", ".join(str(one).removeprefix("torch.") for one in _CARRIED)
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _CARRIED)
         raise RunError(
             f"{name} has gradients of {str(tensor.dtype).removeprefix('torch.')}: netfold carries {names}",
             "use a model of one of these types, for example model.float()",

@@ -69,8 +69,8 @@ class ReduceScatter:
                 f"FSDP asks for {op}, netfold gives means and sums",
                 "leave out set_gradient_divide_factor",
             )
-        found = torch.from_numpy(state.reduce(self._number, input_tensor, is_mean))
-        output_tensor.copy_(found.view(state.workers, -1)[group.rank()])
+        reduced = torch.from_numpy(state.reduce(self._number, input_tensor, is_mean))
+        output_tensor.copy_(reduced.view(state.workers, -1)[group.rank()])
 
 
 def set_reduce_scatter(model: nn.Module, state: State) -> None:

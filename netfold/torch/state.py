@@ -72,15 +72,15 @@ def named(parameters: Iterable[tuple[str, torch.Tensor]]) -> dict[torch.Tensor, 
         It is something else.
     """
     try:
-        found = {parameter: name for name, parameter in parameters}
+        names = {parameter: name for name, parameter in parameters}
     except (TypeError, ValueError):
-        found = {}
-    if not found or not all(isinstance(key, torch.Tensor) and isinstance(found[key], str) for key in found):
+        names = {}
+    if not names or not all(isinstance(key, torch.Tensor) and isinstance(names[key], str) for key in names):
         raise DataError(
             "`parameters` has no names and parameters",
             "give the model's own: parameters=model.named_parameters()",
         )
-    return found
+    return names
 
 
 def make_layout(
@@ -104,23 +104,26 @@ def make_layout(
         A parameter has no name.
     """
     if names:
-        if missing := [tuple(one.shape) for one in parameters if one not in names]:
+        if missing := [tuple(parameter.shape) for parameter in parameters if parameter not in names]:
             raise DataError(
                 f"the model has a parameter of shape {missing[0]} that `parameters` does not name",
                 "give the names of the model that DistributedDataParallel wraps, and a state to each model",
             )
         wanted = set(parameters)
-        parameters = [one for one in names if one in wanted]
-        tensors = named_tensors([names[one] for one in parameters], [tuple(one.shape) for one in parameters])
+        parameters = [parameter for parameter in names if parameter in wanted]
+        tensors = named_tensors(
+            [names[parameter] for parameter in parameters],
+            [tuple(parameter.shape) for parameter in parameters],
+        )
     else:
-        tensors = unnamed_tensors([tuple(one.shape) for one in parameters])
+        tensors = unnamed_tensors([tuple(parameter.shape) for parameter in parameters])
     backward = tuple(reversed(tensors))
     buckets, members = fused(placed(backward), BySize(bucket_bytes))
     owners = list(reversed(parameters))
     places = {
         owners[member]: ParameterPlace(bucket.index, tensor)
-        for bucket, own in zip(buckets, members, strict=True)
-        for member, tensor in zip(own, bucket.tensors, strict=True)
+        for bucket, indices in zip(buckets, members, strict=True)
+        for member, tensor in zip(indices, bucket.tensors, strict=True)
     }
     return ParameterLayout(buckets, places)
 
@@ -128,9 +131,9 @@ def make_layout(
 def different(own: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> str:
     """Where the tensors of two layouts differ, in words; empty if nowhere."""
     for index in range(max(len(own), len(other))):
-        one, two = (_outline(each[index]) if index < len(each) else "" for each in (own, other))
+        outline, two = (_outline(each[index]) if index < len(each) else "" for each in (own, other))
         if list(own[index : index + 1]) != list(other[index : index + 1]):
-            return f"bucket {index} has {two or 'no tensors'} there, {one or 'no tensors'} here"
+            return f"bucket {index} has {two or 'no tensors'} there, {outline or 'no tensors'} here"
     return ""
 
 
@@ -172,7 +175,7 @@ class Assembly:
     def tensors(self) -> list[list[str]] | None:
         """The tensors of the layout, in words; None if there is none yet."""
         if self._layout is None:
-            return None if self._expected is None else [list(own) for own in self._expected]
+            return None if self._expected is None else [list(tensors) for tensors in self._expected]
         return self._layout.described
 
     def expect(self, tensors: Sequence[Sequence[str]] | None) -> None:
@@ -203,21 +206,21 @@ class Assembly:
             waiting, self._waiting = self._waiting, []
         else:
             waiting = [handed]
-        complete = sorted(bucket for one in waiting for bucket in self._put(one))
+        complete = sorted(bucket for ddp_bucket in waiting for bucket in self._put(ddp_bucket))
         for bucket in complete:
             self._round(bucket)
 
     def release(self) -> None:
         """Give all buckets back as they are."""
-        held = {id(one): one for given in self._given for one, _ in given}
-        held |= {id(one): one for one in self._waiting}
+        held = {id(handed): handed for given in self._given for handed, _ in given}
+        held |= {id(handed): handed for handed in self._waiting}
         self._waiting, self._given = [], [[] for _ in self._given]
-        for one in held.values():
-            one.finish()
+        for ddp_bucket in held.values():
+            ddp_bucket.finish()
 
     def _lay_out(self) -> None:
         """Make the layout: DDP's buckets begin with the model's last parameters."""
-        parameters = [parameter for one in reversed(self._waiting) for parameter in one.parameters]
+        parameters = [parameter for handed in reversed(self._waiting) for parameter in handed.parameters]
         layout = make_layout(parameters, self._names, self._bucket_bytes)
         self._check(layout)
         self._layout = layout
@@ -227,9 +230,9 @@ class Assembly:
     def _check(self, layout: ParameterLayout) -> None:
         if self._expected is None:
             return
-        if found := different(layout.described, self._expected):
+        if difference := different(layout.described, self._expected):
             raise DataError(
-                f"the state that was loaded is of another model: {found}",
+                f"the state that was loaded is of another model: {difference}",
                 "load it for the same model, with the same `parameters` and `bucket`",
             )
 
@@ -260,16 +263,17 @@ class Assembly:
         assert self._layout is not None
         bucket, given = self._layout.buckets[number], self._given[number]
         taken_bytes = sum(
-            one.gradients[place].element_size() * one.gradients[place].numel() for one, place in given
+            ddp_bucket.gradients[place].element_size() * ddp_bucket.gradients[place].numel()
+            for ddp_bucket, place in given
         )
         part = Part(given[0][0].step, number, bucket.name, bucket.tensors, taken_bytes)
         mean = self._run(part, self._gradients[number])
         self._given[number] = []
         mean = np.require(mean, requirements=["C", "W"])  # PyTorch demands this of an array
         for handed, place in given:
-            own, gradient = self._layout.places[handed.parameters[place]], handed.gradients[place]
+            layout_place, gradient = self._layout.places[handed.parameters[place]], handed.gradients[place]
             with handed.on_stream():
-                gradient.copy_(_view(mean, own.tensor.place, gradient))
+                gradient.copy_(_view(mean, layout_place.tensor.place, gradient))
             handed.left -= 1
             if not handed.left:
                 handed.finish()
@@ -396,11 +400,11 @@ class State:
         )
         self._calls[number] = part.step + 1
         run = self._mean_of if is_mean else self._sum_of
-        found: list[Gradient] = []
-        self._fifo.submit(partial(self._guarded, lambda: found.append(run(part, gradient))))
+        reductions: list[Gradient] = []
+        self._fifo.submit(partial(self._guarded, lambda: reductions.append(run(part, gradient))))
         self._fifo.drain()
         self._raise_failure()
-        return found[0]
+        return reductions[0]
 
     @property
     def workers(self) -> int:
@@ -437,11 +441,11 @@ class State:
         """
         self._fifo.drain()
         try:
-            own: dict[str, Any] = {
+            identity: dict[str, Any] = {
                 "settings": self._settings,
                 "worker": [self._wire.rank, self._wire.workers],
             }
-            for name, value in own.items():
+            for name, value in identity.items():
                 if state[name] != value:
                     raise DataError(f"the state has the {name} {state[name]}, here are {value}", _SAME)
             self._assembly.expect(state["tensors"])
@@ -514,10 +518,10 @@ def _rate_of(given: float | Callable[[int], float] | None) -> Callable[[int], fl
 
 
 def _bucket_bytes(bucket: str | int) -> int:
-    found = SIZE.parse(bucket) if isinstance(bucket, str) else bucket
-    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+    size_bytes = SIZE.parse(bucket) if isinstance(bucket, str) else bucket
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or size_bytes < 1:
         raise DataError(f"bucket is {bucket!r}", "give a size such as '25MiB', or bytes")
-    return found
+    return size_bytes
 
 
 def _make_wire(group: dist.ProcessGroup | None) -> Wire:
@@ -535,7 +539,7 @@ def _timeout_of(group: dist.ProcessGroup | None) -> timedelta | None:
     group = group or dist.group.WORLD
     assert group is not None
     options = [getattr(group._get_backend(device), "options", None) for device in group._device_types]
-    return max((one._timeout for one in options if one is not None), default=None)
+    return max((option._timeout for option in options if option is not None), default=None)
 
 
 def _tensors(state: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:

@@ -69,7 +69,7 @@ class Wire:
         rows = [torch.empty_like(sent) for _ in range(self.workers)]
         with _failures():
             dist.all_gather(rows, sent, group=self._group)
-        return np.stack([_array(one) for one in rows])
+        return np.stack([_array(tensor) for tensor in rows])
 
     def gather(self, words: Words, sizes: Sequence[int]) -> list[Words]:
         """The words of all workers, in rank order, of lengths that all know."""
@@ -90,14 +90,14 @@ class Wire:
 
         Those that are not present send nothing, and are left out.
         """
-        own = ends[self.rank + 1] - ends[self.rank]
+        share_length = ends[self.rank + 1] - ends[self.rank]
         given = np.diff(ends).tolist() if is_present[self.rank] else [0] * self.workers
-        taken = [own if is_there else 0 for is_there in is_present]
+        taken = [share_length if is_there else 0 for is_there in is_present]
         sent = self._tensor(_as_int32(words))
         received = sent.new_empty(sum(taken))
         with _failures():
             dist.all_to_all_single(received, sent, taken, given, group=self._group)
-        parts = _array(received).view(words.dtype).reshape(-1, own) if own else None
+        parts = _array(received).view(words.dtype).reshape(-1, share_length) if share_length else None
         return [words[:0] if parts is None else parts[number] for number in range(sum(is_present))]
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
@@ -107,8 +107,8 @@ class Wire:
 
 def _as_int32(words: Words) -> NDArray[np.int32]:
     """The same bits; a copy where PyTorch could not send them as they lie."""
-    found: NDArray[np.int32] = np.require(words, requirements=["C", "W"]).view(np.int32)
-    return found
+    lanes: NDArray[np.int32] = np.require(words, requirements=["C", "W"]).view(np.int32)
+    return lanes
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
@@ -193,7 +193,7 @@ def check_codec(codec: Codec, workers: int, has_rate: bool) -> None:
 
 def support_of(codec: Codec) -> Support:
     """What a hook can do with a codec."""
-    travels = "; ".join(sorted(f"{one.value}: {_travels(one, codec)}" for one in codec.merges))
+    travels = "; ".join(sorted(f"{merge.value}: {_travels(merge, codec)}" for merge in codec.merges))
     refusal = refusal_of_needs(codec, frozenset(), "a communication hook")
     if refusal is None:
         return Support("yes", "", travels)

@@ -358,7 +358,7 @@ class Experience:
         seen = None
         if self.numbers.label in observed or not self.numbers.label:
             pairs = [observed[self.numbers.label]] if self.numbers.label else []
-            sent, merged = [one for one, _ in pairs], [one for _, one in pairs]
+            sent, merged = [message for message, _ in pairs], [message for _, message in pairs]
             members = np.diff(members_of(index, self.numbers.block_elements).starts)
             seen = Seen(members, self.numbers.agree(decoded.size, sent, merged, round))
         digits = None if seen is None else seen.agreed.digits
@@ -392,7 +392,7 @@ class Experience:
         """Possible costs of a round; several costs are equally likely."""
         counts = self._counts
         assert counts is not None, "a bucket's first round has no record"
-        found = {
+        costs = {
             Choice.DENSE: [dense_cost(counts, self.unit_elements)],
             Choice.PACKED: [packed_cost(counts)],
             Choice.TWO_LEVEL: [two_level_cost(counts)],
@@ -402,10 +402,10 @@ class Experience:
         if rounds:
             forecast = forecast_of(rounds, self.numbers)
             size = sketch_size(self._layout(forecast), counts.elements, forecast.agreed)
-            found[Choice.CONCURRENT] = [
+            costs[Choice.CONCURRENT] = [
                 concurrent_cost(counts, size, fallback) for fallback in self._fallbacks(rounds) or [0]
             ]
-        return found
+        return costs
 
     def _fallbacks(self, rounds: list[Seen]) -> list[int]:
         """For each round except jumps: the members that a forecast from all others would have missed."""
@@ -511,14 +511,14 @@ class Auto(Codec):
 
     def carried_by(self, carrier: Carrier) -> CarriedAuto:
         """Fill in the network's figures for those left out."""
-        own = replace(
+        figures = replace(
             carrier,
             latency_ps=_in_units(self.latency_us, _PS_PER_US) or carrier.latency_ps,
             rate_bps=_in_units(self.rate_gbps, _BPS_PER_GBPS) or carrier.rate_bps,
             memory_bps=_in_units(self.memory_gbps, _BPS_PER_GBPS) or carrier.memory_bps,
         )
         unit_elements = self.unit_elements or carrier.unit_elements
-        return CarriedAuto(self.values, unit_elements=unit_elements, carrier=own)
+        return CarriedAuto(self.values, unit_elements=unit_elements, carrier=figures)
 
     def worker(self, rank: int, workers: int, seed: int) -> AutoEncoder:
         """Encoder of one worker; it records the last rounds of every bucket."""

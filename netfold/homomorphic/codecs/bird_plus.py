@@ -96,11 +96,11 @@ class BirdPlus(GatheredRows):
     def _of_values(self, gradient: Gradient, group: RowGroup, gamma: float) -> Norms:
         """Σ|x|^gamma of each row over the largest one; magnitudes are relative to the group's largest."""
         place, row_elements = group.parts()[0]
-        own = gradient[place]
+        values = gradient[place]
         sums = np.zeros(group.rows)
-        largest = float(np.abs(own).max(initial=0.0))
+        largest = float(np.abs(values).max(initial=0.0))
         if largest > 0:
-            power_sums(own, row_elements, largest, gamma, sums)
+            power_sums(values, row_elements, largest, gamma, sums)
         return relative(sums)
 
     def choose(self, gradient: Gradient, group: RowGroup, workers: int, draws: Draws) -> Kept:
@@ -116,6 +116,6 @@ class BirdPlus(GatheredRows):
         if not self.has_row_scales:
             scale = float(norms.sum()) / (group.row_elements * float(chances.sum())) * factor
             return Kept(rows, scale_of(scale, workers, group))
-        own = norms[rows] / (group.row_elements * chances[rows]) * factor
-        largest = scale_of(float(own.max()), workers, group)
-        return Kept(rows, largest, (own / largest).astype(np.float16))
+        scales = norms[rows] / (group.row_elements * chances[rows]) * factor
+        largest = scale_of(float(scales.max()), workers, group)
+        return Kept(rows, largest, (scales / largest).astype(np.float16))

@@ -79,8 +79,8 @@ class RowGroup(NamedTuple):
 
     def parts(self) -> tuple[tuple[slice, int], ...]:
         """The places of its tensors in the bucket, and what each has for a row."""
-        own = slice(self.start, self.start + self.rows * self.row_elements), self.row_elements
-        return own, *((slice(rider.start, rider.start + self.rows), 1) for rider in self.riders)
+        carrier = slice(self.start, self.start + self.rows * self.row_elements), self.row_elements
+        return carrier, *((slice(rider.start, rider.start + self.rows), 1) for rider in self.riders)
 
 
 @lru_cache(maxsize=256)
@@ -95,14 +95,14 @@ def groups_of(tensors: tuple[Tensor, ...]) -> tuple[RowGroup, ...]:
         if len(tensor.shape) > 1 and tensor.layer:
             carriers.setdefault((tensor.layer, tensor.shape[0]), place)
     riders: dict[int, tuple[Rider, ...]] = {}
-    own: list[int] = []
+    group_places: list[int] = []
     for place, tensor in enumerate(tensors):
         carrier = carriers.get((tensor.layer, tensor.elements)) if len(tensor.shape) == 1 else None
         if carrier is None:
-            own.append(place)
+            group_places.append(place)
         else:
             riders[carrier] = (*riders.get(carrier, ()), Rider(place, tensor.start))
-    return tuple(_group(place, tensors[place], riders.get(place, ())) for place in own)
+    return tuple(_group(place, tensors[place], riders.get(place, ())) for place in group_places)
 
 
 def _group(place: int, tensor: Tensor, riders: tuple[Rider, ...]) -> RowGroup:
@@ -142,19 +142,19 @@ def not_finite(gradient: Gradient, group: RowGroup) -> str:
 def _sum_magnitudes(values: Gradient, row_elements: int, lanes: Norms, norms: Norms) -> None:
     """Write Σ|x| of every row. Long rows are summed in lanes, which compilers can add at once."""
     for row in range(norms.size):
-        own = values[row * row_elements : (row + 1) * row_elements]
+        row_values = values[row * row_elements : (row + 1) * row_elements]
         total, done = 0.0, 0
-        if own.size >= _LONG:
+        if row_values.size >= _LONG:
             for i in range(lanes.size):
                 lanes[i] = 0.0
-            done = own.size // _LANES * _LANES
-            for block in range(own.size // _LANES):
-                part = own[block * _LANES : block * _LANES + _LANES]
+            done = row_values.size // _LANES * _LANES
+            for block in range(row_values.size // _LANES):
+                part = row_values[block * _LANES : block * _LANES + _LANES]
                 for i in range(_LANES):
                     lanes[i] += abs(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = own[done:]
+        rest = row_values[done:]
         for i in range(rest.size):
             total += abs(rest[i])
         norms[row] = total
@@ -164,19 +164,19 @@ def _sum_magnitudes(values: Gradient, row_elements: int, lanes: Norms, norms: No
 def _sum_squares(values: Gradient, row_elements: int, lanes: Norms, norms: Norms) -> None:
     """Write Σx² of every row, as `_sum_magnitudes`."""
     for row in range(norms.size):
-        own = values[row * row_elements : (row + 1) * row_elements]
+        row_values = values[row * row_elements : (row + 1) * row_elements]
         total, done = 0.0, 0
-        if own.size >= _LONG:
+        if row_values.size >= _LONG:
             for i in range(lanes.size):
                 lanes[i] = 0.0
-            done = own.size // _LANES * _LANES
-            for block in range(own.size // _LANES):
-                part = own[block * _LANES : block * _LANES + _LANES]
+            done = row_values.size // _LANES * _LANES
+            for block in range(row_values.size // _LANES):
+                part = row_values[block * _LANES : block * _LANES + _LANES]
                 for i in range(_LANES):
                     lanes[i] += np.float64(part[i]) * np.float64(part[i])
             for i in range(lanes.size):
                 total += lanes[i]
-        rest = own[done:]
+        rest = row_values[done:]
         for i in range(rest.size):
             total += np.float64(rest[i]) * np.float64(rest[i])
         norms[row] = total
@@ -186,11 +186,11 @@ def _sum_squares(values: Gradient, row_elements: int, lanes: Norms, norms: Norms
 def power_sums(values: Gradient, row_elements: int, largest: float, gamma: float, sums: Norms) -> None:
     """Write Σ(|x| / largest)^gamma of every row; zeros add nothing."""
     for row in range(sums.size):
-        own = values[row * row_elements : (row + 1) * row_elements]
+        row_values = values[row * row_elements : (row + 1) * row_elements]
         total = 0.0
-        for i in range(own.size):
-            if own[i] != 0:
-                total += exp(gamma * log(np.float64(abs(own[i])) / largest))
+        for i in range(row_values.size):
+            if row_values[i] != 0:
+                total += exp(gamma * log(np.float64(abs(row_values[i])) / largest))
         sums[row] = total
 
 
@@ -201,12 +201,12 @@ def write_signs(values: Gradient, row_elements: int, rows: Rows, bits: Bits, pos
     A bit is 1 if the value is below zero; −0.0 is not.
     """
     for r in range(rows.size):
-        own = values[rows[r] * row_elements : (rows[r] + 1) * row_elements]
-        head = min(own.size, (32 - position % 32) % 32)
+        row_values = values[rows[r] * row_elements : (rows[r] + 1) * row_elements]
+        head = min(row_values.size, (32 - position % 32) % 32)
         for i in range(head):
-            bits[position // 32] |= np.uint32(own[i] < 0) << np.uint32(31 - position % 32)
+            bits[position // 32] |= np.uint32(row_values[i] < 0) << np.uint32(31 - position % 32)
             position += 1
-        body = own[head:]
+        body = row_values[head:]
         words = bits[position // 32 : position // 32 + body.size // 32]
         for w in range(words.size):
             some = body[32 * w : 32 * w + 32]
@@ -228,11 +228,11 @@ def add_signs(
 ) -> int:
     """Add ± the scale of each of some rows to the row's elements; return where their bits end."""
     for r in range(rows.size):
-        own = total[rows[r] * row_elements : (rows[r] + 1) * row_elements]
+        row_total = total[rows[r] * row_elements : (rows[r] + 1) * row_elements]
         scale = scales[r]
-        for i in range(own.size):
+        for i in range(row_total.size):
             is_negative = (bits[position // 32] >> np.uint32(31 - position % 32)) & np.uint32(1)
-            own[i] += -scale if is_negative else scale
+            row_total[i] += -scale if is_negative else scale
             position += 1
     return position
 
@@ -354,20 +354,20 @@ class DigitLanes:
 def gather_signs(values: Gradient, row_elements: int, rows: Rows, signs: Integers) -> None:
     """Write the sign of each element of some rows, row after row: −1, 0 or 1."""
     for r in range(rows.size):
-        own = values[rows[r] * row_elements : (rows[r] + 1) * row_elements]
+        row_values = values[rows[r] * row_elements : (rows[r] + 1) * row_elements]
         into = signs[r * row_elements : (r + 1) * row_elements]
-        for i in range(own.size):
-            into[i] = np.int32(own[i] > 0) - np.int32(own[i] < 0)
+        for i in range(row_values.size):
+            into[i] = np.int32(row_values[i] > 0) - np.int32(row_values[i] < 0)
 
 
 @kernel
 def scatter_sums(sums: Integers, row_elements: int, rows: Rows, scale: float, total: Gradient) -> None:
     """Write scale · sum into some rows, rounded once to float32."""
     for r in range(rows.size):
-        own = sums[r * row_elements : (r + 1) * row_elements]
+        row_sums = sums[r * row_elements : (r + 1) * row_elements]
         into = total[rows[r] * row_elements : (rows[r] + 1) * row_elements]
-        for i in range(own.size):
-            into[i] = np.float32(scale * own[i])
+        for i in range(row_sums.size):
+            into[i] = np.float32(scale * row_sums[i])
 
 
 @kernel
@@ -419,7 +419,7 @@ def scale_of(scale: float, workers: int, group: RowGroup) -> float:
 
 def bits_count(groups: Sequence[RowGroup], kept: Sequence[Kept]) -> int:
     """Elements whose signs are sent."""
-    return sum(one.rows.size * group.sent_elements for group, one in zip(groups, kept, strict=True))
+    return sum(sample.rows.size * group.sent_elements for group, sample in zip(groups, kept, strict=True))
 
 
 def written_payload(
@@ -431,26 +431,26 @@ def written_payload(
     scales = np.zeros(tensors, np.float32)
     bits = np.zeros(-(-count // WORD_BITS), np.uint32)
     position = 0
-    for group, one in zip(groups, kept, strict=True):
-        scales[[group.tensor, *(rider.tensor for rider in group.riders)]] = one.scale
+    for group, sample in zip(groups, kept, strict=True):
+        scales[[group.tensor, *(rider.tensor for rider in group.riders)]] = sample.scale
         for place, row_elements in group.parts():
-            position = write_signs(gradient[place], row_elements, one.rows, bits, position)
+            position = write_signs(gradient[place], row_elements, sample.rows, bits, position)
     return np.concatenate(
         [
             scales.view(np.uint32),
             np.array([count], np.uint32),
             bits.byteswap(inplace=True),
-            *(one.rows.astype(np.uint32) for one in kept),
-            _packed([one.halves for one in kept if one.halves is not None]),
-            np.array([one.rows.size for one in kept], np.uint32),
+            *(kept_group.rows.astype(np.uint32) for kept_group in kept),
+            _packed([kept_group.halves for kept_group in kept if kept_group.halves is not None]),
+            np.array([kept_group.rows.size for kept_group in kept], np.uint32),
         ]
     )
 
 
 def _packed(halves: list[Halves]) -> NDArray[np.uint32]:
-    own = np.concatenate(halves) if halves else np.empty(0, np.float16)
-    padded = np.zeros(-(-own.size // 2) * 2, np.float16)
-    padded[: own.size] = own
+    row_scales = np.concatenate(halves) if halves else np.empty(0, np.float16)
+    padded = np.zeros(-(-row_scales.size // 2) * 2, np.float16)
+    padded[: row_scales.size] = row_scales
     return padded.view(np.uint32)
 
 
@@ -482,17 +482,17 @@ def read_payload(words: Words, groups: Sequence[RowGroup], sender: int, has_halv
     halves_words = -(-rows_count // 2) if has_halves else 0
     wanted = first + bits_words + rows_count + halves_words + len(groups)
     if (words[tensors], words.size) != (bits_wanted, wanted):
-        found = f"it has {words.size} words and {words[tensors]} signs"
-        raise _damaged(sender, f"{found}, its rows need {wanted} and {bits_wanted}")
+        contents = f"it has {words.size} words and {words[tensors]} signs"
+        raise _damaged(sender, f"{contents}, its rows need {wanted} and {bits_wanted}")
     scales = words[:tensors].view(np.float32)
     indices = words[first + bits_words :][:rows_count].astype(np.int64)
     halves = words[first + bits_words + rows_count :][:halves_words].view(np.float16)
     kept, begin = [], 0
     for group, count in zip(groups, counts.tolist(), strict=True):
-        rows, own = indices[begin : begin + count], halves[begin : begin + count]
+        rows, row_scales = indices[begin : begin + count], halves[begin : begin + count]
         if count and not (rows[-1] < group.rows and (rows[1:] > rows[:-1]).all()):
             raise _damaged(sender, f"its indices are not ascending rows of {group.rows}")
-        kept.append(Kept(rows, float(scales[group.tensor]), own if has_halves else None))
+        kept.append(Kept(rows, float(scales[group.tensor]), row_scales if has_halves else None))
         begin += count
     return Read(kept, words[first : first + bits_words].byteswap())
 
@@ -504,12 +504,12 @@ def _damaged(sender: int, reason: str) -> DecodeError:
 def add_payload(message: Read, groups: Sequence[RowGroup], total: Gradient) -> None:
     """Add what a message stands for to a bucket."""
     position = 0
-    for group, one in zip(groups, message.kept, strict=True):
-        scales = np.full(one.rows.size, one.scale, np.float32)
-        if one.halves is not None:
-            scales *= one.halves
+    for group, sample in zip(groups, message.kept, strict=True):
+        scales = np.full(sample.rows.size, sample.scale, np.float32)
+        if sample.halves is not None:
+            scales *= sample.halves
         for place, row_elements in group.parts():
-            position = add_signs(message.bits, position, row_elements, one.rows, scales, total[place])
+            position = add_signs(message.bits, position, row_elements, sample.rows, scales, total[place])
 
 
 # Which rows are kept: BIRD's two samplings, and BIRD+'s Gamma correction.

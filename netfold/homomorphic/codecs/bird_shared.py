@@ -94,8 +94,8 @@ class BirdShared(Codec):
 
     def refusal(self, workers: int, overflow: str) -> CodecRefusal | None:
         """As of all codecs; the remedy is another width of lanes."""
-        found = super().refusal(workers, overflow)
-        return None if found is None else CodecRefusal("lanes", found.reason, "lanes: 32")
+        refusal = super().refusal(workers, overflow)
+        return None if refusal is None else CodecRefusal("lanes", refusal.reason, "lanes: 32")
 
     def worker(self, rank: int, workers: int, seed: int) -> Encoder:
         return SharedEncoder(self, rank)
@@ -133,8 +133,8 @@ class SharedEncoder(Encoder):
             return Decoded(np.zeros(0, np.float32), gradient)
         groups = groups_of(round.tensors_of(gradient))
         means = [norms_of(gradient, group, "l1") / max(1, group.row_elements) for group in groups]
-        largest = np.array([_no_smaller(own.max(initial=0.0)) for own in means], np.float32)
-        norms_bytes = 8 * sum(own.size for own in means)
+        largest = np.array([_no_smaller(row_means.max(initial=0.0)) for row_means in means], np.float32)
+        norms_bytes = 8 * sum(row_means.size for row_means in means)
         work = Work(gradient.nbytes, norms_bytes + largest.nbytes, 2 * gradient.size, len(groups))
         (merged,) = yield (Message(largest.view(np.int32), Merge.MAX, "largest norms", work),)
         live = merged.words.view(np.float32).astype(np.float64)
@@ -142,8 +142,8 @@ class SharedEncoder(Encoder):
         if live.any():
             sums = yield from self._summed_norms(means, live, round)
             chosen = [
-                self._chosen(number, group, own, most, round)
-                for number, (group, own, most) in enumerate(zip(groups, sums, live, strict=True))
+                self._chosen(number, group, norm_sums, most, round)
+                for number, (group, norm_sums, most) in enumerate(zip(groups, sums, live, strict=True))
             ]
             signs = yield from self._summed_signs(gradient, groups, chosen, round)
         total, contribution = np.zeros((2, gradient.size), np.float32)
@@ -156,8 +156,8 @@ class SharedEncoder(Encoder):
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], list[NDArray[np.int64]]]:
         """The sums over workers of each group's norms, in units of its largest norm / 65535."""
         numbers = [
-            self._integers(number, own, most, round)
-            for number, (own, most) in enumerate(zip(norms, largest, strict=True))
+            self._integers(number, row_norms, most, round)
+            for number, (row_norms, most) in enumerate(zip(norms, largest, strict=True))
         ]
         together = np.concatenate(numbers)
         digits = lanes.DigitLanes.of(NORM_BITS, self.codec.lanes, round.workers)
@@ -167,7 +167,7 @@ class SharedEncoder(Encoder):
         summed, most = digits.unpacked(merged.words, together.size)
         if most > round.workers * (digits.base - 1):
             raise DecodeError(f"a sum of digits of norms is not one of {round.workers} workers: damaged")
-        return np.split(summed, np.cumsum([own.size for own in norms])[:-1])
+        return np.split(summed, np.cumsum([row_norms.size for row_norms in norms])[:-1])
 
     def _integers(self, number: int, norms: Norms, largest: float, round: Round) -> NDArray[np.int64]:
         """This worker's norms of one group as integers, right in expectation."""
@@ -197,24 +197,24 @@ class SharedEncoder(Encoder):
     ) -> Generator[tuple[Message, ...], tuple[Merged, ...], _Signs]:
         """This worker's signs of the chosen rows, and their sums over workers."""
         parts = []
-        for group, one in zip(groups, chosen, strict=True):
+        for group, choice in zip(groups, chosen, strict=True):
             for place, row_elements in group.parts():
-                parts.append(np.empty(one.rows.size * row_elements, np.int32))
-                lanes.gather_signs(gradient[place], row_elements, one.rows, parts[-1])
-        own, bits = np.concatenate(parts), self.codec.lanes
+                parts.append(np.empty(choice.rows.size * row_elements, np.int32))
+                lanes.gather_signs(gradient[place], row_elements, choice.rows, parts[-1])
+        signs, bits = np.concatenate(parts), self.codec.lanes
         fields = lanes.sign_fields(bits, round.workers)
         shift = np.int32(not fields.is_signed)
-        words = fields.packed(own + shift)
-        work = Work(4 * own.size, words.nbytes, launches=_LAUNCHES * len(groups))
+        words = fields.packed(signs + shift)
+        work = Work(4 * signs.size, words.nbytes, launches=_LAUNCHES * len(groups))
         decode_work = Work(words.nbytes, gradient.nbytes)
         digest = _digest(chosen)
         (merged,) = yield (
             Message(words, Merge.ADD, "signs", work, decode_work=decode_work, lane_bits=bits, digest=digest),
         )
-        sums = fields.unpacked(merged.words, own.size) - shift * np.int32(round.workers)
+        sums = fields.unpacked(merged.words, signs.size) - shift * np.int32(round.workers)
         if sums.size and np.abs(sums).max() > round.workers:
             raise DecodeError(f"a sum of signs is beyond the number of workers, {round.workers}: damaged")
-        return _Signs(own, sums)
+        return _Signs(signs, sums)
 
 
 class _Signs(NamedTuple):
@@ -231,8 +231,8 @@ def _no_smaller(value: float) -> np.float32:
 def _digest(chosen: Sequence[_Chosen]) -> int:
     """A number that differs where workers have chosen other rows: those are not added to each other."""
     digest = 0
-    for one in chosen:
-        digest = zlib.crc32(one.rows.tobytes(), zlib.crc32(np.float32(one.scale).tobytes(), digest))
+    for choice in chosen:
+        digest = zlib.crc32(choice.rows.tobytes(), zlib.crc32(np.float32(choice.scale).tobytes(), digest))
     return digest
 
 
@@ -241,8 +241,10 @@ def _scatter(
 ) -> None:
     """Write scaled signs, or their sums, into a bucket."""
     first = 0
-    for group, one in zip(groups, chosen, strict=bool(chosen)):
+    for group, choice in zip(groups, chosen, strict=bool(chosen)):
         for place, row_elements in group.parts():
-            count = one.rows.size * row_elements
-            lanes.scatter_sums(signs[first : first + count], row_elements, one.rows, one.scale, total[place])
+            count = choice.rows.size * row_elements
+            lanes.scatter_sums(
+                signs[first : first + count], row_elements, choice.rows, choice.scale, total[place]
+            )
             first += count

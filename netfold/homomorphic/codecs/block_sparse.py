@@ -141,7 +141,7 @@ class BlockSparseEncoder(Encoder):
         while current.size:
             place = word_layout(members_of(_only(whole, current), self.codec.block_elements), agreed)
             message = members_message(gradient, place, numbers, "blocks")
-            size_bytes, own = message.words.nbytes, upcoming.after(current)
+            size_bytes, next_blocks = message.words.nbytes, upcoming.after(current)
             values, following = yield (
                 replace(
                     message,
@@ -149,12 +149,12 @@ class BlockSparseEncoder(Encoder):
                     decode_work=Work(size_bytes, 4 * place.members.count),
                 ),
                 # The largest of the negated numbers is the smallest number.
-                Message((-own).astype(np.int32), Merge.MAX, "next blocks"),
+                Message((-next_blocks).astype(np.int32), Merge.MAX, "next blocks"),
             )
             infinite += decode(place, values.words, decoded, clear=False)
             scanned_bytes = 0  # the first operation has read all of it
             chosen = -following.words.astype(np.int64)
-            upcoming.check(current, own, chosen)
+            upcoming.check(current, next_blocks, chosen)
             current = np.sort(chosen[chosen < upcoming.end])
         report_infinite(infinite, decoded, round)
         return decoded

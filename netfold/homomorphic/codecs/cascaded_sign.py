@@ -160,7 +160,7 @@ class Cascade:
     def merge(self, accumulated: Words, arriving: Words, hop: Hop) -> Words:
         """Merge the parts of the same elements."""
         pairs = zip(parts_of(accumulated), parts_of(arriving), strict=True)
-        return words_of_parts([one.merged(other) for one, other in pairs])
+        return words_of_parts([part.merged(other) for part, other in pairs])
 
     def join(self, parts: Sequence[Words]) -> Words:
         """All parts, one after the other."""
@@ -202,10 +202,10 @@ def _encoded(gradient: Gradient, workers: int) -> list[SignPart]:
     for first, last in pairwise(ends):
         if first == last:
             continue
-        own = gradient[WORD_BITS * first : WORD_BITS * last]
+        values = gradient[WORD_BITS * first : WORD_BITS * last]
         bits = np.empty(last - first, np.uint32)
-        pack_signs(own, bits)
-        parts.append(SignPart(own.size, _scale_of(own, workers, WORD_BITS * first), bits))
+        pack_signs(values, bits)
+        parts.append(SignPart(values.size, _scale_of(values, workers, WORD_BITS * first), bits))
     return parts
 
 

@@ -135,8 +135,8 @@ def estimate(rows: SketchRows, sketch: Gradient, elements: int) -> Gradient:
     task = _TASK_BLOCKS * rows.lanes
 
     def write(first: int, last: int) -> None:
-        own = np.empty((rows.keys.size, _AT_A_TIME), np.float32)
-        write_medians(rows, table, first * task // rows.lanes, estimates[first * task : last * task], own)
+        scratch = np.empty((rows.keys.size, _AT_A_TIME), np.float32)
+        write_medians(rows, table, first * task // rows.lanes, estimates[first * task : last * task], scratch)
 
     in_parallel(write, -(-elements // task))
     return estimates
@@ -330,11 +330,11 @@ class CountSketchEncoder(Encoder):
             digest=zlib.crc32(candidates.tobytes()) if layout.rows else 0,
         )
         added = yield from self._added(message, round)
-        own = largest(added.sums, layout.chosen)
-        elements = candidates[own]
+        positions = largest(added.sums, layout.chosen)
+        elements = candidates[positions]
         total, contribution = (
-            _at(elements, added.sums[own], gradient),
-            _at(elements, added.own[own], gradient),
+            _at(elements, added.sums[positions], gradient),
+            _at(elements, added.own[positions], gradient),
         )
         return Selected(total, contribution, elements=elements)
 
@@ -347,7 +347,7 @@ class CountSketchEncoder(Encoder):
             (merged,) = yield (message,)
             return Added(merged.words, values)
         try:
-            own = block_exponents(values, block, round.workers)
+            exponents = block_exponents(values, block, round.workers)
         except EncodeError as error:
             raise EncodeError(
                 f"the words of {message.label!r}, as if they were a gradient: {error}"
@@ -361,13 +361,13 @@ class CountSketchEncoder(Encoder):
                 # Read once more for the exponents and once to quantise.
                 Work(
                     work.read_bytes + 2 * values.nbytes,
-                    work.written_bytes + values.nbytes + own.nbytes,
+                    work.written_bytes + values.nbytes + exponents.nbytes,
                     work.flops + 2 * values.size,
                     work.launches,
                 ),
-                Scaling(own, block, round.workers),
+                Scaling(exponents, block, round.workers),
                 decode_work=Work(
-                    decode_work.read_bytes + values.nbytes + own.nbytes,
+                    decode_work.read_bytes + values.nbytes + exponents.nbytes,
                     decode_work.written_bytes + values.nbytes,
                     decode_work.flops + values.size,
                     decode_work.launches,
@@ -587,8 +587,8 @@ class CountSketch(Codec):
         """The counters and the candidates, with their exponents."""
         blocks = self.exponent_elements
         bits = WORD_BITS + (EXPONENT_BITS / blocks if blocks else 0)
-        own = bits * min(1.0, self.ratio + self.candidates * self.share)
-        return BitsPerElement(own, own)
+        sent_bits = bits * min(1.0, self.ratio + self.candidates * self.share)
+        return BitsPerElement(sent_bits, sent_bits)
 
     @property
     def state_bytes(self) -> int:

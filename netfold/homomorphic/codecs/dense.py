@@ -87,16 +87,16 @@ class BlockEncoder(DenseEncoder):
 
     def exchange(self, gradient: Gradient, round: Round) -> Exchange:
         """Send the gradient with its block exponents; return the dequantised integer sum."""
-        own = exponents.block_exponents(gradient, self.block_elements, round.workers)
+        block_exponents = exponents.block_exponents(gradient, self.block_elements, round.workers)
         (merged,) = yield (
             Message(
                 gradient,
                 Merge.ADD,
                 "values",
                 # Read once for the exponents and once to quantise.
-                Work(2 * gradient.nbytes, gradient.nbytes + own.nbytes),
-                Scaling(own, self.block_elements, round.workers),
-                decode_work=Work(gradient.nbytes + own.nbytes, gradient.nbytes),
+                Work(2 * gradient.nbytes, gradient.nbytes + block_exponents.nbytes),
+                Scaling(block_exponents, self.block_elements, round.workers),
+                decode_work=Work(gradient.nbytes + block_exponents.nbytes, gradient.nbytes),
             ),
         )
         assert merged.exponents is not None, "the driver must return the agreed exponents of a scaled message"

@@ -215,19 +215,21 @@ def _unite(
     gradient: Gradient, announced: tuple[Message, ...], index_bits: IndexBits, round: Round
 ) -> Generator[tuple[Message, ...], tuple[Merged, ...], tuple[WideIndex, tuple[Merged, ...]]]:
     """Exchange the index in cells of `index_bits`."""
-    own = own_index(gradient)
+    support = own_index(gradient)
     if index_bits == 1:
-        membership = yield from exchange_index(own, gradient.size, round, "flat", announced, IndexMemory())
+        membership = yield from exchange_index(
+            support, gradient.size, round, "flat", announced, IndexMemory()
+        )
         return membership.union, membership.merged
     if round.workers > WORKERS_MAX:
         raise EncodeError(
             f"{round.workers} workers would overflow the index's 4-bit cells, which count to {WORKERS_MAX}: "
             "use index_bits 1"
         )
-    words = _cells(own, gradient.size)
+    words = _cells(support, gradient.size)
     work = Work(gradient.nbytes, words.nbytes)
     counted, *merged = yield (
-        Message(words, Merge.ADD, "index", work, decode_work=Work(words.nbytes, own.nbytes)),
+        Message(words, Merge.ADD, "index", work, decode_work=Work(words.nbytes, support.nbytes)),
         *announced,
     )
     return _counted(counted.words, gradient.size), tuple(merged)

@@ -95,10 +95,10 @@ class PackedEncoder(Encoder):
         """Agree on members and numbers, sum the members' words, put the sums back."""
         codec = self.codec
         numbers = number_format(codec.values, codec.block_elements)
-        own = members_of(own_index(gradient), codec.block_elements)
-        announced = numbers.announce(nonzeros_of(own, gradient), round)
+        members = members_of(own_index(gradient), codec.block_elements)
+        announced = numbers.announce(nonzeros_of(members, gradient), round)
         membership = yield from exchange_index(
-            own.index, gradient.size, round, codec.index, announced, self.memory
+            members.index, gradient.size, round, codec.index, announced, self.memory
         )
         if not membership.members:
             return Decoded(np.zeros(gradient.size, np.float32), gradient)

@@ -135,9 +135,9 @@ class UploadRule:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state."""
-        self._steps, self._waited = (int(one) for one in state["steps"])
+        self._steps, self._waited = (int(count) for count in state["steps"])
         self._squares.clear()
-        self._squares.extend(float(one) for one in state["squares"])
+        self._squares.extend(float(square) for square in state["squares"])
 
 
 def _squared_distance(step: Step) -> float:
@@ -231,9 +231,9 @@ class SparseEntries(NamedTuple):
 
     def dense(self, elements: int) -> NDArray[Any]:
         """The values of all elements, zero where there are none."""
-        found = np.zeros(elements, self.values.dtype)
-        found[self.place] = self.values
-        return found
+        dense = np.zeros(elements, self.values.dtype)
+        dense[self.place] = self.values
+        return dense
 
 
 def read_entries(words: Words, is_whole: bool, dtype: type[np.generic], sender: str) -> SparseEntries:
@@ -281,9 +281,9 @@ class StepGrid:
         multiples = np.rint(np.ldexp(values.astype(np.float64), self.fraction_bits))
         if values.size and (largest_one := float(np.abs(multiples).max())) > self.limit:
             most = math.ldexp(self.limit, -self.fraction_bits)
-            found = math.ldexp(largest_one, -self.fraction_bits)
+            magnitude = math.ldexp(largest_one, -self.fraction_bits)
             raise EncodeError(
-                f"an element of an upload is {found:g}: with {self.workers} workers and fraction_bits "
+                f"an element of an upload is {magnitude:g}: with {self.workers} workers and fraction_bits "
                 f"{self.fraction_bits} the largest is {most:g}; lower the learning rate, or use fewer bits"
             )
         return multiples.astype(np.int32)
@@ -378,8 +378,8 @@ class Uploads:
         """What the worker sent last, as float32 values of all elements."""
         if bucket not in self._last:
             return np.zeros(elements, np.float32)
-        found = self._last[bucket].dense(elements)
-        return found if self._grid is None else self._grid.values(found)
+        upload = self._last[bucket].dense(elements)
+        return upload if self._grid is None else self._grid.values(upload)
 
     def state(self) -> State:
         """What is held back and what was sent last, by bucket."""
@@ -391,7 +391,7 @@ class Uploads:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state."""
         held = {name.split("/")[1]: array for name, array in state.items() if name.startswith("held/")}
-        self._held = {int(bucket): np.array(own, np.float32) for bucket, own in held.items()}
+        self._held = {int(bucket): np.array(residual, np.float32) for bucket, residual in held.items()}
         self._last = {int(bucket): entries_from(state, f"last/{bucket}") for bucket in held}
 
 
@@ -485,21 +485,21 @@ class LastUploads(_Summing):
     def merge(self, parts: Sequence[Words], request: Request) -> Words:
         """Replace the uploads of those who sent one; add up all."""
         last = self._last.setdefault(request.bucket, {})
-        last |= {rank: _copied(own) for rank, own in self.read(parts, np.float32).items()}
-        end = max(_elements(request), 0, *(own.end for own in last.values()))
+        last |= {rank: _copied(upload) for rank, upload in self.read(parts, np.float32).items()}
+        end = max(_elements(request), 0, *(upload.end for upload in last.values()))
         total, members = np.zeros(end, np.float32), np.zeros(end, np.bool_)
         for rank in sorted(last):
             total[last[rank].place] += last[rank].values
             members[last[rank].place] = True
-        read_bytes = sum(own.words.nbytes for own in last.values())
+        read_bytes = sum(upload.words.nbytes for upload in last.values())
         return self.answer(total, members if self.options.sends_union else None, read_bytes)
 
     def state(self) -> State:
         """Every worker's last upload, by bucket."""
         state: State = {}
         for bucket, last in self._last.items():
-            for rank, own in last.items():
-                state |= entries_state(own, f"{bucket}/{rank}")
+            for rank, upload in last.items():
+                state |= entries_state(upload, f"{bucket}/{rank}")
         return state
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -523,21 +523,21 @@ class RunningSum(_Summing):
         """Add the differences of those who sent one."""
         changes = self.read(parts, np.int32)
         held = self._sums.get(request.bucket, np.zeros(0, np.int32))
-        end = max(_elements(request), held.size, *(own.end for own in changes.values()))
+        end = max(_elements(request), held.size, *(entries.end for entries in changes.values()))
         total = np.zeros(end, np.int32)
         total[: held.size] = held
-        for own in changes.values():
-            total[own.place] += own.values
+        for change in changes.values():
+            total[change.place] += change.values
         self._sums[request.bucket] = total
         read_bytes = held.nbytes + sum(part.nbytes for part in parts)
         return self.answer(total, total != 0 if self.options.sends_union else None, read_bytes)
 
     def state(self) -> State:
         """The sums, by bucket."""
-        return prefixed("sum", {str(bucket): own.copy() for bucket, own in self._sums.items()})
+        return prefixed("sum", {str(bucket): total.copy() for bucket, total in self._sums.items()})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
+        self._sums = {int(bucket): total.copy() for bucket, total in part_of(state, "sum").items()}
 
 
 def _elements(request: Request) -> int:
@@ -695,9 +695,9 @@ class SasgEncoder(UploadEncoder):
     def _total(self, answer: Words, elements: int) -> Gradient:
         """The sum of all elements from a server's answer; those after its last are zero."""
         dtype = np.float32 if self._grid is None else np.int32
-        found = read_entries(answer, self._codec.down == "dense", dtype, "the server")
-        if found.values.size and found.end > elements:
-            raise DecodeError(f"the server's sum has element {found.end - 1} of a bucket of {elements}")
+        entries = read_entries(answer, self._codec.down == "dense", dtype, "the server")
+        if entries.values.size and entries.end > elements:
+            raise DecodeError(f"the server's sum has element {entries.end - 1} of a bucket of {elements}")
         total: NDArray[Any] = np.zeros(elements, dtype)
-        total[slice(found.end) if found.elements is None else found.elements] = found.values
+        total[slice(entries.end) if entries.elements is None else entries.elements] = entries.values
         return total if self._grid is None else self._grid.values(total)

@@ -164,9 +164,11 @@ class SummedEncoder(UploadEncoder):
         is_member = np.unpackbits(united.words.view(np.uint8), count=total.size, bitorder="little")
         members = np.flatnonzero(is_member)
         if members.size:
-            own = None if change is None else change[members]
-            more = Work() if own is None else Work(4 * index_words + own.nbytes, own.nbytes)
-            (merged,) = yield (_changes(own, members.size, more, total.nbytes),)
+            increments = None if change is None else change[members]
+            more = (
+                Work() if increments is None else Work(4 * index_words + increments.nbytes, increments.nbytes)
+            )
+            (merged,) = yield (_changes(increments, members.size, more, total.nbytes),)
             total[members] += merged.words
 
     def state(self) -> State:
@@ -175,7 +177,7 @@ class SummedEncoder(UploadEncoder):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         super().restore(state)
-        self._sums = {int(bucket): own.copy() for bucket, own in part_of(state, "sum").items()}
+        self._sums = {int(bucket): total.copy() for bucket, total in part_of(state, "sum").items()}
 
 
 def _changes(change: Integers | None, size: int, work: Work, total_bytes: int) -> Message:

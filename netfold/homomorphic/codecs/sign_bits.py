@@ -81,11 +81,11 @@ def pack_owed(gradient: Gradient, residual: Gradient, words: Bits) -> None:
     for w in range(whole):
         words[w] = _signs_of_sums(gradient, residual, 32 * w)
     for w in range(whole, words.size):
-        own = gradient[32 * w :]
+        values = gradient[32 * w :]
         held = residual[32 * w :]
         word = np.uint32(0)
-        for j in range(own.size):
-            word |= np.uint32(own[j] + held[j] >= np.float32(0)) << np.uint32(j)
+        for j in range(values.size):
+            word |= np.uint32(values[j] + held[j] >= np.float32(0)) << np.uint32(j)
         words[w] = word
 
 
@@ -103,9 +103,9 @@ def unpack_signs(words: Bits, magnitude: np.float32, values: Gradient) -> None:
 def keep_rest(words: Bits, magnitude: np.float32, gradient: Gradient, residual: Gradient) -> None:
     """residual = (gradient + residual) ∓ magnitude, by each bit; both operations round to float32."""
     for w in range(words.size):
-        own = gradient[32 * w : 32 * w + 32]
+        values = gradient[32 * w : 32 * w + 32]
         held = residual[32 * w : 32 * w + 32]
         word = words[w]
-        for j in range(own.size):
+        for j in range(values.size):
             taken = magnitude if (word >> np.uint32(j)) & np.uint32(1) else -magnitude
-            held[j] = (own[j] + held[j]) - taken
+            held[j] = (values[j] + held[j]) - taken

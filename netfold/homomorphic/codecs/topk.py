@@ -84,8 +84,8 @@ class TopK(Codec):
 
     def bits_per_element(self, workers: int) -> BitsPerElement:
         """Indices and values of one worker up, those of all others down."""
-        own = 8 * ENTRY_BYTES * self.share
-        return BitsPerElement(own, (workers - 1) * own)
+        sent_bits = 8 * ENTRY_BYTES * self.share
+        return BitsPerElement(sent_bits, (workers - 1) * sent_bits)
 
     @property
     def state_bytes(self) -> int:

@@ -87,12 +87,12 @@ def buckets_of(ddp: Any) -> tuple[Buckets, str]:
     facts = ddp._get_ddp_logging_data()
     rebuilt = str(facts.get("rebuilt_per_bucket_param_indices", ""))
     if rebuilt:
-        return [list(map(int, own.split())) for own in rebuilt.split(",")], ""
+        return [list(map(int, indices.split())) for indices in rebuilt.split(",")], ""
     parameters, expect_sparse = ddp._build_params_for_reducer()
     sizes = [int(size) for size in str(facts.get("bucket_sizes", "")).split(",") if size.strip()]
-    for found in _first_buckets(ddp, parameters, expect_sparse):
-        if sizes == [sum(_bytes(parameters[place]) for place in own) for own in found]:
-            return [own[::-1] for own in found], NOT_REBUILT
+    for buckets in _first_buckets(ddp, parameters, expect_sparse):
+        if sizes == [sum(_bytes(parameters[place]) for place in bucket) for bucket in buckets]:
+            return [bucket[::-1] for bucket in buckets], NOT_REBUILT
     return [list(range(len(parameters)))[::-1]], UNKNOWN
 
 
@@ -102,11 +102,11 @@ def _first_buckets(ddp: Any, parameters: list[Any], expect_sparse: list[bool]) -
 
     dist: Any = distributed
     first_bytes, cap_bytes = int(dist._DEFAULT_FIRST_BUCKET_BYTES), int(ddp.bucket_bytes_cap)
-    found = []
+    candidates = []
     for limits in ([first_bytes, cap_bytes], [cap_bytes], [sys.maxsize]):
         indices, _ = dist._compute_bucket_assignment_by_size(parameters, limits, expect_sparse)
-        found.append([list(own) for own in reversed(indices)])
-    return found
+        candidates.append([list(bucket) for bucket in reversed(indices)])
+    return candidates
 
 
 def _bytes(parameter: Any) -> int:
@@ -138,14 +138,14 @@ def require_floats(reduced: list[Reduced]) -> None:
         raise DataError(
             f"the model has {len(reduced)} parameters with gradients, 1 to {TENSORS_MAX} can be recorded"
         )
-    for one in reduced:
-        dtype = str(one.parameter.dtype).removeprefix("torch.")
+    for tensor in reduced:
+        dtype = str(tensor.parameter.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise DataError(
-                f"{one.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()"
+                f"{tensor.name}: its gradients are {dtype}, must be {', '.join(DTYPES)}", "use model.float()"
             )
-        if one.parameter.numel() == 0:
-            raise DataError(f"{one.name}: has no elements", "freeze it, with requires_grad_(False)")
+        if tensor.parameter.numel() == 0:
+            raise DataError(f"{tensor.name}: has no elements", "freeze it, with requires_grad_(False)")
 
 
 def tensors_in(found: Any, most: int = OUTPUTS_MAX) -> list[Any]:
@@ -263,7 +263,7 @@ class Recorder:
         self._ddp, self._settings, self._parts, self._facts = ddp, settings, parts, facts
         self._rank, self._world = dist.get_rank(ddp.process_group), dist.get_world_size(ddp.process_group)
         self._reduced = reduced_parameters(ddp)
-        self._rows = [row_of(one) for one in self._reduced]
+        self._rows = [row_of(tensor) for tensor in self._reduced]
         require_floats(self._reduced)
         self._seen = 0  # synchronized steps, also those that are skipped
         self._steps: list[dict[str, Any]] = []
@@ -280,8 +280,8 @@ class Recorder:
             ddp.register_forward_pre_hook(self._forward_begins),
             ddp.register_forward_hook(self._forward_ends),
             *(
-                one.parameter.register_post_accumulate_grad_hook(self._ready_hook(place))
-                for place, one in enumerate(self._reduced)
+                tensor.parameter.register_post_accumulate_grad_hook(self._ready_hook(place))
+                for place, tensor in enumerate(self._reduced)
             ),
         ]
         self._say_what_is_coming()
@@ -300,14 +300,14 @@ class Recorder:
             return
         self._stop()
         buckets, note = buckets_of(self._ddp)
-        order = [place for own in buckets for place in own]
+        order = [place for bucket in buckets for place in bucket]
         positions = {place: position for position, place in enumerate(order)}
         part = {
             "model": type(self._ddp.module).__name__,
             "world_size": self._world,
             "tensors": [self._rows[place].model_dump() for place in order],
-            "buckets": [[positions[place] for place in own] for own in buckets],
-            "steps": [self._in_order(one, buckets, order) for one in self._steps],
+            "buckets": [[positions[place] for place in bucket] for bucket in buckets],
+            "steps": [self._in_order(step, buckets, order) for step in self._steps],
             "made_by": {**self._facts, "skipped_steps": self._settings.skip},
             "notes": [note] if note else [],
             "wanted_steps": self._settings.steps,
@@ -387,9 +387,9 @@ class Recorder:
         if self._ddp.find_unused_parameters and self._is_wanted():
             began_ns = time.perf_counter_ns()
             # Parameters that this pass does not reach keep their gradients, and DDP sums these.
-            for place, one in enumerate(self._reduced):
-                if one.parameter.grad is not None:
-                    self._copies[place] = self._copy(place, one.parameter.grad)
+            for place, tensor in enumerate(self._reduced):
+                if tensor.parameter.grad is not None:
+                    self._copies[place] = self._copy(place, tensor.parameter.grad)
             times.hidden_ns += time.perf_counter_ns() - began_ns
 
     def _ready_hook(self, place: int) -> Callable[[Any], None]:
@@ -452,26 +452,26 @@ class Recorder:
     def _copy(self, place: int, gradient: Any) -> Any:
         """A gradient on the CPU as trace.json says it is kept: dense, or as rows."""
         row = self._rows[place]
-        found = gradient.detach().reshape(row.shape) if not gradient.dim() else gradient.detach()
+        detached = gradient.detach().reshape(row.shape) if not gradient.dim() else gradient.detach()
         if row.layout == "rows":
-            found = found.coalesce() if found.is_sparse else found.to_sparse(1)
-        elif found.is_sparse:
-            found = found.to_dense()
-        return found.to("cpu", self._reduced[place].parameter.dtype, copy=True)
+            detached = detached.coalesce() if detached.is_sparse else detached.to_sparse(1)
+        elif detached.is_sparse:
+            detached = detached.to_dense()
+        return detached.to("cpu", self._reduced[place].parameter.dtype, copy=True)
 
     def _write(self, step: int, times: _Times) -> None:
         """Write the gradients of a step, and keep its times."""
         import torch
 
         gradients = {self._rows[place].name: copy for place, copy in sorted(self._copies.items())}
-        parts = [one.values() if one.is_sparse else one for one in gradients.values()]
+        parts = [gradient.values() if gradient.is_sparse else gradient for gradient in gradients.values()]
         facts = {key: value for key, value in asdict(times).items() if key not in ("started_ns", "hidden_ns")}
-        one = {**facts, "step": step, "recording_ns": times.hidden_ns, "kept": sorted(self._copies)}
+        record = {**facts, "step": step, "recording_ns": times.hidden_ns, "kept": sorted(self._copies)}
         if all(bool(torch.isfinite(part).all()) for part in parts):
             name = file_name(step, self._rank)
             size_bytes, sha256 = write_values(self._parts.path / name, gradients)
-            one |= {"file": name, "bytes": size_bytes, "sha256": sha256}
-        self._steps.append(one)
+            record |= {"file": name, "bytes": size_bytes, "sha256": sha256}
+        self._steps.append(record)
 
     def _in_order(self, one: Mapping[str, Any], buckets: list[list[int]], order: list[int]) -> dict[str, Any]:
         """A step with its times in the order of trace.json; without a file, its gradients were not finite."""
@@ -487,7 +487,7 @@ class Recorder:
             "backward_end_ns": end_ns,
             "synced_ns": max(end_ns, one["synced_ns"]),
             "ready_ns": [ready[place] if place in kept else None for place in order],
-            "bucket_ready_ns": [max(ready[place] for place in own) for own in buckets],
+            "bucket_ready_ns": [max(ready[place] for place in bucket) for bucket in buckets],
             "recording_ns": one["recording_ns"],
             "micro_batches": one["micro_batches"],
         }
@@ -649,10 +649,10 @@ def _status(process: subprocess.Popen[bytes]) -> int:
 
 def summary(trace: TraceFile) -> tuple[str, ...]:
     """What a recording holds, in words."""
-    size_bytes = sum(one.bytes for step in trace.steps for one in step.ranks)
-    ranks = [one for step in trace.steps for one in step.ranks]
-    time_ns = sum(one.before_ns + one.synced_ns for one in ranks)
-    share = sum(one.recording_ns for one in ranks) / max(1, time_ns)
+    size_bytes = sum(rank_step.bytes for step in trace.steps for rank_step in step.ranks)
+    ranks = [rank_step for step in trace.steps for rank_step in step.ranks]
+    time_ns = sum(rank_step.before_ns + rank_step.synced_ns for rank_step in ranks)
+    share = sum(rank_step.recording_ns for rank_step in ranks) / max(1, time_ns)
     text = (
         f"{trace.model}: {len(trace.steps)} steps of {trace.world_size} ranks, {trace.elements:,} elements "
         f"in {len(trace.tensors)} tensors and {len(trace.buckets)} buckets, {size_bytes:,} bytes"

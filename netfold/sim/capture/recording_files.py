@@ -118,9 +118,9 @@ def read_trace(folder: Path) -> TraceFile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"
-        found = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
+        shown_input = "" if first["type"] == "missing" else f", found {shown(first['input'])}"
         raise DataError(
-            f"{path}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}{found}", HINT
+            f"{path}: {place}: {first['msg'][0].lower()}{first['msg'][1:]}{shown_input}", HINT
         ) from None
     _check_tensors(path, trace)
     for step in trace.steps:
@@ -132,10 +132,10 @@ def read_trace(folder: Path) -> TraceFile:
 def _require_format(path: Path, content: bytes) -> None:
     """Refuse other files before their fields are complained about."""
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
         raise DataError(f"{path}: is not JSON", HINT) from None
-    version = found.get("format") if isinstance(found, dict) else None
+    version = parsed.get("format") if isinstance(parsed, dict) else None
     if version == FORMAT:
         return
     if isinstance(version, str) and re.fullmatch(r"netfold trace \d+", version):
@@ -167,35 +167,35 @@ def _check_step(path: Path, trace: TraceFile, step: RecordedStep) -> None:
         raise DataError(
             f"{path}: step {step.step} has {len(step.ranks)} ranks, world_size says {trace.world_size}", HINT
         )
-    for rank, one in enumerate(step.ranks):
+    for rank, timing in enumerate(step.ranks):
         where = f"{path}: step {step.step}, rank {rank}"
-        if len(one.ready_ns) != len(trace.tensors) or len(one.bucket_ready_ns) != len(trace.buckets):
+        if len(timing.ready_ns) != len(trace.tensors) or len(timing.bucket_ready_ns) != len(trace.buckets):
             raise DataError(f"{where}: must have a time for each tensor and each bucket", HINT)
-        times = (0, one.forward_end_ns, one.backward_start_ns, one.backward_end_ns, one.synced_ns)
+        times = (0, timing.forward_end_ns, timing.backward_start_ns, timing.backward_end_ns, timing.synced_ns)
         if list(times) != sorted(times):
             raise DataError(f"{where}: forward, backward and synced times are not in order", HINT)
-        ready = [one.backward_start_ns if time is None else time for time in one.ready_ns]
-        if not all(one.backward_start_ns <= time <= one.backward_end_ns for time in ready):
+        ready = [timing.backward_start_ns if time is None else time for time in timing.ready_ns]
+        if not all(timing.backward_start_ns <= time <= timing.backward_end_ns for time in ready):
             raise DataError(f"{where}: a gradient is ready outside of the backward pass", HINT)
-        if one.bucket_ready_ns != [max(ready[place] for place in own) for own in trace.buckets]:
+        if timing.bucket_ready_ns != [max(ready[place] for place in bucket) for bucket in trace.buckets]:
             raise DataError(f"{where}: a bucket must be ready with the last of its tensors", HINT)
 
 
 def _check_files(folder: Path, trace: TraceFile) -> None:
     seen: set[str] = set()
-    for one in chain.from_iterable(step.ranks for step in trace.steps):
-        if one.file in seen:
-            raise DataError(f"{folder / NAME}: the file {one.file} appears twice", HINT)
-        seen.add(one.file)
+    for rank in chain.from_iterable(step.ranks for step in trace.steps):
+        if rank.file in seen:
+            raise DataError(f"{folder / NAME}: the file {rank.file} appears twice", HINT)
+        seen.add(rank.file)
         try:
-            size_bytes = (folder / one.file).stat().st_size
+            size_bytes = (folder / rank.file).stat().st_size
         except OSError:
             raise DataError(
-                f"{folder / one.file}: there is no such file, trace.json names it", HINT
+                f"{folder / rank.file}: there is no such file, trace.json names it", HINT
             ) from None
-        if size_bytes != one.bytes:
+        if size_bytes != rank.bytes:
             raise DataError(
-                f"{folder / one.file}: has {size_bytes} bytes, trace.json says {one.bytes}: it is damaged",
+                f"{folder / rank.file}: has {size_bytes} bytes, trace.json says {rank.bytes}: it is damaged",
                 HINT,
             )
 
@@ -251,9 +251,10 @@ class RecordingParts:
             return
         ranks = range(json.loads((self.path / f"begun-{rank:04d}.json").read_bytes())["world_size"])
         names = {path.name for path in self.path.iterdir()}
-        failed = [f"failed-{one:04d}.txt" in names for one in ranks]
+        failed = [f"failed-{peer:04d}.txt" in names for peer in ranks]
         if any(failed) and all(
-            f"rank-{one:04d}.json" in names or is_failed for one, is_failed in zip(ranks, failed, strict=True)
+            f"rank-{peer:04d}.json" in names or is_failed
+            for peer, is_failed in zip(ranks, failed, strict=True)
         ):
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -269,7 +270,7 @@ class RecordingParts:
         try:
             parts = [json.loads((joining / name).read_bytes()) for name in names]
             trace = joined(parts)
-            kept = {one["file"] for step in trace["steps"] for one in step["ranks"]}
+            kept = {rank_step["file"] for step in trace["steps"] for rank_step in step["ranks"]}
             for path in joining.iterdir():
                 if path.name not in kept:
                     path.unlink()
@@ -325,16 +326,16 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             )
         if part["buckets"] != first["buckets"]:
             raise RunError(f"rank {rank} has other buckets than rank 0", "record again, and skip more steps")
-    by_rank = [{one["step"]: one["times"] for one in part["steps"]} for part in parts]
+    by_rank = [{rank_step["step"]: rank_step["times"] for rank_step in part["steps"]} for part in parts]
     common = sorted(set.intersection(*map(set, by_rank)))
-    good = [step for step in common if all(own[step] is not None for own in by_rank)]
+    good = [step for step in common if all(times[step] is not None for times in by_rank)]
     notes = list(first["notes"])
     if dropped := len(common) - len(good):
         notes.append(f"{dropped} steps whose gradients were not finite are left out, as a loss scaler does")
     if len(common) < first["wanted_steps"]:
         notes.append(f"{first['wanted_steps']} steps were wanted, all ranks recorded {len(common)}")
     if not good:
-        counts = ", ".join(f"rank {rank}: {len(own)}" for rank, own in enumerate(by_rank))
+        counts = ", ".join(f"rank {rank}: {len(times)}" for rank, times in enumerate(by_rank))
         raise RunError(
             f"there is no step that all ranks recorded with finite gradients ({counts} steps)",
             "train longer: the first steps are skipped, since DDP makes new buckets after its first",
@@ -345,7 +346,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "world_size": len(parts),
         "tensors": first["tensors"],
         "buckets": first["buckets"],
-        "steps": [{"step": step, "ranks": [own[step] for own in by_rank]} for step in good],
+        "steps": [{"step": step, "ranks": [times[step] for times in by_rank]} for step in good],
         "made_by": first["made_by"],
         "notes": notes,
     }
@@ -380,7 +381,7 @@ def most_bytes(tensors: Sequence[TensorRow]) -> int:
     """The most that the file of a rank and step takes, its header aside."""
     sizes = {"float32": 4, "float16": 2, "bfloat16": 2}
     return sum(
-        one.elements * sizes[one.dtype] + (8 * one.shape[0] if one.layout == "rows" else 0) for one in tensors
+        row.elements * sizes[row.dtype] + (8 * row.shape[0] if row.layout == "rows" else 0) for row in tensors
     )
 
 
@@ -391,14 +392,14 @@ def write_values(path: Path, gradients: Mapping[str, Any]) -> tuple[int, str]:
     """
     from safetensors.torch import save_file
 
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, gradient in gradients.items():
         if gradient.is_sparse:
-            found[name] = gradient.values().contiguous()
-            found[name + ROWS] = gradient.indices()[0].contiguous()
+            tensors[name] = gradient.values().contiguous()
+            tensors[name + ROWS] = gradient.indices()[0].contiguous()
         else:
-            found[name] = gradient.contiguous()
-    save_file(found, str(path))
+            tensors[name] = gradient.contiguous()
+    save_file(tensors, str(path))
     with path.open("rb") as file:
         return path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -432,7 +433,7 @@ def read_values(path: Path, tensors: Sequence[TensorRow], step: RankStep) -> NDA
     """
     from safetensors import SafetensorError, safe_open
 
-    flat = np.zeros(sum(one.elements for one in tensors), np.float32)
+    flat = np.zeros(sum(row.elements for row in tensors), np.float32)
     start = 0
     opener: Any = safe_open
     try:
@@ -473,13 +474,13 @@ def _require(
         raise DataError(f"{path}: has no tensor {shown(name)}, trace.json has it", HINT)
     names.remove(name)
     part = opened.get_slice(name)
-    found, there = _NAMES.get(part.get_dtype(), str(part.get_dtype())), list(part.get_shape())
-    fits = len(there) == len(shape) and all(
-        want in (None, is_) for want, is_ in zip(shape, there, strict=True)
+    actual_dtype, dimensions = _NAMES.get(part.get_dtype(), str(part.get_dtype())), list(part.get_shape())
+    fits = len(dimensions) == len(shape) and all(
+        want in (None, is_) for want, is_ in zip(shape, dimensions, strict=True)
     )
-    if found != dtype or not fits:
-        wanted = tuple("any" if one is None else one for one in shape)
+    if actual_dtype != dtype or not fits:
+        wanted = tuple("any" if size is None else size for size in shape)
         raise DataError(
-            f"{path}: {name} holds {found} {tuple(there)}, trace.json says {dtype} {wanted}", HINT
+            f"{path}: {name} holds {actual_dtype} {tuple(dimensions)}, trace.json says {dtype} {wanted}", HINT
         )
-    return int(there[0])
+    return int(dimensions[0])

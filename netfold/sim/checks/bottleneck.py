@@ -124,10 +124,10 @@ class NetworkTime:
 
     def alike(self, link: int) -> list[int]:
         """The links that were as busy as one, itself among them: within 95 % of each other."""
-        own = self.total_ps[link]
-        is_alike = (self.total_ps >= ALIKE * own) & (ALIKE * self.total_ps <= own)
-        found: list[int] = np.flatnonzero(is_alike).tolist()
-        return found
+        busy_ps = self.total_ps[link]
+        is_alike = (self.total_ps >= ALIKE * busy_ps) & (ALIKE * self.total_ps <= busy_ps)
+        links: list[int] = np.flatnonzero(is_alike).tolist()
+        return links
 
     def next_busiest(self, links: Sequence[int]) -> int:
         """The busiest of the other links; −1 if none of them was busy."""
@@ -179,8 +179,8 @@ def network_time(
     is_held = samples.is_steady & (u > 0) & ~is_idle
 
     def share(always: float, idle: Floats, held: Floats, otherwise: Floats) -> Floats:
-        found: Floats = np.select([b >= SATURATED, is_idle, is_held], [always, idle, held], otherwise)
-        return found * covered
+        shares: Floats = np.select([b >= SATURATED, is_idle, is_held], [always, idle, held], otherwise)
+        return shares * covered
 
     zero, rest = np.zeros_like(b), 1 - b
     return NetworkTime(
@@ -253,8 +253,8 @@ def _until(spans: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[np
         index = np.searchsorted(spans[:, 0], times_ps, side="right")
         at = np.maximum(index - 1, 0)
         inside = np.clip(times_ps - spans[at, 0], 0, lengths[at])
-        found: NDArray[np.int64] = np.where(index > 0, sums[at] + inside, 0)
-        return found
+        covered_ps: NDArray[np.int64] = np.where(index > 0, sums[at] + inside, 0)
+        return covered_ps
 
     return before
 
@@ -280,17 +280,20 @@ class _Worker:
 
     def __init__(self, phases: Sequence[PhaseRecord]) -> None:
         self._phases = sorted(
-            (one for one in phases if one.phase != "wait"), key=lambda one: (one.start_ps, one.end_ps)
+            (phase for phase in phases if phase.phase != "wait"),
+            key=lambda phase: (phase.start_ps, phase.end_ps),
         )
-        self._starts = [one.start_ps for one in self._phases]
-        self._longest_ps = max((one.end_ps - one.start_ps for one in self._phases), default=0)
+        self._starts = [phase.start_ps for phase in self._phases]
+        self._longest_ps = max((phase.end_ps - phase.start_ps for phase in self._phases), default=0)
 
     def during(self, start_ps: int, end_ps: int) -> Iterator[PhaseRecord]:
         """Phases that overlap an interval, those of its device first, each by their start."""
         last = bisect_right(self._starts, end_ps)
         first = bisect_right(self._starts, start_ps - self._longest_ps - 1)
-        found = [one for one in self._phases[first:last] if one.end_ps > start_ps and one.start_ps < end_ps]
-        return iter(sorted(found, key=lambda one: one.phase == "network"))
+        phases = [
+            phase for phase in self._phases[first:last] if phase.end_ps > start_ps and phase.start_ps < end_ps
+        ]
+        return iter(sorted(phases, key=lambda phase: phase.phase == "network"))
 
 
 def critical_path(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) -> list[Piece]:
@@ -304,10 +307,10 @@ def critical_path(rounds: Sequence[RoundRecord], phases: Sequence[PhaseRecord]) 
         by_worker[phase.worker].append(phase)
         if phase.bucket != _COMPUTE_BUCKET:
             by_round[phase.step, phase.bucket][phase.worker].append(phase)
-    workers = {worker: _Worker(own) for worker, own in by_worker.items()}
+    workers = {worker: _Worker(records) for worker, records in by_worker.items()}
     pieces = []
-    for one in counted_rounds(rounds):
-        walk = _Walk(one, by_round[one.step, one.bucket], workers)
+    for span in counted_rounds(rounds):
+        walk = _Walk(span, by_round[span.step, span.bucket], workers)
         pieces += [piece for piece in walk.pieces() if piece.end_ps > piece.start_ps]
     return pieces
 
@@ -321,7 +324,7 @@ class _Walk:
         self._start_ps, self._end_ps = span.start_ps, span.end_ps
         self._own, self._workers = own, workers
         self._operations = {
-            worker: [index for index, one in enumerate(phases) if one.phase == "network"]
+            worker: [index for index, phase in enumerate(phases) if phase.phase == "network"]
             for worker, phases in own.items()
         }
 
@@ -330,7 +333,7 @@ class _Walk:
         at_ps = self._end_ps
         if not self._own or at_ps <= self._start_ps:
             return
-        worker = max(self._own, key=lambda one: (self._own[one][-1].end_ps, self._own[one][0].start_ps))
+        worker = max(self._own, key=lambda rank: (self._own[rank][-1].end_ps, self._own[rank][0].start_ps))
         index = len(self._own[worker]) - 1
         while at_ps > self._start_ps:
             if index < 0:
@@ -359,7 +362,7 @@ class _Walk:
             for other, places in self._operations.items()
             if number < len(places)
         ]
-        start_ps, _, other, place = max(one for one in begun if one[0] < at_ps or one[1])
+        start_ps, _, other, place = max(start for start in begun if start[0] < at_ps or start[1])
         return start_ps, -other, place
 
     def _on_device(self, worker: int, index: int, at_ps: int) -> Iterator[Piece]:
@@ -385,8 +388,8 @@ class _Walk:
             places = self._operations[worker]
             first = places[number - 1] + 1 if number else 0
             last = places[number] if number < len(places) else len(phases)
-            same = [one for one in phases[first:last] if one.phase == phase.phase]
-            times_ps.append(sum(one.end_ps - one.start_ps for one in same))
+            same = [record for record in phases[first:last] if record.phase == phase.phase]
+            times_ps.append(sum(record.end_ps - record.start_ps for record in same))
         return int(median(times_ps))
 
     def _instead(self, worker: int, start_ps: int, end_ps: int, is_late: bool) -> Iterator[Piece]:
@@ -455,19 +458,19 @@ def bounds(records: JobRecords, network: SampledNetwork) -> list[dict[str, Any]]
         return []
     done = {step.step for step in records.steps}
     pieces = critical_path(
-        [one for one in records.rounds if one.step in done],
-        [one for one in records.phases if one.step in done],
+        [record for record in records.rounds if record.step in done],
+        [record for record in records.phases if record.step in done],
     )
     spans = [(piece.start_ps, piece.end_ps) for piece in pieces if piece.cause is None]
     spans_ps = sum(end_ps - start_ps for start_ps, end_ps in spans)
     split = network_time(network.samples, network.job, spans, network.busy_ps)
-    found = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
-    rest = 1 - sum(part.share for part in found)
+    parts = [*_host_parts(pieces, network, total_ps), *_network_parts(split, network, spans_ps, total_ps)]
+    rest = 1 - sum(part.share for part in parts)
     if rest > 1e-9:
-        found.append(TimePart(BottleneckCause.UNEXPLAINED, "", "", 0.0, rest))
+        parts.append(TimePart(BottleneckCause.UNEXPLAINED, "", "", 0.0, rest))
     step_us = total_ps / len(records.steps) / PS_PER_US
-    found = _fewer(sorted(found, key=lambda part: (-part.share, part.cause, part.where, part.stage)))
-    return [asdict(part) | {"time_us": part.share * step_us} for part in found if part.share > 0]
+    parts = _fewer(sorted(parts, key=lambda part: (-part.share, part.cause, part.where, part.stage)))
+    return [asdict(part) | {"time_us": part.share * step_us} for part in parts if part.share > 0]
 
 
 def _host_parts(pieces: Sequence[Piece], network: SampledNetwork, total_ps: int) -> list[TimePart]:
@@ -479,13 +482,15 @@ def _host_parts(pieces: Sequence[Piece], network: SampledNetwork, total_ps: int)
             stages[piece.cause, where][piece.stage] += piece.end_ps - piece.start_ps
     times = {
         (cause, "", stage): time_ps
-        for (cause, where), own in stages.items()
+        for (cause, where), stage_times in stages.items()
         if not where
-        for stage, time_ps in own.items()
+        for stage, time_ps in stage_times.items()
     }
-    for (cause, where), own in stages.items():
+    for (cause, where), spent_ps in stages.items():
         if where:
-            times[cause, where, " and ".join(sorted(own, key=lambda one: -own[one]))] = sum(own.values())
+            times[cause, where, " and ".join(sorted(spent_ps, key=lambda stage: -spent_ps[stage]))] = sum(
+                spent_ps.values()
+            )
     return [
         TimePart(
             cause, where, stage, 0.0, time_ps / total_ps, faster=_faster(total_ps, _remedied(cause) * time_ps)
@@ -507,9 +512,11 @@ def _network_parts(
     told: set[int] = set()
     left = set(np.unique(split.chosen[split.by_link_ps > 0]).tolist())
     while left:
-        link = max(left, key=lambda one: (split.total_ps[one], -one))
+        link = max(left, key=lambda candidate: (split.total_ps[candidate], -candidate))
         group = [
-            one for one in split.alike(link) if network.kinds[one] is network.kinds[link] and one not in told
+            peer
+            for peer in split.alike(link)
+            if network.kinds[peer] is network.kinds[link] and peer not in told
         ]
         left -= set(group)
         told |= set(group)

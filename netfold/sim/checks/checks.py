@@ -68,12 +68,14 @@ class RoundLog:
     @property
     def has_work(self) -> bool:
         """Whether the codec counts any work for any message."""
-        messages = (one for operation in self.operations for sent in operation.sent.values() for one in sent)
-        return any(not (one.work.is_free and one.decode_work.is_free) for one in messages)
+        messages = (
+            message for operation in self.operations for sent in operation.sent.values() for message in sent
+        )
+        return any(not (message.work.is_free and message.decode_work.is_free) for message in messages)
 
     def store(self, worker: int, decoded: Decoded) -> None:
         """Store what a worker decoded; equal totals share one array."""
-        total = next((one for one in self._totals if same_bits(one, decoded.total)), None)
+        total = next((stored for stored in self._totals if same_bits(stored, decoded.total)), None)
         if total is None:
             total = decoded.total
             self._totals.append(total)
@@ -218,7 +220,7 @@ def far_note(codec: Codec, journal: Journal) -> str:
     ]
     if not far:
         return ""
-    nmse, record = max(far, key=lambda one: one[0])
+    nmse, record = max(far, key=lambda pair: pair[0])
     estimates = f", with {record.estimated_elements} estimates" if record.estimated_elements else ""
     return (
         f"totals are far from the sums of the gradients, which workers contribute whole: NMSE {nmse:.3g} in "
@@ -302,7 +304,7 @@ def sum_is_right(codec: Codec, journal: Journal) -> Finding:
         return Finding(False, "no round was aggregated")
     worst = max(range(len(journal.rounds)), key=lambda index: journal.rounds[index].max_error_over_bound)
     record, findings = journal.rounds[worst], journal.findings[worst]
-    error = max(one.max_bounded_error for one in journal.findings)
+    error = max(round_findings.max_bounded_error for round_findings in journal.findings)
     detail = f"largest error {error:.3g}, at most {record.max_error_over_bound:.3g} of the codec's bound"
     detail += _ideal_note(codec, journal)
     if record.max_error_over_bound <= 1.0:
@@ -339,7 +341,7 @@ def _inexact_note(journal: Journal) -> str:
     for record, findings in zip(journal.rounds, journal.findings, strict=True):
         if findings.inexact_elements:
             place = f"step {record.step}, bucket {record.bucket}"
-            count = sum(one.inexact_elements for one in journal.findings)
+            count = sum(round_findings.inexact_elements for round_findings in journal.findings)
             return f"{count} elements are not the exact sum of the contributions, first in {place}"
     return ""
 
@@ -418,11 +420,11 @@ def _not_sent_again(record: RoundRecord, findings: Findings) -> int:
 
 def merges_are_right(journal: Journal) -> Finding:
     # This holds for any codec: estimates, too, are computed from sums that were added right.
-    found = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
-    if not found:
+    findings = [finding for finding in (_floats_are_right(journal), _signs_are_right(journal)) if finding]
+    if not findings:
         return Finding(True, "no words were added as floats")
-    said = [one for one in found if not one.passed] or found
-    return Finding(all(one.passed for one in found), "; ".join(one.detail for one in said))
+    said = [finding for finding in findings if not finding.passed] or findings
+    return Finding(all(finding.passed for finding in findings), "; ".join(finding.detail for finding in said))
 
 
 def _floats_are_right(journal: Journal) -> Finding | None:
@@ -462,15 +464,15 @@ def _signs_are_right(journal: Journal) -> Finding | None:
 
 def hosts_merge_right(journal: Journal) -> Finding:
     """Host merges and server answers equal their replay bit for bit; every gathered message arrived."""
-    found = [findings.at_hosts for findings in journal.findings]
-    wrong = sum(one.wrong for one in found)
+    replays = [findings.at_hosts for findings in journal.findings]
+    wrong = sum(replay.wrong for replay in replays)
     if not wrong:
-        words = sum(one.words for one in found)
+        words = sum(replay.words for replay in replays)
         return Finding(True, f"all {words} words that hosts merged or passed on equal their replay")
-    first = next(i for i, one in enumerate(found) if one.wrong)
+    first = next(i for i, replay in enumerate(replays) if replay.wrong)
     place = f"step {journal.rounds[first].step}, bucket {journal.rounds[first].bucket}"
     return Finding(
-        False, f"{wrong} words of hosts differ from their replay, first in {place}, {found[first].first}"
+        False, f"{wrong} words of hosts differ from their replay, first in {place}, {replays[first].first}"
     )
 
 
@@ -551,18 +553,20 @@ def switches_add_up(
     for number, node in enumerate(network.nodes):
         if network.is_host[number]:
             continue
-        own = [link for link in links if link.source == link.target == node]
-        came = sum(link.delivered_packets for link in links if link.target == node and link not in own)
+        loopbacks = [link for link in links if link.source == link.target == node]
+        came = sum(link.delivered_packets for link in links if link.target == node and link not in loopbacks)
         left = sum(
-            link.packets + link.dropped_packets for link in links if link.source == node and link not in own
+            link.packets + link.dropped_packets
+            for link in links
+            if link.source == node and link not in loopbacks
         )
         taken, sent, receivers = programs.get(number, _Programs())
         if came < taken:
             return Finding(False, f"switch {node} received {came} packets, its programs saw {taken}")
-        if any(link.in_flight_packets for link in own):
+        if any(link.in_flight_packets for link in loopbacks):
             continue  # results in the loopback: not copied yet
         wanted = came - taken + sent
-        lost = sum(link.lost_packets + link.dropped_packets for link in own)
+        lost = sum(link.lost_packets + link.dropped_packets for link in loopbacks)
         least, most = wanted - lost * receivers, wanted - lost + copies
         if not least <= left <= most:
             due = str(wanted) if least == most else f"{least} to {most}"
@@ -588,20 +592,23 @@ def _programs(variant: VariantPlan, counters: Sequence[Counters]) -> dict[int, _
         ]
         for (tree, place), counted in zip(places, points, strict=True):
             node, receivers = tree.switches[place], len(receivers_of(tree, place))
-            before, own = programs.get(node, _Programs()), _point_packets(tree.program, receivers, counted)
+            before, packets = (
+                programs.get(node, _Programs()),
+                _point_packets(tree.program, receivers, counted),
+            )
             programs[node] = _Programs(
-                before.taken + own[0], before.sent + own[1], max(before.receivers_max, receivers)
+                before.taken + packets[0], before.sent + packets[1], max(before.receivers_max, receivers)
             )
     return programs
 
 
 def _point_packets(program: ProgramSpec, receivers: int, counted: Mapping[str, int]) -> tuple[int, int]:
     """Packets that one point, or split, took and sent."""
-    found = Counter(counted)  # counters that a program does not have are 0
+    counts = Counter(counted)  # counters that a program does not have are 0
     if program.has_server:  # points send sums to the server, and its acknowledgements to all workers
-        acknowledged = found["acknowledged"]
-        return found["packets"] + acknowledged, found["forwarded"] + acknowledged * receivers
-    to_one = sum(found[name] for name in ("answers", "late", "expired", "partials"))
-    to_all = sum(found[name] for name in ("results", "timed_out", "installed", "split"))
-    taken = sum(found[name] for name in ("packets", "installed", "stale_results", "split"))
+        acknowledged = counts["acknowledged"]
+        return counts["packets"] + acknowledged, counts["forwarded"] + acknowledged * receivers
+    to_one = sum(counts[name] for name in ("answers", "late", "expired", "partials"))
+    to_all = sum(counts[name] for name in ("results", "timed_out", "installed", "split"))
+    taken = sum(counts[name] for name in ("packets", "installed", "stale_results", "split"))
     return taken, to_one + to_all * receivers

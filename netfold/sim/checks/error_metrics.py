@@ -47,9 +47,9 @@ def add_scaled(
         block = (first + begin) // block_elements
         end = min(words.size, (block + 1) * block_elements - first)
         scale = scales[block]
-        own, sums = words[begin:end], total[begin:end]
-        for i in range(own.size):
-            sums[i] += np.int64(np.rint(own[i] * scale))
+        block_words, sums = words[begin:end], total[begin:end]
+        for i in range(block_words.size):
+            sums[i] += np.int64(np.rint(block_words[i] * scale))
         begin = end
 
 
@@ -102,18 +102,18 @@ def add_likeness(decoded: NDArray[np.float32], total: Doubles, likeness: Doubles
 
     Returns the largest |decoded − total|, infinite if one is NaN.
     """
-    error, right, own, product, largest = 0.0, 0.0, 0.0, 0.0, 0.0
+    error, right, decoded_squares, product, largest = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(decoded.size):
         value = np.float64(decoded[i])
         off_by = abs(value - total[i])
         largest = max(largest, off_by if off_by == off_by else np.inf)
         error += off_by * off_by
         right += total[i] * total[i]
-        own += value * value
+        decoded_squares += value * value
         product += value * total[i]
     likeness[0] += error
     likeness[1] += right
-    likeness[2] += own
+    likeness[2] += decoded_squares
     likeness[3] += product
     return largest
 
@@ -136,10 +136,10 @@ class Likeness:
     @property
     def cosine(self) -> float | None:
         """Cosine of the angle between total and Σ gradients; None if one is zero or not finite."""
-        _, right, own, product = self.sums.tolist()
-        if not (right > 0 and own > 0 and np.isfinite(right) and np.isfinite(own)):
+        _, right, decoded_squares, product = self.sums.tolist()
+        if not (right > 0 and decoded_squares > 0 and np.isfinite(right) and np.isfinite(decoded_squares)):
             return None
-        return _finite(max(-1.0, min(1.0, product / (np.sqrt(right) * np.sqrt(own)))))
+        return _finite(max(-1.0, min(1.0, product / (np.sqrt(right) * np.sqrt(decoded_squares)))))
 
 
 @dataclass
@@ -174,7 +174,7 @@ class ErrorMetrics(Likeness):
                 return
             unlike = np.flatnonzero(total != sums.total.astype(np.float32))[:1]
         self.is_exact = not (
-            count_inexact(total[unlike], [own[unlike] for own in gradients])
+            count_inexact(total[unlike], [gradient[unlike] for gradient in gradients])
             or count_inexact(total, gradients)
         )
 

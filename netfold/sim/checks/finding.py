@@ -55,10 +55,10 @@ class Ending(NamedTuple):
 
 def recorded(label: str, checks: Mapping[str, Callable[[], Finding]]) -> list[CheckRecord]:
     """Run the checks of a variant or job."""
-    found = {name: check() for name, check in checks.items()}
+    findings = {name: check() for name, check in checks.items()}
     return [
         CheckRecord(label, name, "pass" if finding.passed else "fail", finding.detail)
-        for name, finding in found.items()
+        for name, finding in findings.items()
     ]
 
 
@@ -131,9 +131,9 @@ def _named(notes: Sequence[Note], kind: NoteKind) -> NDArray[np.int64]:
 def _are_equal(notes: Sequence[Note], others: Sequence[Note]) -> bool:
     """Whether kinds, counts and elements are the same, in order; texts may differ between workers."""
     return len(notes) == len(others) and all(
-        (one.kind, one.count, one.total) == (other.kind, other.count, other.total)
-        and _have_equal_elements(one.elements, other.elements)
-        for one, other in zip(notes, others, strict=True)
+        (note.kind, note.count, note.total) == (other.kind, other.count, other.total)
+        and _have_equal_elements(note.elements, other.elements)
+        for note, other in zip(notes, others, strict=True)
     )
 
 
@@ -436,12 +436,12 @@ def distinct(received: Sequence[Merged]) -> list[Result]:
 
 def by_holders(results: Sequence[Result]) -> list[tuple[Holders | None, list[Result]]]:
     """Results grouped by the workers they hold in each unit; None: all workers."""
-    found: dict[tuple[int, bytes], tuple[Holders | None, list[Result]]] = {}
+    groups: dict[tuple[int, bytes], tuple[Holders | None, list[Result]]] = {}
     for result in results:
         holders = result.merged.holders
         key = (0, b"") if holders is None else (holders.unit_words, holders.bitmaps.tobytes())
-        found.setdefault(key, (holders, []))[1].append(result)
-    return list(found.values())
+        groups.setdefault(key, (holders, []))[1].append(result)
+    return list(groups.values())
 
 
 def complete(place: MessagePlace, results: Sequence[Result], wanted: int, kind: str) -> list[Result]:

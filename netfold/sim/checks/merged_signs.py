@@ -97,7 +97,7 @@ def allowed_over_rounds(variances: Doubles, level: Doubles | float) -> Doubles:
 
 def worst(sums: StretchSums, share: float, is_over_rounds: bool) -> Unfair | None:
     """The statistic farthest beyond what is allowed, if any is, with `share` of the job's false alarms."""
-    found: Unfair | None = None
+    farthest: Unfair | None = None
     divisions = list(_divisions(sums))
     statistics = sums.deviations.shape[1]
     workers = statistics - 1
@@ -113,10 +113,10 @@ def worst(sums: StretchSums, share: float, is_over_rounds: bool) -> Unfair | Non
             continue
         excess = float(deviations[stretch, statistic])
         sigmas = excess / math.sqrt(max(float(variances[stretch]), 5e-324))
-        if found is None or abs(sigmas) > abs(found.sigmas):
+        if farthest is None or abs(sigmas) > abs(farthest.sigmas):
             worker = statistic if statistic < workers else None
-            found = Unfair(worker, stretch, stretches, excess, float(limit[stretch]), sigmas)
-    return found
+            farthest = Unfair(worker, stretch, stretches, excess, float(limit[stretch]), sigmas)
+    return farthest
 
 
 def halved(sums: StretchSums) -> StretchSums:
@@ -229,16 +229,16 @@ class UnfairSigns:
     found: Unfair
 
     def __str__(self) -> str:
-        found, (first, last) = self.found, self.words
-        is_ones = found.worker is None
-        whose = "merged bits are one" if is_ones else f"worker {found.worker}'s bits survive"
-        often = "more" if found.excess > 0 else "less"
+        bias, (first, last) = self.found, self.words
+        is_ones = bias.worker is None
+        whose = "merged bits are one" if is_ones else f"worker {bias.worker}'s bits survive"
+        often = "more" if bias.excess > 0 else "less"
         fair = "they were sent" if is_ones else "its weight allows"
         over = f", over {self.messages} messages" if self.messages > 1 else ""
         return (
             f"{whose} {often} often than {fair} in words {first} to {last} of {self.place}{over}: "
-            f"{abs(found.excess):.0f} bits off the mean ({abs(found.sigmas):.1f} standard deviations), "
-            f"at most {found.allowed:.0f} allowed"
+            f"{abs(bias.excess):.0f} bits off the mean ({abs(bias.sigmas):.1f} standard deviations), "
+            f"at most {bias.allowed:.0f} allowed"
         )
 
 
@@ -317,11 +317,11 @@ class SignCheck:
 
     def _compare(self, place: MessageOfRound, most: Result, other: Result, merger: Merger) -> None:
         """Require that a result has the same bits as the one that most workers received."""
-        found, right = _bits(other), _bits(most)
-        differs = np.flatnonzero(found != right)
+        bits, right = _bits(other), _bits(most)
+        differs = np.flatnonzero(bits != right)
         if differs.size:
             word = int(differs[0])
-            why = f"received {found[word]:#010x}, worker {most.workers[0]} received {right[word]:#010x}"
+            why = f"received {bits[word]:#010x}, worker {most.workers[0]} received {right[word]:#010x}"
             self._note_wrong(differs.size * len(other.workers), merger.wrong(place, other, word, why))
 
     def _note_wrong(self, words: int, first: WrongSigns) -> None:
@@ -331,8 +331,8 @@ class SignCheck:
     def _judge(self, place: MessageOfRound, size: int, sums: StretchSums) -> None:
         """Hold the statistics of one message, and their sums over rounds, to what is allowed."""
         self._messages += 1
-        found = worst(sums, _share(self._messages), is_over_rounds=False)
-        self._note_unfair(found, place, 1, size)
+        bias = worst(sums, _share(self._messages), is_over_rounds=False)
+        self._note_unfair(bias, place, 1, size)
         workers = sums.deviations.shape[1] - 1
         while sums.variances.size > _fewest_stretches(workers):
             sums = halved(sums)
@@ -344,8 +344,8 @@ class SignCheck:
             known.rounds += 1
             known.sums.deviations[:] += sums.deviations
             known.sums.variances[:] += sums.variances
-            found = worst(known.sums, _share(known.number), is_over_rounds=True)
-            self._note_unfair(found, place, known.rounds, size)
+            bias = worst(known.sums, _share(known.number), is_over_rounds=True)
+            self._note_unfair(bias, place, known.rounds, size)
 
     def _note_unfair(self, found: Unfair | None, place: MessageOfRound, messages: int, size: int) -> None:
         if found is not None and self.first_unfair is None:
@@ -373,13 +373,13 @@ def _edges(size: int, workers: int) -> NDArray[np.int64]:
 def _by_bits(received: Sequence[Merged]) -> list[Result]:
     """The results that differ, those that most workers received first."""
     results: list[Result] = []
-    for own in distinct(received):
-        same = [one for one in results if same_bits(one.merged.words, own.merged.words)]
+    for outcome in distinct(received):
+        same = [group for group in results if same_bits(group.merged.words, outcome.merged.words)]
         if same:
-            same[0].workers += own.workers
+            same[0].workers += outcome.workers
         else:
-            results.append(own)
-    return sorted(results, key=lambda one: -len(one.workers))
+            results.append(outcome)
+    return sorted(results, key=lambda group: -len(group.workers))
 
 
 def _bits(result: Result) -> Words:

@@ -49,12 +49,12 @@ def check_floats(place: MessagePlace, sent: Mapping[int, Words], results: Sequen
     """Compare float32 sums with the float64 sum of the words sent, by rank; see `addition_error`."""
     size = next(iter(sent.values())).size
     for holders, group in by_holders(complete(place, results, size, "wrong_floats")):
-        for own in slices(size):
-            added = [result for result in group if _is_added(result.merged, own)]
+        for span in slices(size):
+            added = [result for result in group if _is_added(result.merged, span)]
             if added:
-                sums = _FloatSums.of(sent, own, holders)
+                sums = _FloatSums.of(sent, span, holders)
             for result in added:
-                _compare(place, sums, own, result)
+                _compare(place, sums, span, result)
 
 
 def _is_added(merged: Merged, own: Slice) -> bool:
@@ -102,20 +102,20 @@ def _finite_magnitude(sent: Mapping[int, Words], own: Slice, holders: Holders | 
 def _compare(place: MessagePlace, sums: _FloatSums, own: Slice, result: Result) -> None:
     """Compare a slice of one result."""
     merged = result.merged
-    found = merged.words[own.merged].view(np.float32)
+    floats = merged.words[own.merged].view(np.float32)
     words = np.arange(own.first, own.last)
     if merged.is_float is not None:
         chosen = np.flatnonzero(merged.is_float[own.merged])
-        found, words = found[chosen], words[chosen]
+        floats, words = floats[chosen], words[chosen]
         sums = _FloatSums(*(column[chosen] for column in sums))
-    count = error_metrics.count_beyond(found, sums.total, sums.allowed, sums.magnitude)
+    count = error_metrics.count_beyond(floats, sums.total, sums.allowed, sums.magnitude)
     if not count:
         return
-    for word in range(found.size):
-        one = slice(word, word + 1)
-        columns = found[one], sums.total[one], sums.allowed[one], sums.magnitude[one]
+    for word in range(floats.size):
+        row = slice(word, word + 1)
+        columns = floats[row], sums.total[row], sums.allowed[row], sums.magnitude[row]
         if error_metrics.count_beyond(*columns):
-            values = float(found[word]), float(sums.total[word])
+            values = float(floats[word]), float(sums.total[word])
             first = result.wrong_word(place, int(words[word]), values, float(sums.allowed[word]))
             result.wrong_floats.add(count, first)
             return
@@ -140,10 +140,10 @@ def check_integers(
     first = next(iter(sent.values()))
     size = first.words.size
     for holders, group in by_holders(complete(place, results, first.merged_size, "wrong")):
-        for own in slices(size, integers.lanes, integers.merged_words):
-            right = integers.united(own, holders).astype(integers.lane)  # modulo the lane's width
+        for span in slices(size, integers.lanes, integers.merged_words):
+            right = integers.united(span, holders).astype(integers.lane)  # modulo the lane's width
             for result in group:
-                _compare_integers(place, integers, result, own=own, right=right, overflow=overflow)
+                _compare_integers(place, integers, result, own=span, right=right, overflow=overflow)
     for result in results:
         check_exponents(place, first, integers.exponents, result)
 
@@ -159,17 +159,17 @@ def _compare_integers(
 ) -> None:
     """Compare a slice of one result; words that were added as floats are not integers."""
     merged = result.merged
-    found = merged.words[own.merged].view(integers.lane)
+    lanes = merged.words[own.merged].view(integers.lane)
     if merged.is_float is not None and merged.is_float[own.merged].any():
-        found = np.where(merged.is_float[own.merged], right, found)
-    if not count_differing(found.view(np.int32), right.view(np.int32)):
+        lanes = np.where(merged.is_float[own.merged], right, lanes)
+    if not count_differing(lanes.view(np.int32), right.view(np.int32)):
         return
-    is_wrong = found != right
+    is_wrong = lanes != right
     if overflow is not Overflow.WRAP and integers.are_added:
-        is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, found, overflow)
+        is_clipped = is_wrong & integers.may_be_clipped(own, merged.holders, lanes, overflow)
         is_wrong &= ~is_clipped
-        _add_to_tally(place, result, result.clipped, own=own, is_marked=is_clipped, lanes=(found, right))
-    _add_to_tally(place, result, result.wrong, own=own, is_marked=is_wrong, lanes=(found, right))
+        _add_to_tally(place, result, result.clipped, own=own, is_marked=is_clipped, lanes=(lanes, right))
+    _add_to_tally(place, result, result.wrong, own=own, is_marked=is_wrong, lanes=(lanes, right))
 
 
 def _add_to_tally(
@@ -185,10 +185,10 @@ def _add_to_tally(
     if count:
         first = int(np.argmax(is_marked))
         word, lane = divmod(first, own.lanes // own.merged_words)
-        found = result.wrong_word(
+        wrong_word = result.wrong_word(
             place, own.merged.start + word, (int(lanes[0][first]), int(lanes[1][first]))
         )
-        tally.add(count, found if own.lanes == own.merged_words else replace(found, lane=lane))
+        tally.add(count, wrong_word if own.lanes == own.merged_words else replace(wrong_word, lane=lane))
 
 
 def check_exponents(
@@ -197,9 +197,9 @@ def check_exponents(
     """Check that the agreed exponents are the largest of each block."""
     if right is None or message.scaling is None:
         return
-    found = result.merged.exponents
-    is_complete = found is not None and found.size == right.size
-    differs = found != right if is_complete else np.ones(right.size, np.bool_)
+    exponents = result.merged.exponents
+    is_complete = exponents is not None and exponents.size == right.size
+    differs = exponents != right if is_complete else np.ones(right.size, np.bool_)
     count = int(np.count_nonzero(differs))
     if count:
         word = int(np.argmax(differs)) * message.scaling.block_elements
@@ -218,7 +218,7 @@ class _Integers:
         self.lanes = self.merged_words * (4 // np.dtype(self.lane).itemsize)
         self.are_added = first.merge in SUMS
         self._total = np.empty(self.lanes * min(PART_ELEMENTS, first.words.size), np.int64)
-        exponents = [one.scaling.exponents for one in sent.values() if one.scaling is not None]
+        exponents = [message.scaling.exponents for message in sent.values() if message.scaling is not None]
         self.exponents = np.maximum.reduce(exponents) if exponents else None
         self._scales = None if self.exponents is None else _scales(first, self.exponents)
 
@@ -380,17 +380,17 @@ def check_message(
             assert result.merged.is_float is not None
             tallies.float_words += len(result.workers) * int(np.count_nonzero(result.merged.is_float))
         if mixed:
-            floats = {rank: one.floats for rank, one in present.items() if one.floats is not None}
+            floats = {rank: message.floats for rank, message in present.items() if message.floats is not None}
             assert len(floats) == len(present), f"worker without floats of '{place.label}'"
             check_floats(place, floats, mixed)
             tallies.is_integer = False
     if merge is not Merge.GATHER:  # the parts of a gathered message say who contributed
         check_members(place, sent, results, "wrong_floats" if merge is Merge.FLOAT_ADD else "wrong")
     for name in ("wrong", "clipped", "wrong_floats"):
-        found = [(result, getattr(result, name)) for result in results]
-        count = sum(tally.count * len(result.workers) for result, tally in found)
-        firsts = [tally.first for _, tally in found if tally.first is not None]
-        getattr(tallies, name).add(count, min(firsts, key=lambda one: one.worker, default=None))
+        result_tallies = [(result, getattr(result, name)) for result in results]
+        count = sum(tally.count * len(result.workers) for result, tally in result_tallies)
+        firsts = [tally.first for _, tally in result_tallies if tally.first is not None]
+        getattr(tallies, name).add(count, min(firsts, key=lambda first: first.worker, default=None))
 
 
 def _has_floats(merged: Merged) -> bool:
@@ -401,10 +401,10 @@ def _check_nothing(place: MessagePlace, message: Message, results: Sequence[Resu
     """Check the results of a message that nobody contributed to: words that change no others."""
     right = unchanged_by(message.merge, message.merged_size)
     for result in complete(place, results, right.size, "wrong"):
-        found = result.merged.words
-        if count := count_differing(found.view(np.int32), right.view(np.int32)):
-            word = int(np.argmax(found != right))
-            values = int(found.view(np.int32)[word]), int(right.view(np.int32)[word])
+        words = result.merged.words
+        if count := count_differing(words.view(np.int32), right.view(np.int32)):
+            word = int(np.argmax(words != right))
+            values = int(words.view(np.int32)[word]), int(right.view(np.int32)[word])
             result.wrong.add(count, result.wrong_word(place, word, values))
     if message.scaling is not None:
         blocks = -(-message.size // message.scaling.block_elements)
@@ -421,13 +421,13 @@ def _check_gathered(place: MessagePlace, sent: Sequence[Message], result: Result
             word = min(message.words.size, part.size)
             result.wrong.add(max(message.words.size, part.size), result.wrong_word(place, word, (None, None)))
             continue
-        for own in slices(part.size):
-            found, right = part[own.merged].view(np.int32), message.words[own.merged].view(np.int32)
-            count = count_differing(found, right)
+        for span in slices(part.size):
+            words, right = part[span.merged].view(np.int32), message.words[span.merged].view(np.int32)
+            count = count_differing(words, right)
             if count:
-                word = int(np.argmax(found != right))
-                values = int(found[word]), int(right[word])
-                result.wrong.add(count, result.wrong_word(place, own.first + word, values))
+                word = int(np.argmax(words != right))
+                values = int(words[word]), int(right[word])
+                result.wrong.add(count, result.wrong_word(place, span.first + word, values))
 
 
 # Compare what hosts merged by a codec's own functions with a replay from the words that were sent.
@@ -495,7 +495,7 @@ class HostReplay:
                 elif self.server is not None:
                     tensors = self._tensors[place[1]] if self._tensors else ()
                     request = Request(*place, index, message.label, tensors)
-                    answer = self.server.merge([one.words for one in sent], request)
+                    answer = self.server.merge([worker_message.words for worker_message in sent], request)
                     _compare_host_words(tally, f"the answer to {at}", answer, results)
                 else:
                     _check_delivered(tally, at, sent, results)
@@ -529,23 +529,23 @@ def _check_delivered(
     for result in results:
         tally.words += len(result.workers) * sum(message.words.size for message in sent)
         if len(result.merged.parts) != len(sent):
-            found = f"{len(result.merged.parts)} of {len(sent)} messages arrived"
-            tally.add(1, f"{place}, worker {result.workers[0]}: {found}")
+            shortfall = f"{len(result.merged.parts)} of {len(sent)} messages arrived"
+            tally.add(1, f"{place}, worker {result.workers[0]}: {shortfall}")
 
 
 def _compare_host_words(tally: _Tally, what: str, right: Words, results: Sequence[Result]) -> None:
     """Compare the words of every worker with the right ones, bit for bit."""
     for result in results:
-        found, workers = result.merged.words, result.workers
+        words, workers = result.merged.words, result.workers
         tally.words += len(workers) * right.size
-        if found.size != right.size:
-            count = max(found.size, right.size)
+        if words.size != right.size:
+            count = max(words.size, right.size)
             tally.add(
                 len(workers) * count,
-                f"{what}, worker {workers[0]}: {found.size} words, the replay has {right.size}",
+                f"{what}, worker {workers[0]}: {words.size} words, the replay has {right.size}",
             )
             continue
-        bits, right_bits = found.view(np.uint32), right.view(np.uint32)
+        bits, right_bits = words.view(np.uint32), right.view(np.uint32)
         if count := count_differing(bits.view(np.int32), right_bits.view(np.int32)):
             word = int(np.argmax(bits != right_bits))
             values = f"received {bits[word]:#010x}, the replay has {right_bits[word]:#010x}"

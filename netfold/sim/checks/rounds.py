@@ -82,7 +82,7 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
 
     The loss is that of worker 0's total against the sum of all gradients.
     """
-    first, whole = totals.decoded[0][0], [own for own, holders in totals.decoded if holders is None]
+    first, whole = totals.decoded[0][0], [total for total, holders in totals.decoded if holders is None]
     bound = codec.error_bound(totals.contributions)
     variance = codec.variance(totals.contributions) if codec.promise is Promise.UNBIASED else None
     errors, loss, inexact = Errors(), ErrorMetrics(), 0
@@ -103,12 +103,12 @@ def compare(codec: Codec, totals: Totals, exempt: Exempt) -> Compared:
             spread = variance.together * variance.of(sums), variance.together * allowed
             drift.add(part.first, whole[0][place] - ideal, ideal, *spread)
         if codec.promise is Promise.EXACT:
-            inexact += count_inexact(whole[0][place], [own[place] for own in totals.contributions])
-    for own, holders in totals.decoded:
+            inexact += count_inexact(whole[0][place], [addend[place] for addend in totals.contributions])
+    for decoded, holders in totals.decoded:
         if holders is not None:
             for sums in sums_of_parts(totals.contributions, holders.bitmaps, holders.unit_words):
                 part = _Part(sums.first, codec.ideal(sums), bound.of(sums), sums.magnitude)
-                errors = _of_part(errors, part, [own], exempt=exempt, buffers=buffers)
+                errors = _of_part(errors, part, [decoded], exempt=exempt, buffers=buffers)
     if not is_all:
         for sums in sums_of_parts(totals.gradients):
             place = slice(sums.first, sums.first + sums.total.size)
@@ -125,7 +125,7 @@ def _is_far(totals: Totals, loss: ErrorMetrics) -> bool:
     """
     error, right = float(loss.sums[0]), float(loss.sums[1])
     pairs = zip(totals.contributions, totals.gradients, strict=True)
-    if error <= NMSE_MAX * right or not all(same_bits(own, gradient) for own, gradient in pairs):
+    if error <= NMSE_MAX * right or not all(same_bits(addend, gradient) for addend, gradient in pairs):
         return False
     magnitudes = sum(float(np.square(sums.magnitude).sum()) for sums in sums_of_parts(totals.gradients))
     return not error <= ROUNDING**2 * magnitudes
@@ -135,14 +135,14 @@ def _beyond(totals: Totals, loss: ErrorMetrics) -> Beyond | None:
     """The first infinity among worker 0's totals, if there is one."""
     infinite = () if np.isfinite(loss.largest) else np.flatnonzero(np.isinf(totals.decoded[0][0]))
     for element in infinite[:1]:
-        own = [float(contribution[element]) for contribution in totals.contributions]
-        return Beyond(int(element), sum(own), len(own))
+        addends = [float(contribution[element]) for contribution in totals.contributions]
+        return Beyond(int(element), sum(addends), len(addends))
     return None
 
 
 def _add_loss(loss: ErrorMetrics, totals: Totals, place: slice, sums: Sums, is_judged: bool = False) -> None:
     """Add a part of worker 0's total; one that is judged by its codec's promise is not judged again."""
-    total, gradients = totals.decoded[0][0][place], [own[place] for own in totals.gradients]
+    total, gradients = totals.decoded[0][0][place], [gradient[place] for gradient in totals.gradients]
     loss.add(total, gradients, sums)
     if not is_judged:
         loss.judge(total, gradients, sums, totals.is_float)
@@ -167,21 +167,23 @@ def _of_part(
 ) -> Errors:
     """Add the errors of one part of the totals; `buffers` are two rows to work in."""
     size = part.ideal.size
-    own = Exempt(*(_within(elements, part.first, size) for elements in exempt))
-    is_exempt = own.estimates.size or own.infinities.size
-    for one in decoded:
-        values = one[part.first : part.first + size]
+    part_exempt = Exempt(*(_within(elements, part.first, size) for elements in exempt))
+    is_exempt = part_exempt.estimates.size or part_exempt.infinities.size
+    for total in decoded:
+        values = total[part.first : part.first + size]
         off_by, relative = buffers[0, :size], buffers[1, :size]
         error_metrics.measure_errors(values, part.ideal, part.bound, off_by, relative)
         largest, worst = float(off_by.max()), float(relative.max())
         if is_exempt or not (np.isfinite(largest) and np.isfinite(worst)):
-            found = _with_exempt(values, part.ideal, part.bound, own)
+            part_errors = _with_exempt(values, part.ideal, part.bound, part_exempt)
         else:
             element = int(np.argmax(relative)) if worst > errors.over_bound else 0
-            found = Errors(largest, 0.0, worst, element)
-        place = found.worst_element
-        found = found._replace(worst_element=part.first + place, worst_magnitude=float(part.magnitude[place]))
-        errors = errors.joined(found)
+            part_errors = Errors(largest, 0.0, worst, element)
+        place = part_errors.worst_element
+        part_errors = part_errors._replace(
+            worst_element=part.first + place, worst_magnitude=float(part.magnitude[place])
+        )
+        errors = errors.joined(part_errors)
     return errors
 
 
@@ -259,13 +261,13 @@ def examine(
                 overflow,
                 tallies,
             )
-    totals = [one.total for one in decoded]
+    totals = [decoding.total for decoding in decoded]
     differs = [not same_bits(totals[0], other) for other in totals[1:]]
-    contributions = [one.contribution for one in decoded]
+    contributions = [decoding.contribution for decoding in decoded]
     distinct = _to_compare(totals, operations, differs)
     judge = codec.judged_by(decoded[0].is_update)
-    found = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
-    errors, loss = found.errors, found.loss
+    comparison = compare(judge, Totals(gradients, contributions, distinct, tallies.float_words > 0), exempt)
+    errors, loss = comparison.errors, comparison.loss
     held = _held(operations, len(gradients))
     return Findings(
         wrong_words=tallies.wrong.count,
@@ -278,10 +280,10 @@ def examine(
         nonzeros=loss.nonzeros,
         union_nonzeros=loss.union_nonzeros,
         loss=loss,
-        inexact_elements=found.inexact,
-        is_far=found.is_far,
-        beyond=found.beyond,
-        drift=found.drift,
+        inexact_elements=comparison.inexact,
+        is_far=comparison.is_far,
+        beyond=comparison.beyond,
+        drift=comparison.drift,
         is_held_back=any(a is not b for a, b in zip(contributions, gradients, strict=True)),
         workers_held_min=held.fewest,
         workers_held_mean=held.mean,
@@ -304,11 +306,11 @@ def _to_compare(
         holders: list[Holders | None] = [None] * len(decoded)
     else:
         values = operations[0].sent[0][0].lanes_per_word
-        found = [operations[0].received[worker][0].holders for worker in range(len(decoded))]
-        holders = [_of_elements(one, values) for one in found]
+        word_holders = [operations[0].received[worker][0].holders for worker in range(len(decoded))]
+        holders = [_of_elements(worker_holders, values) for worker_holders in word_holders]
     return [
-        (own, held)
-        for worker, (own, held) in enumerate(zip(decoded, holders, strict=True))
+        (total, held)
+        for worker, (total, held) in enumerate(zip(decoded, holders, strict=True))
         if worker == 0 or held is not None or differs[worker - 1]
     ]
 
@@ -330,14 +332,15 @@ def _held(operations: Sequence[RecordedOperation], workers: int) -> _Held:
 
     Absent workers count: a result without them lacks nothing.
     """
-    found = [
-        np.bitwise_count(merged.holders.bitmaps) + sum(own[part].is_absent for own in operation.sent.values())
+    unit_counts = [
+        np.bitwise_count(merged.holders.bitmaps)
+        + sum(messages[part].is_absent for messages in operation.sent.values())
         for operation in operations
         for received in operation.received.values()
         for part, merged in enumerate(received)
         if merged.holders is not None
     ]
-    counts = np.concatenate(found) if found else np.empty(0, np.uint8)
+    counts = np.concatenate(unit_counts) if unit_counts else np.empty(0, np.uint8)
     if counts.size == 0:
         return _Held(workers, float(workers))
     return _Held(int(counts.min()), float(counts.mean()))

@@ -51,7 +51,7 @@ class AllGatherRun(HostRun):
             lanes=self.workers,
         )
         replicas = [context.make_server() for _ in context.nodes]
-        self.servers = [one for one in replicas if one is not None]
+        self.servers = [replica for replica in replicas if replica is not None]
 
     def carry(self, worker: int, operation: MessageExchange) -> Generator[simpy.Event, Any, Merged]:
         """Send, forward and receive; then merge."""

@@ -196,11 +196,11 @@ def _section(parts: Sequence[CollectiveSpec]) -> type[CollectiveSection]:
 
 def _part(section: type[CollectiveSection]) -> type[CollectiveSection]:
     """A section without the keys that are those of the whole."""
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: (field.rebuild_annotation(), field)
         for name, field in section.model_fields.items()
         if name not in _OF_THE_WHOLE
     }
-    part = create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **own)
+    part = create_model(section.__name__, __base__=CollectiveSection, __doc__=section.__doc__, **fields)
     part.described_by = section
     return part

@@ -194,7 +194,7 @@ def owners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> list[tuple[flo
     edges, inners = inners_of(groups, inner)
     owners = [[group[at] for at in inners[len(group)].owners.tolist()] for group in groups]
     shares = [float(end - start) for start, end in pairwise(edges)]
-    return [(share, list(own)) for share, own in zip(shares, zip(*owners, strict=True), strict=True)]
+    return [(share, list(leaders)) for share, leaders in zip(shares, zip(*owners, strict=True), strict=True)]
 
 
 def inners_of(groups: RankGroups, inner: Callable[[int], Cut]) -> tuple[list[Fraction], dict[int, _Inner]]:
@@ -247,8 +247,8 @@ def _expanded(schedule: Schedule, numbers: Ints) -> tuple[Ints, Ints]:
 
 def _numbered(numbers: Ints, own: Ints) -> Ints:
     """Transfers of a part by their numbers in the whole; NONE stays."""
-    found: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
-    return found
+    transfers: Ints = np.where(own == NONE, NONE, np.append(numbers, NONE)[own])
+    return transfers
 
 
 def _add(block: ScheduleBuilder, part: _Inner, who: Ints, across: int, *, merges: bool) -> Ints:
@@ -293,8 +293,8 @@ def _across(block: ScheduleBuilder, outer: Schedule, owners: Ints, merged: Ints)
             np.r_[numbers[waiting], numbers[outer.merges]],
             np.r_[base + outer.waits_for, ready[outer.source[outer.merges]]],
         )
-        for group, own in enumerate(finals):
-            own.append(base + last[group] if outer.transfers else ready[group : group + 1])
+        for group, group_finals in enumerate(finals):
+            group_finals.append(base + last[group] if outer.transfers else ready[group : group + 1])
     return finals
 
 
@@ -315,8 +315,8 @@ def _distribute(
     for transfer in np.flatnonzero(~schedule.merges):
         first, count = int(schedule.first[transfer]), int(schedule.count[transfer])
         segments = np.arange(part.bounds[first], part.bounds[first + count])
-        own = segments[part.owners[segments] == schedule.source[transfer]]
-        awaited = [finals[segment] for segment in own]
+        owned_segments = segments[part.owners[segments] == schedule.source[transfer]]
+        awaited = [finals[segment] for segment in owned_segments]
         if awaited:
             every = np.unique(np.concatenate(awaited))
             block.wait(np.full(every.size, numbers[transfer]), every)

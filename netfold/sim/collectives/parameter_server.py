@@ -218,7 +218,7 @@ class ParameterServerRun(ChannelRun):
             lanes=2 * self.workers * len(plan.servers),
         )
         parts = [context.make_server() for _ in plan.servers]
-        self.servers = [one for one in parts if one is not None]
+        self.servers = [server for server in parts if server is not None]
         owners = plan.owners or (None,) * len(plan.servers)
         self._hosts = [
             ServerHost(self, context, index, owner, part)
@@ -261,7 +261,7 @@ class ParameterServerRun(ChannelRun):
         """Push and pull a message that can be merged, in chunks of ranges."""
         message, finished, count = operation.message, operation.finished, len(self._hosts)
         counts = [self._chunks_count(message, server) for server in range(count)]
-        own = [chunks_of(self._range(message, server), self.chunk_words) for server in range(count)]
+        shards = [chunks_of(self._range(message, server), self.chunk_words) for server in range(count)]
         for index in range(max(counts)):
             for turn in range(count):
                 server = (worker + turn) % count
@@ -269,7 +269,10 @@ class ParameterServerRun(ChannelRun):
                     self.push(worker, server, operation, Parcel(worker, ABSENT, 1, message.words))
                 elif index < counts[server] and not message.is_absent:
                     self.push(
-                        worker, server, operation, Parcel(worker, index, counts[server], own[server][index])
+                        worker,
+                        server,
+                        operation,
+                        Parcel(worker, index, counts[server], shards[server][index]),
                     )
         chunks: dict[tuple[int, int], Merged] = {}
         while len(chunks) < sum(counts):
@@ -286,10 +289,10 @@ class ParameterServerRun(ChannelRun):
         message, finished, count = operation.message, operation.finished, len(self._hosts)
         assert message.host_merge is not None
         merge = message.host_merge
-        own = split_host(merge, message.words, count)
+        shards = split_host(merge, message.words, count)
         for turn in range(count):
             server = (worker + turn) % count
-            self.push(worker, server, operation, Parcel(worker, 0, 1, own[server]))
+            self.push(worker, server, operation, Parcel(worker, 0, 1, shards[server]))
         parts: dict[int, Words] = {}
         while len(parts) < count:
             parcel: Parcel = yield self.inbox(worker, operation).get()
@@ -305,9 +308,9 @@ class ParameterServerRun(ChannelRun):
             ranks = [worker, self.workers + server, *others]
             parts = yield from self._gathering.carry(worker, operation, ranks)
             return finished.made("gathered", {}, lambda: gathered(parts))
-        own = chunks_of(message.words, self.chunk_words)
-        for index, chunk in enumerate(own):
-            self.push(worker, server, operation, Parcel(worker, index, len(own), chunk))
+        chunks = chunks_of(message.words, self.chunk_words)
+        for index, chunk in enumerate(chunks):
+            self.push(worker, server, operation, Parcel(worker, index, len(chunks), chunk))
         answer: Parcel = yield self.inbox(worker, operation).get()
         return Merged(finished.deduplicated("answer", answer.words), self.workers)
 

@@ -96,12 +96,12 @@ def estimates(
         with keys that must be given has a time for each of its `choices`.
     """
     words = -(-size_bytes // ELEMENT_BYTES)
-    own = dict(sections or {})
-    named = {section.kind for section in own.values()}
+    candidates = dict(sections or {})
+    named = {section.kind for section in candidates.values()}
     for kind, spec in collectives().items():
-        own.update({} if kind in named else _with_defaults(spec))
+        candidates.update({} if kind in named else _with_defaults(spec))
     times: dict[str, Estimate | NetfoldError] = {}
-    for name, section in own.items():
+    for name, section in candidates.items():
         estimate = collectives()[section.kind].estimate
         if estimate is None:
             continue

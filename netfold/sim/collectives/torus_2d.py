@@ -134,7 +134,7 @@ class TorusCut:
             for length, owners in self.owners.items()
         }
         return {
-            length: tuple(map(range, found, [*found[1:], self.segments])) for length, found in firsts.items()
+            length: tuple(map(range, edges, [*edges[1:], self.segments])) for length, edges in firsts.items()
         }
 
     def column(self, segment: int) -> list[int]:
@@ -146,10 +146,10 @@ class TorusCut:
         """Where the parts begin in `size` words, and where the last one ends."""
         edges = [math.floor(start * size) for start in (*self.starts, Fraction(1))]
         rows = self.grid.rows
-        found = [
+        starts = [
             first + (end - first) * part // rows for first, end in pairwise(edges) for part in range(rows)
         ]
-        return [*found, size]
+        return [*starts, size]
 
 
 def squarest(workers: int) -> int:
@@ -291,8 +291,8 @@ class Torus2d(HostCollective):
         rows, columns = self.rows, self.columns
         for key, asked in (("rows", rows), ("columns", columns)):
             if asked is not None and asked > workers:
-                found = f"{workers} worker{'s' if workers > 1 else ''} cannot stand in {asked} {key}"
-                raise job.location.job_error(f"collective.{key}", found, f"use at most {workers}")
+                problem = f"{workers} worker{'s' if workers > 1 else ''} cannot stand in {asked} {key}"
+                raise job.location.job_error(f"collective.{key}", problem, f"use at most {workers}")
         grid = self.grid(workers)
         if columns is not None and columns != grid.columns:
             lengths = " + ".join(map(str, grid.lengths))

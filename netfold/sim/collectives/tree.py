@@ -51,8 +51,8 @@ class BinaryTree(NamedTuple):
     def is_second(self) -> NDArray[np.bool_]:
         """(n,) whether a worker is the second child of its parent."""
         ranks = np.arange(self.parents.size)
-        found: NDArray[np.bool_] = (self.parents != NONE) & (self.children[self.parents, 1] == ranks)
-        return found
+        mask: NDArray[np.bool_] = (self.parents != NONE) & (self.children[self.parents, 1] == ranks)
+        return mask
 
     @property
     def last(self) -> Ints:

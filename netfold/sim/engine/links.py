@@ -480,10 +480,10 @@ def steer(at: int, row: int, source: int) -> None:
 @inlined
 def detour(world: World, source: int, target: int, route: int) -> int:
     """The switch through which a flow goes, counted from the first switch; −1: none."""
-    here, there = natural(world.nodes[natural(source)].home), natural(world.nodes[natural(target)].home)
+    here, target_home = natural(world.nodes[natural(source)].home), natural(world.nodes[natural(target)].home)
     count = world.clock[0].groups_count
-    first = min(world.groups[here], world.groups[there])
-    second = max(world.groups[here], world.groups[there])
+    first = min(world.groups[here], world.groups[target_home])
+    second = max(world.groups[here], world.groups[target_home])
     if first == second or count < 3:
         return -1
     draw = mix(purposes.VALIANT, source, target, route)

@@ -66,7 +66,7 @@ def receivers_of(job: Job, place: int) -> tuple[int, ...]:
         served = {child for split in job.splits if split.point == point for child in split.children}
         kept = tuple(child for child in range(len(job.children_of(point))) if child not in served)
     targets = [target for target, _ in _children(job, point)]
-    below = (one.switch for one in job.splits if (one.point, one.parent) == (point, number))
+    below = (split.switch for split in job.splits if (split.point, split.parent) == (point, number))
     return (*(targets[child] for child in kept), *below)
 
 

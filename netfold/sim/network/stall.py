@@ -262,14 +262,14 @@ def link_outcomes(
     """
     names = ("sent_packets", "lost_packets", "dropped_packets")
     start = before or [dict.fromkeys(names, 0)] * len(after)
-    found = []
+    outcomes = []
     for link, (then, now) in enumerate(zip(start, after, strict=True)):
         sent, lost, dropped = (now[name] - then[name] for name in names)
         is_down = link in down
         waiting = now["in_flight_packets"]
         grown = waiting - then.get("in_flight_packets", 0)
-        found.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown, link in corrupting))
-    return found
+        outcomes.append(LinkOutcomes(sent, lost, dropped, waiting, is_down, grown, link in corrupting))
+    return outcomes
 
 
 def why_undelivered(
@@ -326,7 +326,7 @@ def why_not_repeated(
         facts.append(f"link {network.link_names[worst]} {verb} {lost}")
         advice.append(f"a network without {what}")
     for fact in _disturbance_facts(
-        network, [one for one in disturbances if one.fate == Fate.DUPLICATE], links
+        network, [fault for fault in disturbances if fault.fate == Fate.DUPLICATE], links
     ):
         facts.append(f"{fact}, where a late copy counts as the slot's next packet")
         advice.append("no duplicate")
@@ -355,7 +355,7 @@ def why_diverged(
     network: Network, disturbances: Sequence[Disturbance], links: Sequence[int], workers: Sequence[int]
 ) -> Cause | None:
     """Why some workers send units that others do not; None if no bits flipped on the links to them."""
-    flips = [one for one in disturbances if one.fate == Fate.FLIP]
+    flips = [fault for fault in disturbances if fault.fate == Fate.FLIP]
     facts = _disturbance_facts(network, flips, links)
     if not facts:
         return None
@@ -389,13 +389,13 @@ def _surviving() -> str:
 
 def why_bitmap_full(switch: str, state: SlotState, cleared: str) -> Cause:
     """Why a bitmap is full and its counter is not; `cleared`: when the registers were cleared."""
-    found = (
+    mismatch = (
         f"bitmap and counter of {switch} disagree after a fault: all {state.children_count} "
         f"children are marked, the counter waits for {state.missing_count} more"
     )
     if cleared:
-        return Cause(f"{found} ({cleared})", "no switch_reboot in `faults`")
-    return Cause(found, "fewer `faults`, to find the one that causes it")
+        return Cause(f"{mismatch} ({cleared})", "no switch_reboot in `faults`")
+    return Cause(mismatch, "fewer `faults`, to find the one that causes it")
 
 
 def _why_disturbed(
@@ -403,10 +403,10 @@ def _why_disturbed(
 ) -> Cause | None:
     """A cause from the faults that struck on some links; `consequence`: why they matter, and a remedy."""
     rule, remedy = consequence
-    met = [one for one in disturbances if one.fate != Fate.FLIP and set(one.links) & set(links)]
+    met = [fault for fault in disturbances if fault.fate != Fate.FLIP and set(fault.links) & set(links)]
     if not met:
         return None
-    kinds = dict.fromkeys(_NAMES[one.fate] for one in met)
+    kinds = dict.fromkeys(_NAMES[fault.fate] for fault in met)
     advice = f"no {' and no '.join(kinds)} in `faults`, or {remedy}"
     return Cause(f"{listed(_disturbance_facts(network, met, links))}, and {rule}", advice)
 
@@ -416,11 +416,11 @@ def _disturbance_facts(
 ) -> list[str]:
     """What faults on some links did to packets that arrived, in words."""
     facts = []
-    for one in disturbances:
-        names = [network.link_names[link] for link in one.links if link in set(links)]
-        count = f"{one.packets_count} packet{'s' if one.packets_count > 1 else ''}"
+    for fault in disturbances:
+        names = [network.link_names[link] for link in fault.links if link in set(links)]
+        count = f"{fault.packets_count} packet{'s' if fault.packets_count > 1 else ''}"
         if names:
-            facts.append(f"`{_NAMES[one.fate]}` {DID_TO_PACKETS[one.fate]} {count} on {listed(names)}")
+            facts.append(f"`{_NAMES[fault.fate]}` {DID_TO_PACKETS[fault.fate]} {count} on {listed(names)}")
     return facts
 
 

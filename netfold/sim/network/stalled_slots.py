@@ -33,7 +33,7 @@ from netfold.units import TIME
 def stalled_message(snapshot: Snapshot, flow: WaitingFlow) -> StalledMessage:
     """A row for a message, with its likely cause."""
     nodes = snapshot.network.nodes
-    there = path(snapshot.network, flow.source, flow.target, flow.route)
+    outbound = path(snapshot.network, flow.source, flow.target, flow.route)
     back = path(snapshot.network, flow.target, flow.source, flow.ack_route)
     cause = next(
         (
@@ -43,7 +43,7 @@ def stalled_message(snapshot: Snapshot, flow: WaitingFlow) -> StalledMessage:
         ),
         None,
     )
-    cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, there + back, flow.packet_bytes)
+    cause = cause or why_undelivered(snapshot.network, snapshot.outcomes, outbound + back, flow.packet_bytes)
     cause = cause or unknown_cause(f"from {nodes[flow.source]} to {nodes[flow.target]} and back")
     age_ps = snapshot.time_ps - flow.opened_ps
     return StalledMessage(
@@ -76,7 +76,7 @@ def diagnose(engine: InspectableEngine, snapshot: Snapshot) -> Diagnosis:
     busy: set[tuple[int, int]] = set()
     for number, placed in enumerate(snapshot.jobs):
         outstanding = engine.outstanding(number)
-        busy |= {(placed.owner, placed.rank(one.worker)) for one in outstanding if not one.is_crashed}
+        busy |= {(placed.owner, placed.rank(wait.worker)) for wait in outstanding if not wait.is_crashed}
         slots += _JobDiagnosis(engine, snapshot, number, outstanding).rows()
     idle = [
         IdleWorker(snapshot.names[owner], worker, what, what == HAS_CRASHED)
@@ -114,11 +114,11 @@ class _JobDiagnosis:
     def rows(self) -> list[StalledSlot]:
         """One row per waiting unit and point, by stream and unit; crashed workers do not wait."""
         waiting: dict[_Unit, list[int]] = {}
-        for one in self._outstanding:
-            if one.is_crashed:
+        for wait in self._outstanding:
+            if wait.is_crashed:
                 continue
-            unit = _Unit(one.stream, one.unit, one.slot, one.version)
-            waiting.setdefault(unit, []).append(one.worker)
+            unit = _Unit(wait.stream, wait.unit, wait.slot, wait.version)
+            waiting.setdefault(unit, []).append(wait.worker)
         return [row for unit in sorted(waiting) for row in self._rows_of_unit(unit, waiting[unit])]
 
     def _rows_of_unit(self, unit: _Unit, waiting: list[int]) -> list[StalledSlot]:
@@ -169,7 +169,9 @@ class _JobDiagnosis:
             child for child in missing if child[0] == "worker" or not self._rows_at(child[1], unit, waiting)
         ]
         if lost:
-            cause = min((self._why(point, unit, child) for child in lost), key=lambda found: found[0])[1]
+            cause = min(
+                (self._why(point, unit, child) for child in lost), key=lambda ranked_cause: ranked_cause[0]
+            )[1]
             rows.append(self._row(point, unit, waiting, state=state, missing=lost, cause=cause))
         return rows
 
@@ -296,21 +298,21 @@ class _JobDiagnosis:
             words = f"from {self._named(child)} to {self._switch(point)}"
             return 1, self._why_undelivered(way) or self._why_without_loss(way, words)
         worker, name = child[1], self._named(child)
-        pending = [one for one in self._outstanding if one.worker == worker]
-        if any(one.is_crashed for one in pending) or has_crashed(snapshot, job.hosts[worker]):
+        pending = [wait for wait in self._outstanding if wait.worker == worker]
+        if any(wait.is_crashed for wait in pending) or has_crashed(snapshot, job.hosts[worker]):
             return 0, Cause(
                 f"{name} has crashed",
                 CRASH_ADVICE,
             )
-        if any((one.stream, one.unit) == (unit.stream, unit.unit) for one in pending):
+        if any((wait.stream, wait.unit) == (unit.stream, unit.unit) for wait in pending):
             way = path(snapshot.network, job.hosts[worker], self._points[point].switch, job.routes[worker])
             return 1, self._why_undelivered(way) or self._why_without_loss(
                 way, f"of {name} to {self._switch(point)}"
             )
         if self._opened(worker) <= unit.stream:
-            ahead = sorted({one.worker for one in self._outstanding if one.stream == unit.stream})
-            links = [link for one in ahead for link in self._round_trip(one)]
-            ranks = [self._placed.rank(one) for one in ahead]
+            ahead = sorted({wait.worker for wait in self._outstanding if wait.stream == unit.stream})
+            links = [link for peer in ahead for link in self._round_trip(peer)]
+            ranks = [self._placed.rank(peer) for peer in ahead]
             if cause := stall.why_diverged(snapshot.network, snapshot.disturbances, links, ranks):
                 return 0, cause
             doing = snapshot.activities.get((self.owner, self._placed.rank(worker)), "is elsewhere")
@@ -318,8 +320,8 @@ class _JobDiagnosis:
                 f"{name} has not begun this exchange: it {doing}",
                 "check what delays it: `device`, and `faults` that stop or slow it",
             )
-        same_slot = [one for one in pending if one.slot == unit.slot]
-        if any((one.stream, one.unit) < (unit.stream, unit.unit) for one in same_slot):
+        same_slot = [wait for wait in pending if wait.slot == unit.slot]
+        if any((wait.stream, wait.unit) < (unit.stream, unit.unit) for wait in same_slot):
             why = f"{name} is stalled earlier in the same slot"
             return 3, Cause(why, "the advice for that unit", is_consequence=True)
         return 2, self._why_result_lost(worker, self._points[point].switch)
@@ -374,8 +376,8 @@ class _JobDiagnosis:
     def _row_with_server(self, unit: _Unit, waiting: list[int]) -> StalledSlot:
         """A unit of a program whose slots do not wait for all workers; a server may."""
         missing: list[Child] = [("worker", w) for w in range(len(self.job.hosts)) if w not in waiting]
-        found = [self._why(ROOT, unit, child) for child in missing]
-        absent = [cause for rank, cause in found if rank == 0]
+        ranked_causes = [self._why(ROOT, unit, child) for child in missing]
+        absent = [cause for rank, cause in ranked_causes if rank == 0]
         ways = [link for worker in waiting for link in self._round_trip(worker)]
         server = self.job.server
         if server is not None:
@@ -386,5 +388,5 @@ class _JobDiagnosis:
             if absent
             else self._why_undelivered(ways) or unknown_cause(f"of {workers_listed(waiting)}")
         )
-        lacking = [child for child, (rank, _) in zip(missing, found, strict=True) if rank == 0]
+        lacking = [child for child, (rank, _) in zip(missing, ranked_causes, strict=True) if rank == 0]
         return self._row(ROOT, unit, waiting, state=None, missing=lacking, cause=cause)

@@ -259,7 +259,7 @@ RDMA = register(
 
 
 _KIND = "Profile that all other keys have their values from. " + " ".join(
-    f"{one.name}: {one.summary}." for one in (NONE, DPDK, KERNEL_TCP, KERNEL_UDP, RDMA)
+    f"{profile.name}: {profile.summary}." for profile in (NONE, DPDK, KERNEL_TCP, KERNEL_UDP, RDMA)
 )
 
 
@@ -304,5 +304,9 @@ def with_work(network: Network, profiles: Mapping[int, HostProfile]) -> Network:
     """The network with links inside hosts, by node, whose profiles take time."""
     return with_host_links(
         network,
-        {node: one.works(network.nodes[node]) for node, one in profiles.items() if one.takes_time},
+        {
+            node: profile.works(network.nodes[node])
+            for node, profile in profiles.items()
+            if profile.takes_time
+        },
     )

@@ -202,36 +202,38 @@ class Group:
     @cached_property
     def by(self) -> str:
         """The metric that ranks the group: a time, less of it is better."""
-        metrics = [one["metrics"] for one in self.members]
-        if len({one.get("target") for one in metrics}) == 1 and has_target(metrics[0]):
+        metrics = [variant["metrics"] for variant in self.members]
+        if len({figures.get("target") for figures in metrics}) == 1 and has_target(metrics[0]):
             return "time_to_target_us"
-        if len({_cut(one) for one in self.members if kind(one["verdict"]) in GOOD}) > 1:
+        if len({_cut(variant) for variant in self.members if kind(variant["verdict"]) in GOOD}) > 1:
             return "iteration_time_us"
         return "since_last_rank_us" if self.has_skew else "aggregation_time_us"
 
     @property
     def has_skew(self) -> bool:
         """Whether its ranks replay a recording, and arrive so far apart that it matters."""
-        return all(one.get("replays_times") for one in self.members) and any(
-            (one["metrics"]["aggregation_time_us"] or 0) * (1 - SKEW_MIN)
-            > (one["metrics"].get("since_last_rank_us") or 0)
-            for one in self.members
+        return all(variant.get("replays_times") for variant in self.members) and any(
+            (variant["metrics"]["aggregation_time_us"] or 0) * (1 - SKEW_MIN)
+            > (variant["metrics"].get("since_last_rank_us") or 0)
+            for variant in self.members
         )
 
     @cached_property
     def ranked(self) -> list[Entry]:
         """Sound variants that have the metric, the best first; by name, where they are equal."""
-        having = [one for one in self.members if self.value(one) is not None]
-        return sorted(having, key=lambda one: (self.value(one), one["name"]))
+        having = [variant for variant in self.members if self.value(variant) is not None]
+        return sorted(having, key=lambda variant: (self.value(variant), variant["name"]))
 
     @cached_property
     def baseline(self) -> Entry | None:
         """What is named; or else the slowest that is not compressed; or else the slowest."""
         names = (self.named, f"{self.named}/")
-        for one in self.members:
-            if self.named is not None and (one["name"] == names[0] or one["name"].startswith(names[1])):
-                return one
-        plain = [one for one in self.ranked if one.get("is_uncompressed")]
+        for variant in self.members:
+            if self.named is not None and (
+                variant["name"] == names[0] or variant["name"].startswith(names[1])
+            ):
+                return variant
+        plain = [candidate for candidate in self.ranked if candidate.get("is_uncompressed")]
         return next(reversed(plain or self.ranked), None)
 
     def value(self, one: Entry) -> float | None:
@@ -258,19 +260,21 @@ def _alike(value: float | None) -> str:
 
 def groups_of(variants: Sequence[Entry], named: str | None = None) -> list[Group]:
     """The variants of a summary in groups, by label; `named` is the variant wanted as the baseline."""
-    found: dict[Hashable, list[Entry]] = {}
-    for one in variants:
-        found.setdefault(_key(one), []).append(one)
-    labels = _labels([members[0] for members in found.values()])
-    groups = [Group(label, tuple(own), named) for label, own in zip(labels, found.values(), strict=True)]
+    by_key: dict[Hashable, list[Entry]] = {}
+    for variant in variants:
+        by_key.setdefault(_key(variant), []).append(variant)
+    labels = _labels([members[0] for members in by_key.values()])
+    groups = [
+        Group(label, tuple(members), named) for label, members in zip(labels, by_key.values(), strict=True)
+    ]
     return sorted(groups, key=lambda group: group.label)
 
 
 def _traits(one: Entry) -> dict[str, str]:
     """What variants of a group have in common."""
     workload = one.get("setup", {}).get("workload", {})
-    own = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
-    return {"job": one["name"].partition("/")[2], **own}
+    settings = {key: shown(value) for key, value in workload.items() if key not in CHOICES}
+    return {"job": one["name"].partition("/")[2], **settings}
 
 
 def _key(one: Entry) -> Hashable:
@@ -279,32 +283,37 @@ def _key(one: Entry) -> Hashable:
 
 def _labels(firsts: Sequence[Entry]) -> list[str]:
     """A label for every group, by one of its variants: those of its traits in which groups differ."""
-    traits = [_traits(one) for one in firsts]
-    names = dict.fromkeys(name for own in traits for name in own)
-    differing = [name for name in names if len({own.get(name) for own in traits}) > 1]
-    if "job" in differing and len({own["job"] for own in traits}) == len(traits):
+    traits = [_traits(variant) for variant in firsts]
+    names = dict.fromkeys(name for trait_set in traits for name in trait_set)
+    differing = [name for name in names if len({trait_set.get(name) for trait_set in traits}) > 1]
+    if "job" in differing and len({trait_set["job"] for trait_set in traits}) == len(traits):
         differing = ["job"]
-    return [", ".join(f"{name} {own[name]}" for name in differing if own.get(name)) for own in traits]
+    return [
+        ", ".join(f"{name} {trait_set[name]}" for name in differing if trait_set.get(name))
+        for trait_set in traits
+    ]
 
 
 def with_ranking(variants: Sequence[dict[str, Any]], named: str | None) -> list[dict[str, Any]]:
     """Variants of a summary, each with its group, its rank there, and its time relative to the baseline."""
-    found = {
-        one["name"]: {
+    rankings = {
+        variant["name"]: {
             "group": group.label,
             "by": group.by,
             "baseline": group.baseline["name"] if group.baseline else None,
-            "times_baseline": group.times(one),
-            "rank": group.rank(one),
+            "times_baseline": group.times(variant),
+            "rank": group.rank(variant),
         }
         for group in groups_of(variants, named)
-        for one in group.members
+        for variant in group.members
     }
-    return [one | {"ranking": found[one["name"]]} for one in variants]
+    return [variant | {"ranking": rankings[variant["name"]]} for variant in variants]
 
 
 def times_baseline(groups: Sequence[Group]) -> dict[str, str]:
-    return {one["name"]: words.times(group.times(one)) for group in groups for one in group.members}
+    return {
+        variant["name"]: words.times(group.times(variant)) for group in groups for variant in group.members
+    }
 
 
 def legend(groups: Sequence[Group]) -> str:
@@ -327,7 +336,7 @@ def answers(groups: Sequence[Group]) -> list[str]:
     several = [
         group
         for group in groups
-        if len(group.members) > 1 and not any(one.get("stay") is not None for one in group.members)
+        if len(group.members) > 1 and not any(variant.get("stay") is not None for variant in group.members)
     ]
     more = len(several) - GROUPS_MAX
     return [
@@ -339,14 +348,16 @@ def answers(groups: Sequence[Group]) -> list[str]:
 def _answer(group: Group) -> str:
     """Which variants are first, by what, how far, and why; which miss the target."""
     missing = [
-        one["name"] for one in group.members if kind(one["verdict"]) in GOOD and group.value(one) is None
+        variant["name"]
+        for variant in group.members
+        if kind(variant["verdict"]) in GOOD and group.value(variant) is None
     ]
     is_target = group.by == "time_to_target_us"
     of = f" of {group.label}" if group.label else ""
     if not group.ranked:
         return f"no variant{of} reaches its target" if is_target and missing else ""
-    best = [one for one in group.ranked if group.rank(one) == 1]
-    names = " and ".join(one["name"] for one in best)
+    best = [variant for variant in group.ranked if group.rank(variant) == 1]
+    names = " and ".join(variant["name"] for variant in best)
     tie = ", a tie" if len(best) > 1 else ""
     text = f"first{of} by {BY[group.by]}: {names}{tie}, {words.time(group.value(best[0]))}"
     other = group.baseline
@@ -363,7 +374,7 @@ def _answer(group: Group) -> str:
     if other is not None and group.value(other) and not tie and group.by == "aggregation_time_us":
         why = because(best[0].get("bounds", ()), other.get("bounds", ()), other_name=other["name"])
         text += f"; {why}" if why else ""
-    if len(workers := {one["metrics"]["workers"] for one in group.members}) > 1:
+    if len(workers := {variant["metrics"]["workers"] for variant in group.members}) > 1:
         text += f"; variants have {words.span(workers)} workers"
     if is_target and missing:
         text += f"; {', '.join(sorted(missing))} {'misses' if len(missing) == 1 else 'miss'} it"
@@ -419,9 +430,13 @@ class Baseline:
     def against(self, variant: Entry, group: Group) -> Entry | None:
         # The variant to divide by: the wanted one; if none is wanted, that of the same name; or else the
         # group's baseline in this run.
-        mine = [one for one in self.run.summary["variants"] if any(one is other for other in group.members)]
+        mine = [
+            member
+            for member in self.run.summary["variants"]
+            if any(member is other for other in group.members)
+        ]
         wanted = self.variant or ("" if self.is_only else variant["name"])
-        same = next((one for one in mine if one["name"] == wanted), None)
+        same = next((member for member in mine if member["name"] == wanted), None)
         named = self.run.summary.get("baseline")
         return same or (Group(group.label, tuple(mine), named).baseline if mine else None)
 
@@ -484,10 +499,10 @@ def require_comparable(runs: Sequence[RunFolder], base: RunFolder) -> None:
     """
     right = recorded(base.circumstances)
     for run in runs:
-        found = recorded(run.circumstances)
-        if found is not None and right is not None and found.isa != right.isa:
+        instruction_set = recorded(run.circumstances)
+        if instruction_set is not None and right is not None and instruction_set.isa != right.isa:
             raise DataError(
-                f"cannot compare {name_of(run)}, computed with {found.isa}, "
+                f"cannot compare {name_of(run)}, computed with {instruction_set.isa}, "
                 f"with {name_of(base)}, computed with {right.isa}",
                 "their results differ by the processor: run both on one processor, and without --native",
             )
@@ -515,11 +530,11 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
     kinds = {variant["name"]: kind(variant["verdict"]) for variant in run.summary["variants"]}
     if set(kinds.values()) - {*GOOD, "stalled"}:
         notes.append(f"{name_of(run)}: a check failed, do not rely on its numbers")
-    for found, meaning in (
+    for outcome, meaning in (
         ("stalled", "stalled, the numbers are those of the finished steps"),
         ("approximate", "approximate, some elements are estimates without an error bound"),
     ):
-        names = ", ".join(f"'{name}'" for name, one in kinds.items() if one == found)
+        names = ", ".join(f"'{name}'" for name, verdict in kinds.items() if verdict == outcome)
         notes += [f"{name_of(run)}: {names} {meaning}"] if names else []
     return notes
 
@@ -527,7 +542,7 @@ def notes_on(run: RunFolder, base: Baseline) -> list[str]:
 def _other_inputs(run: RunFolder, base: RunFolder) -> list[str]:
     """One note for every named file whose content differs in the baseline."""
     mine, theirs = (
-        {one["path"]: one["sha256"] for one in both.summary.get("inputs", ())} for both in (run, base)
+        {file["path"]: file["sha256"] for file in both.summary.get("inputs", ())} for both in (run, base)
     )
     return [
         f"{name_of(run)}: {path} with sha256 {mine[path][:12]}, the baseline has {theirs[path][:12]}"

@@ -247,9 +247,9 @@ class Comparison(VerbResult):
 
     def as_dict(self) -> dict[str, Any]:
         """What `--json` prints; `jobs` only if there are any."""
-        found = asdict(replace(self, groups=()))
+        comparison = asdict(replace(self, groups=()))
         left_out = {"groups"} if self.jobs else {"groups", "jobs"}
-        return {name: value for name, value in found.items() if name not in left_out}
+        return {name: value for name, value in comparison.items() if name not in left_out}
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -326,8 +326,8 @@ class Comparison(VerbResult):
             if (text := sentence(row.parts))
         ]
         coming = [
-            f"{line} (run {1 + self.runs.index(one['run'])})" if several else line
-            for one, line in zip(self.jobs, lines(self.jobs), strict=True)
+            f"{line} (run {1 + self.runs.index(overview['run'])})" if several else line
+            for overview, line in zip(self.jobs, lines(self.jobs), strict=True)
         ]
         if coming:
             coming.insert(0, JOBS_LEGEND)
@@ -344,8 +344,12 @@ class Comparison(VerbResult):
     def _marked(self, name: str) -> str:
         """The mark of the baseline: a run, or one variant of it."""
         if self.baseline == name:
-            own = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)
-            return "  (baseline)" if len(self.runs) > 1 or not own else f"  (baseline: {', '.join(own)})"
+            variants = dict.fromkeys(row.against.removeprefix(f"{name} ") for row in self.rows if row.against)
+            return (
+                "  (baseline)"
+                if len(self.runs) > 1 or not variants
+                else f"  (baseline: {', '.join(variants)})"
+            )
         variant = self.baseline.removeprefix(f"{name} ")
         return "" if variant == self.baseline else f"  (baseline: {variant})"
 
@@ -365,7 +369,9 @@ def compare(runs: Sequence[Path], baseline: Path | None = None, sort: str = AS_G
     rows = [_row(run, variant, base, groups) for run in loaded for variant in run.summary["variants"]]
     notes = tuple(note for run in loaded for note in (*notes_on(run, base), *_undivided(rows, name_of(run))))
     names = tuple(dict.fromkeys(row.run for row in rows))
-    jobs = tuple({"run": name_of(run), **one} for run in loaded for one in run.summary.get("jobs", []))
+    jobs = tuple(
+        {"run": name_of(run), **overview} for run in loaded for overview in run.summary.get("jobs", [])
+    )
     against = {row.against for row in rows if row.against}
     name = base.name if len(loaded) > 1 or len(against) != 1 else against.pop()
     return Comparison(name, tuple(_ranked(rows, sort, groups)), notes, names, sort, groups, jobs)
@@ -378,7 +384,7 @@ def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def _row(run: RunFolder, variant: dict[str, Any], base: Baseline, groups: Sequence[Group]) -> VariantRow:
-    group = next(group for group in groups if any(one is variant for one in group.members))
+    group = next(group for group in groups if any(member is variant for member in group.members))
     against = base.against(variant, group)
     parts = tuple(variant["bounds"])
     is_sound = against is not None and {kind(variant["verdict"]), kind(against["verdict"])} <= {*GOOD}

@@ -133,11 +133,11 @@ def learning(run: RunFolder) -> Figure | None:
 
     None if no variant was trained for at least two steps.
     """
-    found = curves(run)
-    if found["step"].n_unique() < 2:
+    points = curves(run)
+    if points["step"].n_unique() < 2:
         return None
-    rows = _rows(run, found)
-    names = list(dict.fromkeys(_line(label) for label in found["variant"].to_list()))
+    rows = _rows(run, points)
+    names = list(dict.fromkeys(_line(label) for label in points["variant"].to_list()))
     figure = style.new_figure(0.75 + _ROW_INCHES * len(rows))
     grid = figure.subplots(len(rows), len(_AXES), sharey="row", squeeze=False)
     for row, panels in zip(rows, grid, strict=True):
@@ -160,32 +160,32 @@ def _rows(run: RunFolder, found: pl.DataFrame) -> list[_Row]:
     """Rows of the figure: of each task its loss, and its score if it was tested."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for entry in run.summary["variants"]:
-        own = found.filter(variant=entry["name"])
-        if not own.is_empty():
+        points = found.filter(variant=entry["name"])
+        if not points.is_empty():
             job = entry["name"].partition("/")[2]
             tasks.setdefault((job, _task(entry)), []).append(entry["name"])
     rows: list[_Row] = []
     for (job, task), labels in list(tasks.items())[:TASKS_MAX]:
-        own = found.filter(pl.col("variant").is_in(labels))
-        is_only = [one for _, one in tasks].count(task) == 1
+        points = found.filter(pl.col("variant").is_in(labels))
+        is_only = [task_name for _, task_name in tasks].count(task) == 1
         name = task if task and is_only else ", ".join(part for part in (job, task) if part)
         which = f"{name}: " if len(tasks) > 1 else ""
         if not rows and len(tasks) > TASKS_MAX:
             which = f"The first {TASKS_MAX} of {len(tasks)} jobs. {which}"
-        smoothed = _smoothed_steps(own)
+        smoothed = _smoothed_steps(points)
         mean = f", mean of {smoothed} steps" if smoothed > 1 else ""
-        metrics = own["test_metric"].drop_nulls()
-        rows.append(_Row(f"{which}training loss{mean}", "loss", own, metrics.is_empty()))
+        metrics = points["test_metric"].drop_nulls()
+        rows.append(_Row(f"{which}training loss{mean}", "loss", points, metrics.is_empty()))
         if not metrics.is_empty():
             title = f"{which}{metrics[0]} on held-out data"
-            rows.append(_Row(title, "test_score", own, True, metrics[0], _targets(run, labels)))
+            rows.append(_Row(title, "test_score", points, True, metrics[0], _targets(run, labels)))
     return rows
 
 
 def _targets(run: RunFolder, labels: list[str]) -> tuple[float, ...]:
     """The scores that some of these variants are to reach, each once."""
-    own = (entry["metrics"].get("target") for entry in run.summary["variants"] if entry["name"] in labels)
-    return tuple(sorted({target for target in own if target is not None}))
+    targets = (entry["metrics"].get("target") for entry in run.summary["variants"] if entry["name"] in labels)
+    return tuple(sorted({target for target in targets if target is not None}))
 
 
 def _task(entry: dict[str, Any]) -> str:
@@ -210,12 +210,12 @@ def _labels(row: _Row) -> list[str]:
 
 def _points(row: _Row, axis: _Axis, label: str) -> _Line:
     """Where a line goes: a loss lies at the beginning of its step, a score at its end."""
-    own = row.curves.filter(variant=label)
+    points = row.curves.filter(variant=label)
     if row.column == "test_score":
-        own = own.filter(pl.col("test_score").is_not_null())
-        return own[axis.after], own["test_score"]
+        points = points.filter(pl.col("test_score").is_not_null())
+        return points[axis.after], points["test_score"]
     smoothed = _smoothed_steps(row.curves)
-    return own[axis.before], own["loss"].rolling_mean(smoothed, min_samples=1)
+    return points[axis.before], points["loss"].rolling_mean(smoothed, min_samples=1)
 
 
 def _smoothed_steps(own: pl.DataFrame) -> int:
@@ -307,8 +307,8 @@ def _line(label: str) -> str:
 
 def _is_far(values: Iterable[float]) -> bool:
     """Whether positive values are too far apart for a linear axis."""
-    found = [value for value in values if value > 0]
-    return bool(found) and max(found) > _FAR * min(found)
+    positives = [value for value in values if value > 0]
+    return bool(positives) and max(positives) > _FAR * min(positives)
 
 
 # The time line of jobs that come and go: when each waited and ran, a panel per variant, one clock.
@@ -322,7 +322,7 @@ _NAMES_MAX = 30  # rows of a panel that are named one by one
 def job_chart(run: RunFolder) -> Figure | None:
     """Bars by job in the order of arrival; None if no variant has jobs that come and go."""
     overviews = run.summary.get("jobs", [])
-    panels = [(one, _jobs(run, one["variant"])) for one in overviews]
+    panels = [(totals, _jobs(run, totals["variant"])) for totals in overviews]
     times = [_last_us(job) for _, jobs in panels for job in jobs]
     if not any(times):
         return None
@@ -333,11 +333,11 @@ def job_chart(run: RunFolder) -> Figure | None:
     grid = figure.subplots(
         len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0]
-    for axes, (one, jobs) in zip(grid, panels, strict=True):
+    for axes, (overview, jobs) in zip(grid, panels, strict=True):
         for row, job in enumerate(jobs):
             _draw_job(axes, row, job, factor_us, span_us)
-        shown = "" if len(jobs) == one["jobs"] else f", the first {len(jobs)} of {one['jobs']}"
-        axes.set_title(f"{one['variant']} · {fairness(one)}{shown}", fontsize=9.5, pad=4)
+        shown = "" if len(jobs) == overview["jobs"] else f", the first {len(jobs)} of {overview['jobs']}"
+        axes.set_title(f"{overview['variant']} · {fairness(overview)}{shown}", fontsize=9.5, pad=4)
         names = [job["name"].partition("/")[2] or job["name"] for job in jobs]
         step = -(-len(jobs) // _NAMES_MAX)
         axes.set_yticks(range(0, len(jobs), step), names[::step])
@@ -356,12 +356,12 @@ def job_chart(run: RunFolder) -> Figure | None:
 
 def _jobs(run: RunFolder, variant: str) -> list[dict[str, Any]]:
     """The first jobs of a variant, in the order of arrival."""
-    found = [
-        one
-        for one in run.summary["variants"]
-        if one.get("stay") is not None and one["name"].partition("/")[0] == variant
+    jobs = [
+        job
+        for job in run.summary["variants"]
+        if job.get("stay") is not None and job["name"].partition("/")[0] == variant
     ]
-    return sorted(found, key=lambda job: job["metrics"]["arrival_us"])[:ROWS_MAX]
+    return sorted(jobs, key=lambda job: job["metrics"]["arrival_us"])[:ROWS_MAX]
 
 
 def _last_us(job: dict[str, Any]) -> float:
@@ -459,9 +459,9 @@ def timeline(run: RunFolder, labels: Mapping[str, str]) -> Figure | None:
 
 def _panel(run: RunFolder, variant: str) -> Panel:
     step = run.steps.filter(pl.col("variant") == variant).sort("step").row(-1, named=True)
-    own = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
-    workers = own["worker"].unique().sort().to_list()
-    shown = _chosen(workers, own.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
+    phases = run.phases.filter((pl.col("variant") == variant) & (pl.col("step") == step["step"]))
+    workers = phases["worker"].unique().sort().to_list()
+    shown = _chosen(workers, phases.sort("end_ps", maintain_order=True)["worker"][-1]) if workers else []
     began_ps = step["start_ps"]
     bars = [
         Bar(
@@ -471,7 +471,7 @@ def _panel(run: RunFolder, variant: str) -> Panel:
             start_us=(row["start_ps"] - began_ps) / 1e6,
             end_us=(row["end_ps"] - began_ps) / 1e6,
         )
-        for row in own.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
+        for row in phases.filter(pl.col("worker").is_in(shown)).iter_rows(named=True)
         if row["end_ps"] > row["start_ps"] and row["phase"] != "wait"
     ]
     note = f" ({len(shown)} of {len(workers)} workers shown)" if len(shown) < len(workers) else ""
@@ -559,7 +559,7 @@ def _tracks(bars: Sequence[Bar]) -> list[list[Bar]]:
 def _tracks_max(bars: Sequence[Bar]) -> int:
     """Most tracks of a worker."""
     workers = {bar.worker for bar in bars}
-    return max((len(_tracks([bar for bar in bars if bar.worker == one])) for one in workers), default=0)
+    return max((len(_tracks([bar for bar in bars if bar.worker == worker])) for worker in workers), default=0)
 
 
 def _stacked(bars: Sequence[Bar]) -> list[list[Bar]]:
@@ -684,7 +684,7 @@ def bound_times(run: RunFolder) -> Figure | None:
     ranked = [
         variant
         for group in groups
-        for variant in sorted(group.members, key=lambda one: key(one["verdict"], one["metrics"]))
+        for variant in sorted(group.members, key=lambda member: key(member["verdict"], member["metrics"]))
         if variant["bounds"]
     ]
     bars = [

@@ -157,23 +157,23 @@ def render(run: RunFolder, drawn: Mapping[str, bytes]) -> str:
         rows_max=ROWS_MAX,
         command=_command(run),
         unfinished=run.summary.get("unfinished", []),
-        missing=[one for one in run.summary.get("inputs", ()) if not one.get("kept", True)],
+        missing=[file for file in run.summary.get("inputs", ()) if not file.get("kept", True)],
         version=run.circumstances["version"],
     )
 
 
 def _weighed(variants: list[dict[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
     """What rules of fusion weighed, once for all variants with the same costs."""
-    found: list[tuple[list[str], dict[str, Any]]] = []
+    shared_costs: list[tuple[list[str], dict[str, Any]]] = []
     for variant in variants:
         if "fusion" in variant:
             costs = variant["fusion"]["costs"]
-            names = next((names for names, known in found if known == costs), None)
+            names = next((names for names, known in shared_costs if known == costs), None)
             if names is None:
                 names = []
-                found.append((names, costs))
+                shared_costs.append((names, costs))
             names.append(variant["name"])
-    return found
+    return shared_costs
 
 
 def _notes(run: RunFolder) -> list[dict[str, Any]]:

@@ -150,7 +150,7 @@ class _Nodes:
     def _draw_boxes(self, axes: Axes) -> None:
         """Shades of islands, with names, or the numbers of groups in their middle."""
         for name, members in self._drawn.boxes.items():
-            xs, ys = zip(*(self._drawn.places[one] for one in members), strict=True)
+            xs, ys = zip(*(self._drawn.places[node] for node in members), strict=True)
             if self._drawn.is_in_rows:
                 corner, size = (min(xs) - 0.4, min(ys) - 0.24), (max(xs) - min(xs) + 0.8, 0.48)
                 axes.add_patch(Rectangle(corner, *size, color="#f0f0f0", zorder=0))
@@ -313,11 +313,11 @@ class _Classes:
 
     def __init__(self, graph: nx.Graph) -> None:
         self._classes = classes_of(graph)
-        tiers = [list(tier) for _, tier in groupby(self._classes, key=lambda one: one.tier)]
+        tiers = [list(tier) for _, tier in groupby(self._classes, key=lambda node_class: node_class.tier)]
         self._places: dict[Class, Place] = {
-            one: (_APART * (at - (len(tier) - 1) / 2), float(row))
+            node_class: (_APART * (at - (len(tier) - 1) / 2), float(row))
             for row, tier in enumerate(tiers)
-            for at, one in enumerate(tier)
+            for at, node_class in enumerate(tier)
         }
         self._rows = len(tiers)
 
@@ -343,15 +343,15 @@ class _Classes:
             # Near the upper box, so that texts of neighbours and boxes that the line passes do not cover it.
             text_place = (x1 + 0.6 * (x2 - x1), max((y1 + y2) / 2, y2 - 0.5))
             axes.text(*text_place, text, zorder=2, bbox={**_PAPER, "alpha": 1}, **centred)
-        for one, text_place in self._places.items():
-            is_able = bool({*self._classes.nodes[one]["profiles"]} & {*look.aggregates})
+        for node_class, text_place in self._places.items():
+            is_able = bool({*self._classes.nodes[node_class]["profiles"]} & {*look.aggregates})
             box = {
                 "boxstyle": "round,pad=0.6",
-                "facecolor": "#d6e8f3" if is_able else "white" if one.tier else "#f0f0f0",
+                "facecolor": "#d6e8f3" if is_able else "white" if node_class.tier else "#f0f0f0",
                 "edgecolor": style.BLUE if is_able else style.DARK_GREY,
                 "linewidth": 1.4,
             }
-            text = "\n".join(self._lines(one, within.get(one, []), is_able))
+            text = "\n".join(self._lines(node_class, within.get(node_class, []), is_able))
             axes.text(*text_place, text, zorder=4, linespacing=1.25, bbox=box, **centred)
         xs = [x for x, _ in self._places.values()]
         axes.set_xlim(min(xs) - 2.0, max(xs) + 2.0)
@@ -433,10 +433,10 @@ def _graph(nodes: pl.DataFrame, links: pl.DataFrame) -> nx.Graph:
 
 
 def _attributes(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"kind": row["kind"], "tier": row["tier"], "profile": row["profile"]}
+    attributes = {"kind": row["kind"], "tier": row["tier"], "profile": row["profile"]}
     if row["coordinates"] is not None:
-        found["coordinates"] = tuple(map(int, row["coordinates"].split(",")))
-    return found | {key: row[key] for key in ("group", "rail", "island") if row[key] is not None}
+        attributes["coordinates"] = tuple(map(int, row["coordinates"].split(",")))
+    return attributes | {key: row[key] for key in ("group", "rail", "island") if row[key] is not None}
 
 
 def can_aggregate(nodes: pl.DataFrame) -> set[str]:
@@ -483,9 +483,9 @@ def utilisation(run: RunFolder) -> Figure | None:
     known = graphs(run)
     if not known:
         return None
-    found = dict(list(known.items())[:VARIANTS_MAX])
-    columns = 2 if len(found) > 1 and max(map(len, found.values())) <= _BESIDE_MAX else 1
-    drawings = [drawing_of(graph) for graph in found.values()]
+    panels = dict(list(known.items())[:VARIANTS_MAX])
+    columns = 2 if len(panels) > 1 and max(map(len, panels.values())) <= _BESIDE_MAX else 1
+    drawings = [drawing_of(graph) for graph in panels.values()]
     width = style.WIDTH_INCHES / columns
     heights = [drawing.height_inches(width, most=5.0) for drawing in drawings]
     tallest = [max(heights[at : at + columns]) + _TITLE_INCHES for at in range(0, len(heights), columns)]
@@ -493,15 +493,15 @@ def utilisation(run: RunFolder) -> Figure | None:
     grid = figure.subplots(len(tallest), columns, squeeze=False, height_ratios=tallest).flatten()
     able, busy = can_aggregate(run.nodes), busy_links(run)
     entries: dict[str, Line2D] = {}
-    for axes, name, drawing, height in zip(grid, found, drawings, heights, strict=False):
+    for axes, name, drawing, height in zip(grid, panels, drawings, heights, strict=False):
         look = _look(name, busy.filter(pl.col("variant") == name), able)
         drawing.draw(axes, look, (width, height))
         entries |= drawing.legend(look)
         title = textwrap.shorten(look.title, _TITLE_CHARACTERS // columns, placeholder="…")
         axes.set_title(title, fontsize=9.5 if columns == 1 else 8)
-    for axes in grid[len(found) :]:
+    for axes in grid[len(panels) :]:
         axes.axis("off")
-    more = f", in the first {len(found)} of {len(known)} variants" if len(known) > len(found) else ""
+    more = f", in the first {len(panels)} of {len(known)} variants" if len(known) > len(panels) else ""
     figure.suptitle(f"How busy links were{more}", x=0.01, ha="left", size=11, weight="bold")
     style.busy_scale(figure, list(grid))
     if entries:

@@ -99,7 +99,7 @@ def _tick(time_us: float) -> str:
 def _label(bar: VariantBar) -> str:
     bound = short(bar.parts) if bar.parts else ""
     texts = [words.time(bar.time_us), bar.note, bound, "" if bar.is_sound else "a check failed"]
-    text = " · ".join(one for one in texts if one)
+    text = " · ".join(part for part in texts if part)
     return text if len(text) <= _LABEL_CHARACTERS else f"{text[: _LABEL_CHARACTERS - 1]}…"
 
 

@@ -169,8 +169,8 @@ def has_finished(variant: Mapping[str, Any]) -> bool:
 
 def span(values: Iterable[int]) -> str:
     """The single value, or the least and the most: "4" or "4 to 16"."""
-    found = sorted(set(values))
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    numbers = sorted(set(values))
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def injected(entry: Mapping[str, Any]) -> str:
@@ -230,14 +230,14 @@ def to_target(metrics: Mapping[str, Any]) -> str:
 def warnings(summary: Mapping[str, Any]) -> list[str]:
     """The warnings of a run's `summary.json`, each text once, with the variants that have it."""
     names = {variant["name"] for variant in summary["variants"]}
-    found: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for warning in summary["warnings"]:
         name, colon, text = warning.partition(": ")
         if colon and name in names:
-            found.setdefault(text, []).append(name)
+            by_text.setdefault(text, []).append(name)
         else:
-            found.setdefault(warning, [])
-    return [_told(text, having, len(names)) for text, having in found.items()]
+            by_text.setdefault(warning, [])
+    return [_told(text, having, len(names)) for text, having in by_text.items()]
 
 
 def _told(text: str, having: Sequence[str], count: int) -> str:
@@ -264,7 +264,7 @@ JOBS_LEGEND = (
 
 
 def lines(overviews: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [_line(one) for one in overviews]
+    return [_line(overview) for overview in overviews]
 
 
 def _line(one: Mapping[str, Any]) -> str:
@@ -316,11 +316,11 @@ class Setup(NamedTuple):
 def setup(variants: Sequence[Mapping[str, Any]]) -> Setup:
     """Settings of a summary's variants; empty if no variant records its setup."""
     texts = {entry["name"]: _texts(entry.get("setup", {})) for entry in variants}
-    sections = [name for name in _SECTIONS if any(name in own for own in texts.values())]
-    same = {name for name in sections if len({own.get(name, NONE) for own in texts.values()}) == 1}
+    sections = [name for name in _SECTIONS if any(name in settings for settings in texts.values())]
+    same = {name for name in sections if len({settings.get(name, NONE) for settings in texts.values()}) == 1}
     first = next(iter(texts.values()))
     headings = [name for name in sections if name not in same]
-    rows = [(variant, [own.get(name, NONE) for name in headings]) for variant, own in texts.items()]
+    rows = [(variant, [settings.get(name, NONE) for name in headings]) for variant, settings in texts.items()]
     shared = [(name, first[name]) for name in sections if name in same and first[name] != NONE]
     return Setup(shared, headings, rows if headings else [])
 

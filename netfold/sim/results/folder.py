@@ -146,7 +146,7 @@ def _resolve(path: Path) -> Path:
 
 
 def _nearest_run(folder: Path) -> str:
-    runs = [found.parent for found in sorted(folder.glob("[!.]*/summary.json"))]
+    runs = [summary_path.parent for summary_path in sorted(folder.glob("[!.]*/summary.json"))]
     return f"did you mean {runs[-1]}?" if runs else "give a folder that `netfold run` printed, or runs/latest"
 
 
@@ -172,9 +172,9 @@ def _table(path: Path, record: type, sha256: str) -> pl.DataFrame:
     The digest of its bytes is checked first: Parquet readers do not detect every kind of damage.
     """
     content, expected = _bytes(path, TABLE_BYTES_MAX), schema(record)
-    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+    if (digest := hashlib.sha256(content).hexdigest()) != sha256:
         raise DataError(
-            f"{path}: damaged: {len(content)} bytes whose SHA-256 is {found[:12]}…, "
+            f"{path}: damaged: {len(content)} bytes whose SHA-256 is {digest[:12]}…, "
             f"summary.json has {f'{sha256[:12]}…' if sha256 else 'none'}",
             _DAMAGED,
         )
@@ -224,8 +224,8 @@ def _require_sound(path: Path, column: pl.Series, may_be_null: bool) -> None:
     least = _LEAST.get(column.name, 0)
     if column.dtype == pl.Int64 and (column < least).any():
         row = (column < least).to_list().index(True)
-        found = f"row {row} is {column[row]}, must be {least} or more"
-        raise DataError(f"{path}: {column.name}: {found}", _DAMAGED)
+        problem = f"row {row} is {column[row]}, must be {least} or more"
+        raise DataError(f"{path}: {column.name}: {problem}", _DAMAGED)
 
 
 @contextlib.contextmanager

@@ -185,19 +185,19 @@ def parse(path: str, name: str, content: bytes) -> Any:
         It is not JSON, has another format, or something in it is missing or has the wrong type.
     """
     try:
-        found = json.loads(content, parse_constant=_refuse_constant)
+        parsed = json.loads(content, parse_constant=_refuse_constant)
     except RecursionError:
         raise DataError(f"{path}: damaged: nested too deep", _DAMAGED) from None
     except ValueError as error:  # UnicodeDecodeError is one
         raise DataError(f"{path}: damaged: {error}", _DAMAGED) from error
-    _require_plain(path, found)
+    _require_plain(path, parsed)
     if name == "summary.json":
-        _require_format(path, found)
+        _require_format(path, parsed)
     try:
-        _FORMS[name].validate_python(found)
+        _FORMS[name].validate_python(parsed)
     except ValidationError as error:
         raise _in_words(path, error) from None
-    return found
+    return parsed
 
 
 def _refuse_constant(text: str) -> None:
@@ -217,7 +217,7 @@ def _require_plain(path: str, found: object) -> None:
             elif (
                 isinstance(value, str)
                 and not value.isascii()
-                and any("\ud800" <= one <= "\udfff" for one in value)
+                and any("\ud800" <= character <= "\udfff" for character in value)
             ):
                 raise DataError(
                     f"{path}: damaged: holds text that is not Unicode: {ascii(value)[:60]}", _DAMAGED

@@ -161,8 +161,8 @@ def since_last_rank_ps(rounds: Sequence[RoundRecord], phases: Sequence[PhaseReco
     for (step, bucket, _), start_ps in first_ps.items():
         last_ps[step, bucket] = max(start_ps, last_ps.get((step, bucket), 0))
     return sum(
-        max(0, one.end_ps - max(one.start_ps, last_ps.get((one.step, one.bucket), 0)))
-        for one in counted_rounds(rounds)
+        max(0, counted.end_ps - max(counted.start_ps, last_ps.get((counted.step, counted.bucket), 0)))
+        for counted in counted_rounds(rounds)
     )
 
 
@@ -179,7 +179,7 @@ def _of_last_worker(phases: Sequence[PhaseRecord]) -> list[PhaseRecord]:
     by_worker: dict[int, list[PhaseRecord]] = defaultdict(list)
     for phase in phases:
         by_worker[phase.worker].append(phase)
-    return max(by_worker.values(), key=lambda own: (own[-1].end_ps, own[0].start_ps), default=[])
+    return max(by_worker.values(), key=lambda records: (records[-1].end_ps, records[0].start_ps), default=[])
 
 
 @dataclass(frozen=True)
@@ -386,14 +386,14 @@ def _all_of(values: Sequence[bool | None]) -> bool | None:
 
 def _largest(values: Iterable[float]) -> float | None:
     """Largest value; None if there is none, or one is not finite (max() may keep or drop a NaN)."""
-    found = list(values)
-    return max(found, default=None) if all(math.isfinite(value) for value in found) else None
+    numbers = list(values)
+    return max(numbers, default=None) if all(math.isfinite(value) for value in numbers) else None
 
 
 def _mean_of(values: Iterable[float | None]) -> float | None:
     """Mean of the values that are there; None if there is none."""
-    found = [value for value in values if value is not None]
-    return math.fsum(found) / len(found) if found else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 def _mean_of_all(values: Sequence[float | None]) -> float | None:

@@ -72,7 +72,7 @@ class Stay:
 
 def overview(variant: str, stays: Sequence[Stay]) -> dict[str, Any]:
     """All jobs of a variant together; a figure is None where no job has what it is made of."""
-    ends = [one.end_ps for one in stays if one.end_ps is not None]
+    ends = [stay.end_ps for stay in stays if stay.end_ps is not None]
     together = overlapping(stays)
     is_done = len(ends) == len(stays)
     return {
@@ -80,31 +80,31 @@ def overview(variant: str, stays: Sequence[Stay]) -> dict[str, Any]:
         "admission": stays[0].admission,
         "jobs": len(stays),
         "finished": len(ends),
-        "waited": sum(bool(one.waiting_ps) or one.admitted_ps is None for one in stays),
-        "fallbacks": sum(one.is_fallback for one in stays),
-        "makespan_us": us_of(max(ends) - min(one.arrival_ps for one in stays)) if is_done else None,
-        "completion_time_us": spread(us_of(one.completion_ps) for one in stays),
-        "waiting_us": spread(us_of(one.waiting_ps) for one in stays),
-        "slowdown": spread(one.slowdown for one in stays),
+        "waited": sum(bool(stay.waiting_ps) or stay.admitted_ps is None for stay in stays),
+        "fallbacks": sum(stay.is_fallback for stay in stays),
+        "makespan_us": us_of(max(ends) - min(stay.arrival_ps for stay in stays)) if is_done else None,
+        "completion_time_us": spread(us_of(stay.completion_ps) for stay in stays),
+        "waiting_us": spread(us_of(stay.waiting_ps) for stay in stays),
+        "slowdown": spread(stay.slowdown for stay in stays),
         "overlapping": len(together),
-        "fairness": jain([one.speed for one in together if one.speed is not None]),
+        "fairness": jain([stay.speed for stay in together if stay.speed is not None]),
     }
 
 
 def overlapping(stays: Sequence[Stay]) -> list[Stay]:
     """Finished jobs that ran at the same time as another job, for a positive time."""
-    found = []
-    for index, one in enumerate(stays):
-        if one.admitted_ps is None or one.end_ps is None:
+    contenders = []
+    for index, stay in enumerate(stays):
+        if stay.admitted_ps is None or stay.end_ps is None:
             continue
         for other, another in enumerate(stays):
             if other == index or another.admitted_ps is None:
                 continue
-            end_ps = one.end_ps if another.end_ps is None else min(one.end_ps, another.end_ps)
-            if max(one.admitted_ps, another.admitted_ps) < end_ps:
-                found.append(one)
+            end_ps = stay.end_ps if another.end_ps is None else min(stay.end_ps, another.end_ps)
+            if max(stay.admitted_ps, another.admitted_ps) < end_ps:
+                contenders.append(stay)
                 break
-    return found
+    return contenders
 
 
 def jain(values: Sequence[float]) -> float | None:
@@ -120,11 +120,11 @@ def spread(values: Iterable[float | None]) -> dict[str, float] | None:
 
     The 95th percentile is the smallest value that at least 95 % of the values do not exceed.
     """
-    found = sorted(value for value in values if value is not None)
-    if not found:
+    figures = sorted(value for value in values if value is not None)
+    if not figures:
         return None
-    rank = -(-95 * len(found) // 100)
-    return {"mean": math.fsum(found) / len(found), "p95": found[rank - 1], "max": found[-1]}
+    rank = -(-95 * len(figures) // 100)
+    return {"mean": math.fsum(figures) / len(figures), "p95": figures[rank - 1], "max": figures[-1]}
 
 
 def us_of(time_ps: int | None) -> float | None:

@@ -39,13 +39,13 @@ def worst(verdicts: Iterable[str]) -> str:
 
     The entries of approximate verdicts are added up.
     """
-    found = list(verdicts)
-    kinds = {kind(verdict) for verdict in found}
+    all_verdicts = list(verdicts)
+    kinds = {kind(verdict) for verdict in all_verdicts}
     if not kinds or not kinds <= {*GOOD, "stalled"}:
         return "fail"
     if "stalled" in kinds:
         return "stalled"
-    return _APPROXIMATE.format(sum(map(entries, found))) if "approximate" in kinds else "pass"
+    return _APPROXIMATE.format(sum(map(entries, all_verdicts))) if "approximate" in kinds else "pass"
 
 
 def entries(verdict: str) -> int:
@@ -87,7 +87,7 @@ def summarize(facts: Mapping[str, VariantFacts], records: Records) -> dict[str, 
     return {
         "verdict": worst(variant["verdict"] for variant in variants),
         "variants": variants,
-        **({"jobs": [overview(name, own) for name, own in stays.items()]} if stays else {}),
+        **({"jobs": [overview(name, job_stays) for name, job_stays in stays.items()]} if stays else {}),
         "warnings": [f"{name}: {warning}" for name, fact in facts.items() for warning in fact.warnings],
         "injected": [asdict(fault) for fault in records.faults],
     }

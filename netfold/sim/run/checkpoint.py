@@ -139,11 +139,13 @@ def _require_quiet(fabric: Fabric, environment: simpy.Environment) -> None:
 
 def _tables(world: World) -> dict[str, Any]:
     """All tables that change, by name."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name, table in world._asdict().items():
         inner = table._asdict() if isinstance(table, tuple) else None  # type: ignore[attr-defined]
-        found |= {name: table} if inner is None else {f"{name}.{key}": one for key, one in inner.items()}
-    return {name: table for name, table in found.items() if name not in _REBUILT_TABLES}
+        tables |= (
+            {name: table} if inner is None else {f"{name}.{key}": subtable for key, subtable in inner.items()}
+        )
+    return {name: table for name, table in tables.items() if name not in _REBUILT_TABLES}
 
 
 def _put_tables(engine: Engine, stored: dict[str, tuple[tuple[int, ...], bytes]]) -> None:
@@ -160,7 +162,9 @@ def _put_tables(engine: Engine, stored: dict[str, tuple[tuple[int, ...], bytes]]
         if isinstance(table, tuple):
             inner = {key: tables[f"{name}.{key}"] for key in table._fields}  # type: ignore[attr-defined]
             tables[name] = table._replace(**inner)  # type: ignore[attr-defined]
-    engine.world = world._replace(**{name: one for name, one in tables.items() if "." not in name})
+    engine.world = world._replace(
+        **{name: new_table for name, new_table in tables.items() if "." not in name}
+    )
 
 
 @dataclass(frozen=True)

@@ -172,14 +172,14 @@ class CheckpointStore:
         if not self.folder.is_dir():
             raise self._nothing()
         try:
-            found = json.loads((self.folder / _RUN).read_bytes())
-            self._every, self.unfinished = int(found["every"]), str(found["unfinished"])
+            manifest = json.loads((self.folder / _RUN).read_bytes())
+            self._every, self.unfinished = int(manifest["every"]), str(manifest["unfinished"])
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise self._damaged(_RUN, error) from error
         changed = [
-            f"{name} {found[name]} (now {value})"
+            f"{name} {manifest[name]} (now {value})"
             for name, value in _circumstances().items()
-            if found.get(name, value) != value
+            if manifest.get(name, value) != value
         ]
         if changed:
             raise DataError(
@@ -254,11 +254,11 @@ class CheckpointStore:
         """The error of a run without a checkpoint, which says what is there instead."""
         for other in sorted(self._parent.glob(f"{PREFIX}*/{_RUN}")):
             try:
-                found = json.loads(other.read_bytes())
-                parts = found["parts"].items() ^ self._identity.parts.items()
+                manifest = json.loads(other.read_bytes())
+                parts = manifest["parts"].items() ^ self._identity.parts.items()
                 names = sorted({name for name, _ in parts})
-                if found["seed"] != self._identity.seed:
-                    names.append(f"the seed ({found['seed']} there, {self._identity.seed} here)")
+                if manifest["seed"] != self._identity.seed:
+                    names.append(f"the seed ({manifest['seed']} there, {self._identity.seed} here)")
             except (OSError, ValueError, TypeError, KeyError, AttributeError):
                 continue
             return DataError(

@@ -80,21 +80,23 @@ def fusion_facts(job: JobPlan) -> dict[str, Any] | None:
     if is_vector(workload.tensors):
         layers = layers_of(pieces_of(workload.tensors, workload.fusion))
         partition = tuple((index,) for index in range(len(layers)))
-    found = predict(layers, partition, costs)
+    prediction = predict(layers, partition, costs)
     groups = sorted(partition, key=max)
     return {
         "rule": workload.fusion.title,
         "layers": len(layers),
-        "predicted_iteration_time_us": found.step_ps / PS_PER_US,
+        "predicted_iteration_time_us": prediction.step_ps / PS_PER_US,
         "costs": _costs(costs),
         "buckets": [
             {
-                "layers": [layers[index].name for index in sorted(own)],
-                "elements": sum(layers[index].elements for index in own),
+                "layers": [layers[index].name for index in sorted(group)],
+                "elements": sum(layers[index].elements for index in group),
                 "encoded_us": encoded_ps / PS_PER_US,
                 "arrived_us": arrived_ps / PS_PER_US,
             }
-            for own, encoded_ps, arrived_ps in zip(groups, found.encoded_ps, found.arrived_ps, strict=True)
+            for group, encoded_ps, arrived_ps in zip(
+                groups, prediction.encoded_ps, prediction.arrived_ps, strict=True
+            )
         ],
     }
 
@@ -188,7 +190,7 @@ class Activities:
         """A bucket in flight is at a point, up to a time as far as that is known."""
         self._buckets[worker][bucket] = what
         texts = self._buckets[worker]
-        self._tell(worker, "; ".join(texts[one] for one in sorted(texts)), until_ps)
+        self._tell(worker, "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), until_ps)
 
     def land(self, worker: int, bucket: int, now_ps: int) -> None:
         """A bucket is no longer in flight."""
@@ -202,7 +204,7 @@ class Activities:
         texts = self._buckets[worker]
         what, end_ps = self._computing[worker]
         if texts:
-            what, end_ps = "; ".join(texts[one] for one in sorted(texts)), now_ps
+            what, end_ps = "; ".join(texts[bucket_index] for bucket_index in sorted(texts)), now_ps
         self._tell(worker, what, max(now_ps, end_ps))
 
     def _tell(self, worker: int, what: str, until_ps: int) -> None:

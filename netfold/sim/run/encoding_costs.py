@@ -32,8 +32,8 @@ from netfold.sim.workload.workload_keys import Workloads
 
 def fitted(samples: Sequence[Sample]) -> Stages:
     """Linear costs of all stages, by least squares, over samples of several sizes."""
-    sizes = [one.elements for one in samples]
-    return Stages(*(fitted_cost(sizes, [one[stage] for one in samples]) for stage in (1, 2, 3)))
+    sizes = [sample.elements for sample in samples]
+    return Stages(*(fitted_cost(sizes, [sample[stage] for sample in samples]) for stage in (1, 2, 3)))
 
 
 def fitted_cost(elements: Sequence[int], times_ps: Sequence[int]) -> Cost:
@@ -115,10 +115,10 @@ class WarmUps:
             if has_such and _are_alike(variant, job, network, known):
                 return costs
         peers = [
-            one
+            peer
             for other in self._plan.variants
-            for one in other.jobs
-            if _weighs(one) and _are_alike(variant, job, other, one)
+            for peer in other.jobs
+            if _weighs(peer) and _are_alike(variant, job, other, peer)
         ]
         if not peers:
             return None
@@ -146,7 +146,9 @@ def measured(plan: Plan, variant: VariantPlan, job: JobPlan, given: Stages | Non
     jobs = [_warm_up(plan, variant, job, rule) for rule in rules]
     journals = [warmed_up.journal for warmed_up in jobs]
     step = journals[-1].steps[-1]
-    samples = () if given is not None else tuple(one for own in journals for one in _samples(own))
+    samples = (
+        () if given is not None else tuple(sample for journal in journals for sample in _samples(journal))
+    )
     return Costs(
         forward_ps=step.forward_end_ps - step.start_ps,
         backward_ps=step.backward_end_ps - step.forward_end_ps,
@@ -193,8 +195,8 @@ def _samples(journal: Journal) -> Iterator[Sample]:
             times[phase.bucket, phase.phase][phase.worker] += phase.end_ps - phase.start_ps
     for bucket in journal.rounds:
         if bucket.step == last:
-            own = [max(times[bucket.bucket, stage].values(), default=0) for stage in _STAGES]
-            yield Sample(bucket.elements, *own)
+            stages_ps = [max(times[bucket.bucket, stage].values(), default=0) for stage in _STAGES]
+            yield Sample(bucket.elements, *stages_ps)
 
 
 def _steps(job: JobPlan) -> int:
@@ -213,8 +215,8 @@ def _given(job: JobPlan) -> Stages | None:
 def _are_alike(variant: VariantPlan, job: JobPlan, other: VariantPlan, peer: JobPlan) -> bool:
     """Whether the buckets of two jobs cost the same, however their layers are divided."""
     return _alone(job) == _alone(peer) and all(
-        _is_same(getattr(variant.network, one.name), getattr(other.network, one.name))
-        for one in fields(variant.network)
+        _is_same(getattr(variant.network, field.name), getattr(other.network, field.name))
+        for field in fields(variant.network)
     )
 
 

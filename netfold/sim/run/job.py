@@ -148,9 +148,9 @@ class RunningJob:
 
     def take_hosts(self, earlier: RunningJob) -> None:
         """What the hosts of this job carry from now on is its own, and no more that of an earlier one."""
-        own = set(self.host_links)
+        host_links = set(self.host_links)
         for worker, links in enumerate(earlier.host_links):
-            if links in own:
+            if links in host_links:
                 earlier._wire.hand_over(worker)
 
     def _step(self, step: int, is_last: bool) -> Generator[simpy.Event, Any, None]:
@@ -164,19 +164,21 @@ class RunningJob:
         yield self.environment.all_of(passes) | self._failed
         if self.failure is not None:
             return
-        backward_end_ps = max(own.end_ps("backward") for own in self._computing)
+        backward_end_ps = max(computing.end_ps("backward") for computing in self._computing)
         yield from self._update(step)
         decoded = [self._applied(log.decoded[0]) for log in rounds]
-        workload.apply(step, [one.total for one in decoded], [one.is_update for one in decoded])
+        workload.apply(
+            step, [decoding.total for decoding in decoded], [decoding.is_update for decoding in decoded]
+        )
         score = workload.score(step, is_last)
         self.journal.steps.append(
             StepRecord(
                 variant=self.label,
                 step=step,
                 start_ps=start_ps,
-                forward_end_ps=max(own.end_ps("forward") for own in self._computing),
+                forward_end_ps=max(computing.end_ps("forward") for computing in self._computing),
                 backward_end_ps=backward_end_ps,
-                aggregation_start_ps=min(min(own.ready_ps.values()) for own in self._computing),
+                aggregation_start_ps=min(min(computing.ready_ps.values()) for computing in self._computing),
                 aggregation_end_ps=end_ps,
                 aggregation_ps=covered_ps([(log.start_ps or 0, log.end_ps) for log in rounds]),
                 end_ps=max(end_ps, backward_end_ps, self._now_ps),
@@ -205,7 +207,9 @@ class RunningJob:
         environment, workload, workers = self.environment, self.workload, range(self.workers)
         self._phases_count = len(self.journal.phases)
         self._activities.begin(step, len(rounds))
-        begin = [partial(self._begin_encoder, step, worker, own) for worker, own in enumerate(gradients)]
+        begin = [
+            partial(self._begin_encoder, step, worker, gradient) for worker, gradient in enumerate(gradients)
+        ]
         is_after = bool(self.codec.needs & AFTER_BACKWARD)
         if not is_after:
             for worker in workers:
@@ -296,7 +300,7 @@ class RunningJob:
         yield self._in_flight.take(worker, place, self.overlap.rank(bucket.index))
         if log.start_ps is None:
             log.start_ps = self._now_ps
-            log.gradients += [own[bucket.index] for own in gradients]
+            log.gradients += [gradient[bucket.index] for gradient in gradients]
             self._open[step, bucket.index] = log
         exchange = self._driven(place, worker, bucket, log)
         try:
@@ -500,8 +504,8 @@ class RunningJob:
         label = self.label
         self.journal.phases[self._phases_count : self._phases_count] = [
             PhaseRecord(label, step, NO_BUCKET, worker, span.phase, "", span.start_ps, span.end_ps, 0)
-            for worker, own in enumerate(self._computing)
-            for span in own.spans
+            for worker, computing in enumerate(self._computing)
+            for span in computing.spans
             if span.end_ps > span.start_ps
         ]
         self._computing = []

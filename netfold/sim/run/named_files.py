@@ -58,10 +58,10 @@ class NamedFiles:
         """
         for path, state in self.states.items():
             try:
-                found = _state(path.stat())
+                new_state = _state(path.stat())
             except OSError:
                 continue
-            if found != state:
+            if new_state != state:
                 raise DataError(
                     f"{path}: was changed while the run was using it",
                     "run again, and do not change the file until the run ends",
@@ -128,43 +128,43 @@ def _plain(path: str) -> str:
 
 
 def _gradient_paths(scenario: Scenario) -> set[str]:
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    return {_plain(one.path) for one in sections if isinstance(one, GradientFile | ChakraTrace)}
+    sections = [job.workload for variant in scenario.variants for job in variant.jobs or (variant,)]
+    return {_plain(section.path) for section in sections if isinstance(section, GradientFile | ChakraTrace)}
 
 
 def _recorded_paths(scenario: Scenario) -> dict[str, int]:
     """The files of the recorded folders that variants name, each with the bytes of its whole folder."""
     folder = Path(scenario.file).parent
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    found: dict[str, int] = {}
-    for given in {_plain(one.path) for one in sections if isinstance(one, Trace)}:
-        files = [LAYOUT, *(one.file for step in read_trace(folder / given).steps for one in step.ranks)]
+    sections = [job.workload for variant in scenario.variants for job in variant.jobs or (variant,)]
+    sizes_bytes: dict[str, int] = {}
+    for given in {_plain(section.path) for section in sections if isinstance(section, Trace)}:
+        files = [LAYOUT, *(rank.file for step in read_trace(folder / given).steps for rank in step.ranks)]
         size_bytes = sum((folder / given / name).stat().st_size for name in files)
-        found |= {f"{given}/{name}": size_bytes for name in files}
-    return found
+        sizes_bytes |= {f"{given}/{name}": size_bytes for name in files}
+    return sizes_bytes
 
 
 def _layer_paths(scenario: Scenario) -> set[str]:
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    profiles = [one.profile for one in sections if isinstance(one, Synthetic)]
-    return {_plain(one) for one in profiles if one is not None}
+    sections = [job.workload for variant in scenario.variants for job in variant.jobs or (variant,)]
+    profiles = [section.profile for section in sections if isinstance(section, Synthetic)]
+    return {_plain(profile) for profile in profiles if profile is not None}
 
 
 def _model_paths(scenario: Scenario) -> set[str]:
     folder = Path(scenario.file).parent
-    sections = [job.workload for one in scenario.variants for job in one.jobs or (one,)]
-    models = [one.model for one in sections if isinstance(one, Training)]
+    sections = [job.workload for variant in scenario.variants for job in variant.jobs or (variant,)]
+    models = [section.model for section in sections if isinstance(section, Training)]
     return {_plain(path) for model in models for path in model.files(folder)}
 
 
 def _device_paths(scenario: Scenario) -> set[str]:
-    sections = [job.device for one in scenario.variants for job in one.jobs or (one,)]
-    return {_plain(path) for one in sections for path in one.files}
+    sections = [job.device for variant in scenario.variants for job in variant.jobs or (variant,)]
+    return {_plain(path) for section in sections for path in section.files}
 
 
 def _graph_paths(scenario: Scenario) -> set[str]:
-    sections = [one.topology for one in scenario.variants]
-    return {_plain(one.file) for one in sections if one.file is not None}
+    sections = [variant.topology for variant in scenario.variants]
+    return {_plain(section.file) for section in sections if section.file is not None}
 
 
 def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
@@ -172,7 +172,7 @@ def _profile_paths(scenario: Scenario, folder: Path) -> set[str]:
     listed = scenario.document.children.get("profiles")
     items = listed.value if listed is not None and isinstance(listed.value, tuple) else ()
     files = [Path(item.file) for item in items if item.file not in (scenario.file, COMMAND_LINE)]
-    return {(one.relative_to(folder) if one.is_relative_to(folder) else one).as_posix() for one in files}
+    return {(path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix() for path in files}
 
 
 # The settings of every variant, or of each of its jobs, as plain data with a scenario's keys.
@@ -196,9 +196,9 @@ def with_setups(summary: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """
     from netfold.sim.report.answer import with_ranking  # late: validating a sweep need not read it
 
-    found = setups(plan)
+    settings = setups(plan)
     variants = [
-        _with_compute(entry | {"setup": _as_run(found[entry["name"]], entry.get("stay"))})
+        _with_compute(entry | {"setup": _as_run(settings[entry["name"]], entry.get("stay"))})
         for entry in summary["variants"]
     ]
     chosen = [variant.name for variant in plan.variants]
@@ -273,13 +273,15 @@ def _given(value: Any) -> Any:
     """A value, a mapping without the keys that it leaves open."""
     if not isinstance(value, dict):
         return value
-    return {key: _given(one) for key, one in value.items() if one is not None}
+    return {key: _given(setting) for key, setting in value.items() if setting is not None}
 
 
 def _codec(codec: Codec) -> dict[str, Any]:
     """A codec's kind and its options beyond the defaults, including those that the network decided."""
     known: tuple[Field[Any], ...] = fields(codec) if is_dataclass(codec) else ()
-    defaults: dict[str, Any] = {one.name: None if one.default is MISSING else one.default for one in known}
+    defaults: dict[str, Any] = {
+        field.name: None if field.default is MISSING else field.default for field in known
+    }
     values = {name: getattr(codec, name) for name in defaults}
     options = {
         name: value

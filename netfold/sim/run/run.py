@@ -111,7 +111,7 @@ def _chosen(plan: Plan, names: Sequence[str]) -> Plan:
             )
     if not names:
         return plan
-    return replace(plan, variants=tuple(one for one in plan.variants if one.name in names))
+    return replace(plan, variants=tuple(variant for variant in plan.variants if variant.name in names))
 
 
 class _Run:
@@ -131,7 +131,7 @@ class _Run:
         parts = {
             "the scenario file": hashlib.sha256(scenario.source_text).hexdigest(),
             "--set": json.dumps(list(self._sets)),
-            "the variants": json.dumps([one.name for one in self.plan.variants]),
+            "the variants": json.dumps([variant.name for variant in self.plan.variants]),
             "the files that it names": json.dumps(self._files.inputs, sort_keys=True),
         }
         store = CheckpointStore(self._out_dir, Identity(scenario.name, scenario.seed, parts))

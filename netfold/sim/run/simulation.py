@@ -252,7 +252,7 @@ class Simulation:
         """Of packets between hosts, where they are sprayed over paths."""
         if not self.variant.network.policy.is_sprayed:
             return None
-        index = next(index for index, one in enumerate(self.variant.jobs) if one is job)
+        index = next(index for index, candidate in enumerate(self.variant.jobs) if candidate is job)
         return self.fabric.engine.flow_reordering(index)
 
     def _switch_names(self, job: JobPlan) -> list[str]:

@@ -93,8 +93,8 @@ def _differing_label(operations: Sequence[RecordedOperation], workers: tuple[int
     """The first message of which two workers received different words; None if there is none."""
     for operation in operations:
         if all(worker in operation.received for worker in workers):
-            one, other = (operation.received[worker] for worker in workers)
-            for message, first, second in zip(operation.sent[workers[0]], one, other, strict=True):
+            reference, other = (operation.received[worker] for worker in workers)
+            for message, first, second in zip(operation.sent[workers[0]], reference, other, strict=True):
                 if not _are_equal(first, second):
                     return message.label
     return None
@@ -226,7 +226,7 @@ class WireBytes:
     def end(self, worker: int, log: RoundLog) -> None:
         """That operation is complete."""
         self._count(worker)
-        self._open[worker] = [one for one in self._open[worker] if one[0] is not log]
+        self._open[worker] = [operation for operation in self._open[worker] if operation[0] is not log]
 
     def end_round(self, worker: int, log: RoundLog) -> None:
         """A round has ended at a worker."""
@@ -303,22 +303,22 @@ def stretches(
     are multiplied by `factor`.
     """
     both_ps = passes.forward_ps + passes.backward_ps
-    found: list[Stretch] = []
+    timeline: list[Stretch] = []
     for end_ps in range(both_ps, times * both_ps, both_ps) if both_ps else ():
-        found.append(Stretch("forward", scaled_ps(end_ps - passes.backward_ps, factor)))
-        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
+        timeline.append(Stretch("forward", scaled_ps(end_ps - passes.backward_ps, factor)))
+        timeline.append(Stretch("backward", scaled_ps(end_ps, factor)))
     end_ps = times * both_ps
     start_ps = end_ps - passes.backward_ps
     known = passes if times == 1 else replace(passes, ready_ps={})
     ready = [(known.bucket_ps(bucket.tensors, bucket.ready_share), bucket.index) for bucket in buckets]
-    found.append(Stretch("forward", scaled_ps(start_ps, factor)))
-    found += [
+    timeline.append(Stretch("forward", scaled_ps(start_ps, factor)))
+    timeline += [
         Stretch("backward", scaled_ps(start_ps + ready_ps, factor), (index,))
         for ready_ps, index in sorted(ready)
     ]
-    if found[-1].work_ps < scaled_ps(end_ps, factor):
-        found.append(Stretch("backward", scaled_ps(end_ps, factor)))
-    return found
+    if timeline[-1].work_ps < scaled_ps(end_ps, factor):
+        timeline.append(Stretch("backward", scaled_ps(end_ps, factor)))
+    return timeline
 
 
 class Computing:
@@ -342,7 +342,7 @@ class Computing:
         self.ready_ps: dict[int, int] = {}  # the time of each bucket that is ready
         self._environment, self._hosts, self._device = environment, hosts, device
         self._activities, self._stretches, self._begin = activities, stretches, begin
-        self._ready = {bucket: environment.event() for one in stretches for bucket in one.buckets}
+        self._ready = {bucket: environment.event() for stretch in stretches for bucket in stretch.buckets}
 
     def ready(self, bucket: int) -> simpy.Event:
         return self._ready[bucket]
@@ -406,7 +406,7 @@ class Computing:
             self._ready[bucket].succeed()
 
     def _activity(self, step: int, number: int) -> str:
-        following = (bucket for one in self._stretches[number:] for bucket in one.buckets)
+        following = (bucket for stretch in self._stretches[number:] for bucket in stretch.buckets)
         bucket = next(following, None)
         return f"computes step {step}" if bucket is None else f"computes bucket {bucket} of step {step}"
 

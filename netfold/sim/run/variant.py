@@ -203,7 +203,10 @@ def node_records(variant: VariantPlan) -> list[NodeRecord]:
 def records_of(results: list[VariantResult]) -> Records:
     each = [result.records for result in results]
     return Records(
-        **{one.name: [record for own in each for record in getattr(own, one.name)] for one in fields(Records)}
+        **{
+            field.name: [record for records in each for record in getattr(records, field.name)]
+            for field in fields(Records)
+        }
     )
 
 
@@ -211,9 +214,9 @@ def summary_of(results: list[VariantResult]) -> dict[str, Any]:
     """Verdict, metrics and checks of all variants; each is summed up once, however often this is called."""
     rows: dict[str, list[Any]] = {}
     for result in results:
-        for name, own in result.summary.items():
+        for name, section in result.summary.items():
             if name != "verdict":
-                rows.setdefault(name, []).extend(own)
+                rows.setdefault(name, []).extend(section)
     return {"verdict": worst(entry["verdict"] for entry in rows["variants"]), **rows}
 
 
@@ -243,14 +246,14 @@ def run_variant(
         of fusion weighs cannot be measured.
     """
     reporter = reporter or ProgressReporter()
-    own = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
+    workload_pool = workloads or Workloads([workload_keys(variant)], plan.scenario.seed)
     environment = simpy.Environment(0 if keeper is None else keeper.start_ps)
     # Existing objects, modules mostly, are not searched for the garbage of this variant; garbage among them
     # waits for a later collection.
     gc.freeze()
     try:
         variant = (warm_ups or WarmUps(plan)).settled(variant, reporter)
-        return _run_variant(environment, plan, variant, reporter, own, keeper)
+        return _run_variant(environment, plan, variant, reporter, workload_pool, keeper)
     except MemoryError as error:
         error.__traceback__ = None  # it holds references to what took the memory
         message = f"{plan.scenario.file}: {variant.name}: not enough memory: {str(error) or 'none is left'}"
@@ -353,8 +356,8 @@ def _job_result(
         ending = ending._replace(leaks=left)
     if ending.leaks:
         ending = ending._replace(leak_causes=leak_causes(variant, plan, faults))
-    admitted = tuple(plan for plan, own in zip(variant.jobs, counters, strict=True) if own is not None)
-    own_counters = [own for own in counters if own is not None]
+    admitted = tuple(plan for plan, counts in zip(variant.jobs, counters, strict=True) if counts is not None)
+    own_counters = [counts for counts in counters if counts is not None]
     checks = check_job(plan, job.journal, links, ending, counters[index] or [])
     checks += check_network(replace(variant, jobs=admitted), links, faults, own_counters, plan.label)
     facts = simulation.facts(plan, job, links, ending)

@@ -200,7 +200,7 @@ def load(path: str | Path | ScenarioText, sets: Iterable[str] = (), seed: int | 
     document = with_profile_files(document, folder, mistakes)
     changes = _changes(sets, seed, mistakes)
     sweep = read_sweep(document, changes, mistakes)
-    others = tuple(one for one in changes if one[0][0] != SWEEP)
+    others = tuple(assignment for assignment in changes if assignment[0][0] != SWEEP)
     given = _Given(file, folder, sets, source_text, document, others)
     for single in sweep.singles if sweep else ():
         with mistakes.collecting():
@@ -395,15 +395,15 @@ def _refuse_unknown(mapping: Node, allowed: Sequence[str], mistakes: Mistakes) -
 
 def _variants(trees: Mapping[str, Node], mistakes: Mistakes) -> tuple[Variant, ...]:
     variants: list[Variant] = []
-    found: dict[str, dict[str, ScenarioError]] = {}  # each mistake, and the variants that have it
+    by_text: dict[str, dict[str, ScenarioError]] = {}  # each mistake, and the variants that have it
     for name, tree in trees.items():
-        own = Mistakes()
-        with own.collecting():
+        collector = Mistakes()
+        with collector.collecting():
             variants.append(_validate(Variant, as_first_job(tree, _JOB_SECTIONS)))
-        for error in own.found:
+        for error in collector.found:
             is_section = isinstance(error, MissingKeyError) and error.path == tree.path
-            found.setdefault(error.message if is_section else str(error), {})[name] = error
-    for text, by_variant in found.items():
+            by_text.setdefault(error.message if is_section else str(error), {})[name] = error
+    for text, by_variant in by_text.items():
         name, first = next(iter(by_variant.items()))
         if len(by_variant) == len(trees):
             mistakes.add(first)

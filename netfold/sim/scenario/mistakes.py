@@ -81,15 +81,19 @@ def without_consequences(mistakes: Sequence[ScenarioError]) -> Sequence[Scenario
 
     A key may be missing because it is misspelt; a value may have the wrong type because it cannot be read.
     """
-    meant = {one.meant for one in mistakes if isinstance(one, UnknownKeyError)}
-    unread = {(one.file, one.line, one.path) for one in mistakes if isinstance(one, UnreadableValueError)}
+    meant = {mistake.meant for mistake in mistakes if isinstance(mistake, UnknownKeyError)}
+    unread = {
+        (mistake.file, mistake.line, mistake.path)
+        for mistake in mistakes
+        if isinstance(mistake, UnreadableValueError)
+    }
     return [
-        one
-        for one in mistakes
-        if isinstance(one, UnreadableValueError)
+        mistake
+        for mistake in mistakes
+        if isinstance(mistake, UnreadableValueError)
         or (
-            not (isinstance(one, MissingKeyError) and one.key in meant)
-            and (one.file, one.line, one.path) not in unread
+            not (isinstance(mistake, MissingKeyError) and mistake.key in meant)
+            and (mistake.file, mistake.line, mistake.path) not in unread
         )
     ]
 
@@ -232,7 +236,7 @@ _FEW = "write as many as the default has; `netfold schema` describes every key"
 
 
 def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
-    found = details["input"] if position.missing else position.node.plain
+    wrong_value = details["input"] if position.missing else position.node.plain
     context: Mapping[str, Any] = details.get("ctx", {})
     match details["type"]:
         case "missing" if isinstance(position.node.value, tuple):
@@ -252,14 +256,15 @@ def _mistake(details: ErrorDetails, position: _Position) -> ScenarioError:
         case "literal_error":
             # The format of pydantic, for sections and codecs alike: 'flat', 'two_level' or 'bloom'.
             allowed = re.findall(r"[^\s',]+", context["expected"].replace(" or ", ", "))
-            return position.error(f"cannot use {shown(found)}", _nearest(found, allowed))
+            return position.error(f"cannot use {shown(wrong_value)}", _nearest(wrong_value, allowed))
         case "value_error":
             return _refused(context["error"], position)
     rule = _MUST_BE.get(details["type"], "").format(**context) or details["msg"].removeprefix(
         "Input should be "
     )
     return position.error(
-        f"must be {rule}, found {shown(found)}", _repair(rule, found, position) or position.meaning
+        f"must be {rule}, found {shown(wrong_value)}",
+        _repair(rule, wrong_value, position) or position.meaning,
     )
 
 

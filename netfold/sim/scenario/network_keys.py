@@ -72,7 +72,7 @@ class TopologySection(Section):
 
     def topology(self) -> Topology:
         """The topology that it describes."""
-        given = {one.name: getattr(self, key_of(one.name)) for one in fields(_dataclass(self.made_by))}
+        given = {field.name: getattr(self, key_of(field.name)) for field in fields(_dataclass(self.made_by))}
         return self.made_by(**given)
 
     def key(self, name: str) -> str:
@@ -94,10 +94,13 @@ class TopologySection(Section):
         return f"topology.{(given or keys)[0]}" if keys else self.key(name)
 
     def link_changes(self) -> tuple[LinkChange, ...]:
-        return tuple(LinkChange(one.match, one.rate, one.delay, one.buffer) for one in self.links)
+        return tuple(
+            LinkChange(override.match, override.rate, override.delay, override.buffer)
+            for override in self.links
+        )
 
     def profile_changes(self) -> tuple[ProfileChange, ...]:
-        return tuple(ProfileChange(one.match, one.profile) for one in self.switch_profiles)
+        return tuple(ProfileChange(override.match, override.profile) for override in self.switch_profiles)
 
 
 def key_of(name: str) -> str:
@@ -118,13 +121,13 @@ def _dataclass(topology: type[Topology]) -> Any:
 @cache
 def _section(topology: type[Topology]) -> type[TopologySection]:
     """The section whose keys are the fields of a topology; those that it inherits stand before `kind`."""
-    found = fields(_dataclass(topology))
-    own = get_annotations(topology)
+    all_fields = fields(_dataclass(topology))
+    annotations = get_annotations(topology)
     kind: Any = Literal
     keys: dict[str, Any] = {
-        **{_split(one.name)[0]: _key(one) for one in found if one.name not in own},
+        **{_split(field.name)[0]: _key(field) for field in all_fields if field.name not in annotations},
         "kind": (kind[topology.kind], ...),
-        **{_split(one.name)[0]: _key(one) for one in found if one.name in own},
+        **{_split(field.name)[0]: _key(field) for field in all_fields if field.name in annotations},
         **_OVERRIDES,
     }
     made = create_model(topology.__name__, __base__=TopologySection, __doc__=topology.__doc__, **keys)

@@ -48,18 +48,18 @@ class Queue:
         ScenarioError
             A job does not fit on the empty network.
         """
-        found = []
-        for index, one in enumerate(self._wanted):
-            fallback = one.section.fallback
-            first = self._placed(index, one.section.collective)
+        pairs = []
+        for index, job in enumerate(self._wanted):
+            fallback = job.section.fallback
+            first = self._placed(index, job.section.collective)
             self.release(index)
             second = None
             if fallback is not None:
                 second = self._placed(index, fallback)
                 self.release(index)
-            found.append((first, second))
+            pairs.append((first, second))
         self._site.add_links()
-        return found
+        return pairs
 
     def begin(self) -> Queue:
         """Forget all jobs: the beginning of a run."""

@@ -47,7 +47,7 @@ _Time = Annotated[int, *_limit(TIME)]
 Size = Annotated[int, *_limit(SIZE)]
 _QUANTITIES: dict[str, Any] = {"bps": _Rate, "ps": _Time, "bytes": Size}
 _CHOICES: dict[str, tuple[str | int, ...]] = {
-    "merges": tuple(one.value for one in Merge if one in MERGEABLE),
+    "merges": tuple(merge.value for merge in Merge if merge in MERGEABLE),
     "overflows": OVERFLOWS,
     "adder_bits": ADDER_BITS,
 }

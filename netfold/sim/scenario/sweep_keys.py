@@ -32,10 +32,10 @@ Change = tuple[tuple[str, ...], Node]  # a path, and the value that it gets
 def _require_seeds(value: object) -> object:
     """Refuse what is neither a number nor a list with one message, instead of one for each."""
     listed, least = (value, 0) if isinstance(value, tuple) else ((value,), 1)
-    wrong = [one for one in listed if type(one) is not int or not least <= one < 2**63]
+    wrong = [seed for seed in listed if type(seed) is not int or not least <= seed < 2**63]
     if not listed or wrong:
-        found = shown(wrong[0] if wrong else value)
-        raise ValueError(f"must be a number of repeats or a list of seeds, found {found}")
+        wrong_text = shown(wrong[0] if wrong else value)
+        raise ValueError(f"must be a number of repeats or a list of seeds, found {wrong_text}")
     return value
 
 
@@ -107,11 +107,11 @@ def read_sweep(document: Node, changes: Iterable[Change], mistakes: Mistakes) ->
     if not isinstance(node.value, Mapping):
         mistakes.add(node.error(f"must be a mapping, found {shown(node.plain)}", _FORM))
         return None
-    found = len(mistakes.found)
+    mistakes_before = len(mistakes.found)
     swept = Sweep(*_split(node, mistakes), node)
-    if len(mistakes.found) == found:
+    if len(mistakes.found) == mistakes_before:
         _check_size(swept, mistakes)
-    return swept if len(mistakes.found) == found else None
+    return swept if len(mistakes.found) == mistakes_before else None
 
 
 def _check_size(swept: Sweep, mistakes: Mistakes) -> None:
@@ -139,7 +139,7 @@ def _split(node: Node, mistakes: Mistakes) -> tuple[tuple[Axis, ...], int | tupl
         options = SweepOptions.model_validate(given.plain)
     except ValidationError as error:
         mistakes.add(explain(error, given, SweepOptions))
-    axes = tuple(axis for key, one in children.items() if (axis := _axis(key, one, mistakes)))
+    axes = tuple(axis for key, child in children.items() if (axis := _axis(key, child, mistakes)))
     return axes, options.seeds, options.impossible == "skip"
 
 
@@ -216,7 +216,7 @@ def merge_settings(settings: Node, changes: Node) -> Node:
     """
     settings, changes = _expand(settings), _expand(changes)
     for section, keys in _EXCLUDING.items():
-        had, gets = (one.children.get(section) for one in (settings, changes))
+        had, gets = (node.children.get(section) for node in (settings, changes))
         if had is None or gets is None or not any(key in gets.children for key in keys):
             continue
         dropped = {key for key in keys if key not in gets.children}
@@ -304,7 +304,7 @@ def combinations(axes: Node, keys: Sequence[str]) -> Node:
     variants = [replace(axes, value={"name": replace(axes, value="")})]
     for key, named in axes.children.items():
         values = named.children.items()
-        variants = [_combined(one, key, name, value) for one in variants for name, value in values]
+        variants = [_combined(variant, key, name, value) for variant in variants for name, value in values]
     return replace(axes, value=tuple(variants))
 
 

@@ -203,7 +203,9 @@ class JobSection(JobSections):
         """Times at which its jobs arrive, in order; `template` is its place in `jobs`."""
         if self.arrivals is None:
             return (self.start,) * (self.count or 1)
-        return tuple(self.start + one for one in self.arrivals.times_ps(self.count or 0, seed, template))
+        return tuple(
+            self.start + arrival_ps for arrival_ps in self.arrivals.times_ps(self.count or 0, seed, template)
+        )
 
 
 _COMMON = tuple(JobSections.model_fields)

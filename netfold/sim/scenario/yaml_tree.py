@@ -185,7 +185,7 @@ class _Composer:
         if tag not in _SCALARS:
             return YamlValue(line, problem=_unknown_tag(tag))
         try:
-            found = self._construct(ScalarNode(tag, event.value))
+            scalar = self._construct(ScalarNode(tag, event.value))
         except (ValueError, KeyError):  # Python reads no whole number of more than 4300 digits
             what = (
                 f"a number of {len(event.value)} digits"
@@ -194,7 +194,7 @@ class _Composer:
             )
             hint = "use a shorter number" if event.value.isdecimal() else "remove the tag"
             return YamlValue(line, problem=f"cannot read {what}\n{hint}")
-        return self._text(found, line) if isinstance(found, str) else YamlValue(line, found)
+        return self._text(scalar, line) if isinstance(scalar, str) else YamlValue(line, scalar)
 
     @staticmethod
     def _text(text: str, line: int, is_merge: bool = False) -> YamlValue:
@@ -289,10 +289,10 @@ def parse(
     file: str, text: str, first_line: int = 1, path: str = "", mistakes: Mistakes | None = None
 ) -> Node:
     # Mistakes of single values go to `mistakes` if given, and the values are left out.
-    found = Mistakes() if mistakes is None else mistakes
-    node = _Reader(file, path, found).read(compose(file, text, first_line, path), path)
+    collector = Mistakes() if mistakes is None else mistakes
+    node = _Reader(file, path, collector).read(compose(file, text, first_line, path), path)
     if mistakes is None:
-        found.raise_any()
+        collector.raise_any()
     return node
 
 
@@ -373,13 +373,13 @@ class _Reader:
 
     def _merge_sources(self, value: YamlValue, line: int, path: str) -> list[YamlValue]:
         """The mappings of a merge key."""
-        found = value.items if value.kind == "list" else [value]
-        for one in found:
-            if one.kind != "mapping":
-                what = "a list" if one.kind == "list" else shown(one.scalar)
+        sources = value.items if value.kind == "list" else [value]
+        for source in sources:
+            if source.kind != "mapping":
+                what = "a list" if source.kind == "list" else shown(source.scalar)
                 message = f"the merge key << takes a mapping or a list of mappings, found {what}"
                 self._add(line, path, message, "give it an alias of a mapping, for example <<: *shared")
-        return [one for one in found if one.kind == "mapping"]
+        return [mapping for mapping in sources if mapping.kind == "mapping"]
 
     def _merge_children(self, mapping: YamlValue, path: str) -> dict[str, Node]:
         node = self.read(mapping, path)

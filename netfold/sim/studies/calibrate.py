@@ -55,12 +55,12 @@ def least_ns(call: Callable[[], object]) -> float:
     while least < _BATCH_NS and count < 1 << 16:
         count *= 2
         least = _batch_ns(call, count)
-    found, spent_ns = [least / count], 0.0
-    while len(found) < _BATCHES_MIN or (spent_ns < _BUDGET_NS and len(found) < _BATCHES_MAX):
+    times_ns, spent_ns = [least / count], 0.0
+    while len(times_ns) < _BATCHES_MIN or (spent_ns < _BUDGET_NS and len(times_ns) < _BATCHES_MAX):
         took_ns = _batch_ns(call, count)
-        found.append(took_ns / count)
+        times_ns.append(took_ns / count)
         spent_ns += took_ns
-    return min(found)
+    return min(times_ns)
 
 
 def _batch_ns(call: Callable[[], object], count: int) -> int:
@@ -159,20 +159,20 @@ class CodecRate(NamedTuple):
 def codec_rates() -> list[CodecRate]:
     """Encoding and decoding together, on gradients with few and with many non-zeros: CPU time."""
     source = synthetic_source({"elements": _ELEMENTS, "density": _DENSITIES}, _WORKERS, _SEED)
-    found = run_study(read_codecs(list(CODECS)), source, _ROUNDS, _SEED, lambda *_: None)
+    study = run_study(read_codecs(list(CODECS)), source, _ROUNDS, _SEED, lambda *_: None)
     return [
         CodecRate(
-            one.codec,
-            one.density,
-            one.encode_bytes + one.decode_bytes,
-            (one.encode_s + one.decode_s) * _NS_PER_S,
+            speed.codec,
+            speed.density,
+            speed.encode_bytes + speed.decode_bytes,
+            (speed.encode_s + speed.decode_s) * _NS_PER_S,
         )
-        for one in found.timed
+        for speed in study.timed
     ]
 
 
 def mean_bytes_per_ns(rates: list[CodecRate]) -> float:
-    return sum(one.counted_bytes for one in rates) / sum(one.time_ns for one in rates)
+    return sum(rate.counted_bytes for rate in rates) / sum(rate.time_ns for rate in rates)
 
 
 # What kernels take on this machine, by size, in passes of real layers.
@@ -214,20 +214,20 @@ def curve(points: Sequence[Point]) -> Curve:
 
 def call_ns() -> float:
     """Time of a kernel that has almost nothing to compute: modules, operators, autograd."""
-    layers = [one for _ in range(_DEPTH) for one in (nn.Linear(8, 8), nn.ReLU())]
+    layers = [layer for _ in range(_DEPTH) for layer in (nn.Linear(8, 8), nn.ReLU())]
     passes = _Passes(nn.Sequential(*layers), torch.ones(2, 8))
     return passes.step_ns() / len(passes.kernels)
 
 
 def memory(call: float) -> list[Point]:
     """Times of kernels that pass over memory, by the bytes that they read and write."""
-    found = []
+    points = []
     for elements in _STREAMED:
         passes = _Passes(nn.Sequential(*[nn.ReLU() for _ in range(_STREAMS)]), torch.ones(elements))
         kernels = passes.kernels
-        size_bytes = sum(one.size_bytes for one in kernels) // len(kernels)
-        found.append((size_bytes, max(0.0, passes.step_ns() / len(kernels) - call)))
-    return rising(found)
+        size_bytes = sum(kernel.size_bytes for kernel in kernels) // len(kernels)
+        points.append((size_bytes, max(0.0, passes.step_ns() / len(kernels) - call)))
+    return rising(points)
 
 
 def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
@@ -240,10 +240,10 @@ def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
     for images, inputs, side, outputs in _CONVOLUTIONS:
         layer = nn.Conv2d(inputs, outputs, 3, padding=1)
         passes = _Passes(layer, torch.ones(images, inputs, side, side))
-        (own,), (gradients,) = passes.of(CONVOLUTION), passes.of(CONVOLUTION_BACKWARD)
+        (convolution,), (gradients,) = passes.of(CONVOLUTION), passes.of(CONVOLUTION_BACKWARD)
         forward_ns = passes.forward_ns()
         backward_ns = passes.step_ns() - forward_ns
-        forward.append((own.flops, forward_ns - known_ns(passes.forward, call, stream)))
+        forward.append((convolution.flops, forward_ns - known_ns(passes.forward, call, stream)))
         backward.append((gradients.flops, backward_ns - known_ns(passes.backward, call, stream)))
     return {
         MATMUL: rising(products),
@@ -254,7 +254,7 @@ def arithmetic(call: float, stream: Curve) -> dict[str, list[Point]]:
 
 def known_ns(kernels: Sequence[Kernel], call: float, stream: Curve) -> float:
     # Everything but arithmetic.
-    return sum(call + stream.ps(one.size_bytes) / PS_PER_NS for one in kernels)
+    return sum(call + stream.ps(kernel.size_bytes) / PS_PER_NS for kernel in kernels)
 
 
 def rising(points: Sequence[Point]) -> list[Point]:
@@ -265,16 +265,16 @@ def rising(points: Sequence[Point]) -> list[Point]:
     NetfoldError
         No point is left.
     """
-    found: list[Point] = []
+    kept: list[Point] = []
     for size, time_ns in sorted(points):
-        if time_ns > (found[-1][1] if found else 0) and (not found or size > found[-1][0]):
-            found.append((size, time_ns))
-    if not found:
+        if time_ns > (kept[-1][1] if kept else 0) and (not kept or size > kept[-1][0]):
+            kept.append((size, time_ns))
+    if not kept:
         raise NetfoldError(
             "this machine cannot be measured now: no work takes longer than the call that begins it",
             "calibrate while nothing else runs",
         )
-    return found
+    return kept
 
 
 class _Passes:
@@ -284,14 +284,14 @@ class _Passes:
         self._model, self._inputs = model, inputs.requires_grad_()
         cost = probe(_Fed(model, self._inputs), self._loss).cost
         self.forward: tuple[Kernel, ...] = cost.forward
-        self.backward = tuple(one for stage in cost.backward for one in stage.kernels)
+        self.backward = tuple(kernel for stage in cost.backward for kernel in stage.kernels)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return (*self.forward, *self.backward)
 
     def of(self, kind: str) -> list[Kernel]:
-        return [one for one in self.kernels if one.kind == kind]
+        return [kernel for kernel in self.kernels if kernel.kind == kind]
 
     def step_ns(self) -> float:
         """Time of both passes."""
@@ -307,8 +307,8 @@ class _Passes:
         return least_ns(self._loss)
 
     def _loss(self) -> Tensor:
-        found: Tensor = self._model(self._inputs).sum()
-        return found
+        loss: Tensor = self._model(self._inputs).sum()
+        return loss
 
 
 class _Fed(nn.Module):
@@ -355,7 +355,7 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
     computed = arithmetic(call, curve(streamed))
     report("codecs")
     codecs = codec_rates()
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "name": platform.processor() or platform.machine(),
         "threads": threads,
@@ -369,17 +369,17 @@ def _measured(threads: int, report: Callable[[str], None]) -> Calibration:
             "memory": [[_CODEC_BYTES, round(_CODEC_BYTES / mean_bytes_per_ns(codecs), 1)]],
         },
         "codecs": {
-            f"{one.codec}, {one.density:g}": {"counted_bytes_per_ns": round(one.bytes_per_ns, 3)}
-            for one in codecs
+            f"{rate.codec}, {rate.density:g}": {"counted_bytes_per_ns": round(rate.bytes_per_ns, 3)}
+            for rate in codecs
         },
     }
     report("real steps")
-    checks = checked(read_device(json.dumps(found)))
-    found["steps"] = {
-        one.model: {"predicted_us": round(one.predicted_us, 1), "measured_us": round(one.measured_us, 1)}
-        for one in checks
+    checks = checked(read_device(json.dumps(content)))
+    content["steps"] = {
+        step.model: {"predicted_us": round(step.predicted_us, 1), "measured_us": round(step.measured_us, 1)}
+        for step in checks
     }
-    return Calibration(json.dumps(found, indent=2) + "\n", codecs, checks)
+    return Calibration(json.dumps(content, indent=2) + "\n", codecs, checks)
 
 
 def device_path(path: Path) -> Path:

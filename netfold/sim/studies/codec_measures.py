@@ -58,12 +58,12 @@ class Times(NamedTuple):
 
 def together(works: Sequence[Work]) -> Work:
     """All work, one piece after the other."""
-    done = [one for one in works if not one.is_free]
+    done = [work for work in works if not work.is_free]
     return Work(
-        sum(one.read_bytes for one in done),
-        sum(one.written_bytes for one in done),
-        sum(one.flops for one in done),
-        sum(one.launches for one in done),
+        sum(work.read_bytes for work in done),
+        sum(work.written_bytes for work in done),
+        sum(work.flops for work in done),
+        sum(work.launches for work in done),
     )
 
 
@@ -101,8 +101,8 @@ class MeasuredEncoder(Encoder):
                 encode_work, decode_work = encode_work + decode_work, []
             decode_work += [message.decode_work for message in sent]
             answers = yield sent
-        found = Times(encode_s, decode_s, together(encode_work), together(decode_work))
-        self.fastest = min(self.fastest, found, key=lambda times: times.sum_s)
+        round_times = Times(encode_s, decode_s, together(encode_work), together(decode_work))
+        self.fastest = min(self.fastest, round_times, key=lambda times: times.sum_s)
         return sent
 
     def _record(self, messages: tuple[Message, ...]) -> None:
@@ -334,7 +334,7 @@ class Case:
 
         Charges are for a device whose memory has the rate of a copy on this machine.
         """
-        times = min((one.fastest for one in self._measured), key=lambda times: times.sum_s)
+        times = min((encoder.fastest for encoder in self._measured), key=lambda times: times.sum_s)
         place = self._named.name, self._cell.pattern, self._cell.density
         encode, decode = (
             _Leg(time_s, work.read_bytes + work.written_bytes)

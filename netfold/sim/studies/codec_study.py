@@ -375,13 +375,13 @@ def _lines(axes: Axes, study: CodecStudy, values: Sequence[float | None]) -> dic
     )
     points: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record, value in zip(study.records, values, strict=True):
-        own = points.setdefault((record.codec, record.pattern), [])
+        curve = points.setdefault((record.codec, record.pattern), [])
         if value is not None:
-            own.append((100 * record.density, value))
+            curve.append((100 * record.density, value))
     drawn = {}
-    for number, ((codec, pattern), own) in enumerate(points.items()):
+    for number, ((codec, pattern), curve) in enumerate(points.items()):
         dashes, mark = patterns[pattern]
-        x, y = zip(*sorted(own), strict=True) if own else ((), ())
+        x, y = zip(*sorted(curve), strict=True) if curve else ((), ())
         width = 1.5 + 2.5 * (len(points) - 1 - number) / len(points)  # equal lines stay visible
         name = f"{codec}, {pattern}" if len(patterns) > 1 else codec
         (drawn[name],) = axes.plot(
@@ -579,8 +579,10 @@ def fold(
     rows = _rows(gradients)
     lengths = {row.shape for row in rows}
     if len(lengths) != 1 or rows[0].ndim != 1:
-        found = ", ".join(str(row.shape) for row in rows) or "none"
-        raise DataError(f"the gradients have the shapes {found}", "give each worker a row, all of one length")
+        shapes_text = ", ".join(str(row.shape) for row in rows) or "none"
+        raise DataError(
+            f"the gradients have the shapes {shapes_text}", "give each worker a row, all of one length"
+        )
     tensors = () if shapes is None else read_shapes(shapes, elements=rows[0].size)
     round = Round(0, 0, len(rows), seed, tensors=tensors)
     try:

@@ -142,8 +142,8 @@ def refuse_more_than_fits(codecs: Sequence[NamedCodec], gradients: Source) -> No
     if _bytes(gradients.elements, gradients.workers, Footprint(UPPER_BYTES, UPPER_BYTES)) <= _NEAR * there_is:
         return
     needed = max(
-        _bytes(gradients.elements, gradients.workers, one)
-        for one in [Footprint(0.0, 0.0), *_footprints(codecs, gradients)]
+        _bytes(gradients.elements, gradients.workers, footprint)
+        for footprint in [Footprint(0.0, 0.0), *_footprints(codecs, gradients)]
     )
     if needed > there_is:
         most = int(_HINTED * gradients.elements * (there_is - BASE_BYTES) / (needed - BASE_BYTES))
@@ -182,8 +182,8 @@ def refuse_unread(path: str, shape: Sequence[int], workers: int) -> None:
 
 def _bytes(elements: int, workers: int, codec: Footprint) -> float:
     """Peak memory of one codec on one kind of gradients."""
-    own = elements * (_EACH_BYTES * workers + _SUMS_BYTES)
-    return BASE_BYTES + own + codec.bytes(elements, workers)
+    study_bytes = elements * (_EACH_BYTES * workers + _SUMS_BYTES)
+    return BASE_BYTES + study_bytes + codec.bytes(elements, workers)
 
 
 # The gradients of a study: drawn for every pattern and density, or read from a file.
@@ -250,9 +250,9 @@ def read_shapes(shapes: Shapes, name: str = "shapes", elements: int | None = Non
 
 
 def _require_elements(tensors: tuple[Tensor, ...], elements: int, name: str) -> None:
-    if (found := elements_of(tensors)) != elements:
+    if (tensor_elements := elements_of(tensors)) != elements:
         raise DataError(
-            f"{name}: the tensors have {found:,} elements, each gradient has {elements:,}",
+            f"{name}: the tensors have {tensor_elements:,} elements, each gradient has {elements:,}",
             "give the shape of every tensor",
         )
 
@@ -366,7 +366,7 @@ def _named(path: Path, workers: int | None) -> Source:
     _require_workers(str(path), spec.rows, workers)
     refuse_unread(str(path), (spec.rows, spec.elements), spec.rows)
     gradients = FileWorkload(spec, spec.rows).gradients(0)
-    return _of_rows(str(path), [own[0] for own in gradients]).with_tensors(spec.tensors)
+    return _of_rows(str(path), [buckets[0] for buckets in gradients]).with_tensors(spec.tensors)
 
 
 def _recorded(folder: Path, workers: int | None) -> Source:
@@ -379,7 +379,7 @@ def _recorded(folder: Path, workers: int | None) -> Source:
     def rounds(count: int) -> Iterator[list[Gradient]]:
         workload = spec.workload(spec.rows)
         for step in range(count):
-            yield [own[0] for own in workload.gradients(step)]
+            yield [buckets[0] for buckets in workload.gradients(step)]
 
     first = next(rounds(1))
     density = sum(map(np.count_nonzero, first)) / (len(first) * spec.elements)
@@ -538,7 +538,7 @@ def wanted(texts: Sequence[str], batch: int | None, data: str | None) -> list[Wa
             model,
             batch,
             data,
-            next((known for one, known in known_densities(model.kind) if one == model), None),
+            next((known for listed, known in known_densities(model.kind) if listed == model), None),
         )
         for model in models
     ]
@@ -562,12 +562,12 @@ def measured(
     pin()
     for model, batch, data in items:
         progress(f"{model.facts.title}, batch {batch}")
-        found = measure(model, TaskSettings(data, batch, workers, seed))
-        yield DensityRow(model, data, batch, workers, *found, _known(model, batch, data, workers))
+        densities = measure(model, TaskSettings(data, batch, workers, seed))
+        yield DensityRow(model, data, batch, workers, *densities, _known(model, batch, data, workers))
 
 
 def _known(model: Model, batch: int, data: str, workers: int) -> Density | None:
-    for one, known in known_densities(model.kind):
-        if (one, known.batch, model.data_named(known.data).name, WORKERS) == (model, batch, data, workers):
+    for listed, known in known_densities(model.kind):
+        if (listed, known.batch, model.data_named(known.data).name, WORKERS) == (model, batch, data, workers):
             return known
     return None

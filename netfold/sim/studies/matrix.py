@@ -59,9 +59,9 @@ class Row(NamedTuple):
         assert self.codec is not None
         known: tuple[Field[Any], ...] = fields(self.codec) if is_dataclass(self.codec) else ()
         options = {
-            one.name: getattr(self.codec, one.name)
-            for one in known
-            if one.default is MISSING or getattr(self.codec, one.name) != one.default
+            option.name: getattr(self.codec, option.name)
+            for option in known
+            if option.default is MISSING or getattr(self.codec, option.name) != option.default
         }
         return {"kind": self.codec.kind, **options}
 
@@ -223,10 +223,12 @@ def _outcome(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(journal: Journal) -> dict[str, int]:
     """How much the checks have examined."""
-    words = sum(one.integer_words + one.float_words + one.at_hosts.words for one in journal.findings)
+    words = sum(
+        finding.integer_words + finding.float_words + finding.at_hosts.words for finding in journal.findings
+    )
     return {
         "checked_words": words + journal.signs.words,
-        "checked_elements": sum(one.elements - one.estimated_elements for one in journal.rounds),
+        "checked_elements": sum(record.elements - record.estimated_elements for record in journal.rounds),
     }
 
 
@@ -284,7 +286,7 @@ class MatrixResult(VerbResult):
         for name in (*_KEYS, *self.columns):
             table.add_column(name)
         for codec, promise, cells in self._rows():
-            lines = ["\n".join(_lines(own, reasons)) for own in cells]
+            lines = ["\n".join(_lines(cell, reasons)) for cell in cells]
             table.add_row(*map(Text, (codec, promise, *lines)))  # Text: brackets are no markup
         return table
 
@@ -292,7 +294,7 @@ class MatrixResult(VerbResult):
         """The page `docs/matrix.md`."""
         reasons = self._reasons()
         rows = [
-            (f"`{codec}`", promise, *("<br>".join(_lines(own, reasons)) for own in cells))
+            (f"`{codec}`", promise, *("<br>".join(_lines(cell, reasons)) for cell in cells))
             for codec, promise, cells in self._rows()
         ]
         heading = (*_KEYS, *self.columns)
@@ -400,18 +402,18 @@ def rows_of(texts: Sequence[str] = ()) -> list[Row]:
     """The codecs that are named; without names all, with all settings that they declare."""
     if texts:
         return [Row(*named) for named in read_codecs(texts)]
-    found = []
+    rows = []
     for name, codec in codec_kinds().items():
         for setting in getattr(codec, "settings", ("",)):
             text = f"{name}:{setting}" if setting else name
             try:
-                found.append(Row(*read_codec(text)))
+                rows.append(Row(*read_codec(text)))
             except ScenarioError as error:
                 hint = error.hint
                 if isinstance(error, MissingKeyError):
                     hint = f"name it with its options, {name}:OPTION=VALUE, or give its class `settings`"
-                found.append(Row(text, None, (f"{text}: {error.message}", hint)))
-    return found
+                rows.append(Row(text, None, (f"{text}: {error.message}", hint)))
+    return rows
 
 
 def columns_of(kinds: Collection[str] = ()) -> list[Column]:
@@ -431,7 +433,7 @@ def _switches(name: str) -> list[str]:
     """The profile that is named; else all, those that can do least first."""
     if name and name not in PROFILES:
         raise NetfoldError(f"there is no switch profile {name!r}", names_hint(name, PROFILES))
-    return [name] if name else [one.name for one in sorted(PROFILES.values(), key=_ability)]
+    return [name] if name else [profile.name for profile in sorted(PROFILES.values(), key=_ability)]
 
 
 def _ability(profile: Profile) -> tuple[int, bool, bool]:

@@ -79,11 +79,11 @@ class Store:
     def get(self, digest: str) -> TaskOutcome | None:
         """A finished point; None if it is not there, or its file is damaged."""
         try:
-            found = json.loads((self._folder / f"{digest}.json").read_bytes())
-            if found["format"] != _FORMAT or found["digest"] != digest:
+            content = json.loads((self._folder / f"{digest}.json").read_bytes())
+            if content["format"] != _FORMAT or content["digest"] != digest:
                 return None
-            rows = tuple({str(name): value for name, value in row.items()} for row in found["rows"])
-            outcome = TaskOutcome(rows, wall_s=float(found["wall_s"]), host=str(found["host"]))
+            rows = tuple({str(name): value for name, value in row.items()} for row in content["rows"])
+            outcome = TaskOutcome(rows, wall_s=float(content["wall_s"]), host=str(content["host"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
         if not outcome.rows or (self._keeps_runs and not self.run_folder(digest).is_dir()):
@@ -170,7 +170,7 @@ class _Clock:
         if wall_s:
             self.took_s += wall_s
             self.weight += self.weights[index]
-        left = sum(weight for one, weight in self.weights.items() if one not in self.ended)
+        left = sum(weight for point_index, weight in self.weights.items() if point_index not in self.ended)
         if not self.weight:
             return None
         return left * self.took_s / self.weight / max(1, min(self.places, len(self.weights)))
@@ -265,8 +265,8 @@ def sweep(  # noqa: PLR0913  as many as the command has options
         trust_kept,
     )
     with running_code(code):
-        found = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
-        return load_sweep(run_sweep(found, settings, Path(out), progress or silent))
+        swept_scenario = sweep_of(scenario_of(scenario), (*sets_of(swept), *sets_of(set)), seed)
+        return load_sweep(run_sweep(swept_scenario, settings, Path(out), progress or silent))
 
 
 def run_sweep(scenario: Scenario, settings: SweepSettings, out_dir: Path, progress: OnPoint) -> Path:
@@ -367,7 +367,7 @@ class _Running:
             self._results[index] = PointResult(point, FAILED, outcome.error)
             said = f"failed: {outcome.error.strip().splitlines()[-1]}"
         left_s = clock.left_s(index, outcome.wall_s if outcome.rows else 0.0)
-        done = sum(one.status != SKIPPED for one in self._results.values())
+        done = sum(point_result.status != SKIPPED for point_result in self._results.values())
         skipped = len(self._results) - done
         text = ", ".join(part for part in (text_of(self._paths, point.values), f"seed {point.seed}") if part)
         self._progress(Ended(text, said, outcome.wall_s, done, len(self._points) - skipped, left_s))
@@ -378,7 +378,7 @@ class _Running:
 
     def note(self) -> str:
         """What is kept of a sweep that ended early."""
-        done = sum(one.status == DONE for one in self._results.values())
+        done = sum(point_result.status == DONE for point_result in self._results.values())
         total = sum(point.task is not None for point in self._points)
         doubtful = any(point.doubts for point in self._points)
         option = " with --trust-kept (from Python: trust_kept=True)" if doubtful else ""

@@ -86,7 +86,7 @@ def value_text(column: str, value: Any) -> str:
     """A value of a key as a person writes it: "10Gbps"."""
     if value is None:
         return words.NOTHING
-    quantity = next((one for end, one in _QUANTITIES.items() if column.endswith(end)), None)
+    quantity = next((unit for end, unit in _QUANTITIES.items() if column.endswith(end)), None)
     if quantity is not None and isinstance(value, int):
         return quantity.format(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -137,20 +137,20 @@ def draw(grid: Grid, metric: str) -> Figure:
     legend: dict[str, Any] = {}
     ticks = _Ticks(grid, x)
     for place, facet in enumerate(itertools.chain(*facets)):
-        one = axes[place // width][place % width]
+        panel = axes[place // width][place % width]
         if facet is None:
-            one.remove()
+            panel.remove()
             continue
-        one.set_title(facet.title, fontsize=9, fontweight="normal")
-        one.grid(color=style.LIGHT_GREY, linewidth=0.6)
+        panel.set_title(facet.title, fontsize=9, fontweight="normal")
+        panel.grid(color=style.LIGHT_GREY, linewidth=0.6)
         part = grid.done.filter(facet.condition)
         for number, line in enumerate(lines):
-            own = part.filter(line.condition)
+            line_rows = part.filter(line.condition)
             looks = (_COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)])
-            legend |= _plot(one, ticks, own, metric, (line.title, *looks))
+            legend |= _plot(panel, ticks, line_rows, metric, (line.title, *looks))
         if place + width >= count:  # nothing is below it
-            one.set_xlabel(x[0])
-            one.tick_params(labelbottom=True)
+            panel.set_xlabel(x[0])
+            panel.tick_params(labelbottom=True)
     _scale(axes[0][0], ticks, metric, grid.done[metric])
     if _BAD in legend:
         legend[_BAD] = legend.pop(_BAD)  # last
@@ -187,7 +187,7 @@ def _facets(
     """The facets of a figure by row; those of one key go on in further rows."""
     across = _parts(grid, columns)
     if rows is not None:
-        return [[_both(one, down) for one in across] for down in _parts(grid, rows)]
+        return [[_both(column, down) for column in across] for down in _parts(grid, rows)]
     width = len(across) if len(across) <= _COLUMNS_MAX else math.ceil(len(across) / _row_count(len(across)))
     filled: list[_Part | None] = [*across, *[None] * (-len(across) % width)]
     return [filled[start : start + width] for start in range(0, len(filled), width)]
@@ -210,9 +210,9 @@ class _Ticks:
 
     def __init__(self, grid: Grid, key: tuple[str, str]) -> None:
         _, self.column = key
-        found = grid.values(self.column)
+        grid_values = grid.values(self.column)
         self._is_number = grid.is_number(self.column) and self.column != "seed"  # seeds have no scale
-        self.values = sorted(found) if self._is_number else found
+        self.values = sorted(grid_values) if self._is_number else grid_values
         numbers = [value for value in self.values if self._is_number]
         self.is_logarithmic = bool(numbers) and min(numbers) > 0 and max(numbers) >= _DECADE * min(numbers)
 
@@ -236,9 +236,9 @@ def _plot(
 ) -> dict[str, Any]:
     """Draw a line with the range of its seeds; returns what the legend shows."""
     name, colour, mark = looks
-    found = rows.filter(pl.col(metric).is_not_null())
+    measured_rows = rows.filter(pl.col(metric).is_not_null())
     points = (
-        found.group_by(ticks.column, maintain_order=True)
+        measured_rows.group_by(ticks.column, maintain_order=True)
         .agg(
             pl.col(metric).cast(pl.Float64).mean().alias("mean"),
             pl.col(metric).cast(pl.Float64).min().alias("least"),
@@ -255,7 +255,7 @@ def _plot(
         axes.fill_between(x, least, most, color=colour, alpha=0.18, linewidth=0)
     (line,) = axes.plot(x, mean, color=colour, marker=mark, markersize=4, linewidth=1.4)
     legend: dict[str, Any] = {name: line}
-    wrong = [(one, value) for one, value, is_bad in zip(x, mean, bad, strict=True) if is_bad]
+    wrong = [(position, value) for position, value, is_bad in zip(x, mean, bad, strict=True) if is_bad]
     if wrong:
         axes.plot(*zip(*wrong, strict=True), "x", color=style.BLACK, markersize=8)
         legend[_BAD] = Line2D([], [], marker="x", color=style.BLACK, linestyle="none")
@@ -266,8 +266,8 @@ def _scale(axes: Axes, ticks: _Ticks, metric: str, values: pl.Series) -> None:
     """Set both scales, which all facets share."""
     ticks.put_on(axes)
     text = metric_text(metric)
-    found = values.drop_nulls().cast(pl.Float64)
-    least, most = float(found.min()), float(found.max())  # type: ignore[arg-type]  # there are some
+    numbers = values.drop_nulls().cast(pl.Float64)
+    least, most = float(numbers.min()), float(numbers.max())  # type: ignore[arg-type]  # there are some
     if least > 0 and most >= _DECADE * least:
         axes.set_yscale("log")
         digits = (1.0,) if most >= 1000 * least else (1.0, 2.0, 5.0)
@@ -380,10 +380,10 @@ def load_sweep(path: Path) -> SweepResult:
         content = json.loads(read_bytes(path / SWEEP, TEXT_BYTES_MAX))
         version = json.loads(read_bytes(path / "run.json", TEXT_BYTES_MAX))["version"]
         table = read_bytes(path / TABLE, TABLE_BYTES_MAX)
-        found = content["format"]
-        if found != FORMAT:
+        file_format = content["format"]
+        if file_format != FORMAT:
             hint = "run the sweep again, or use the version in run.json"
-            raise DataError(f"{path}: has format {found}, this netfold reads {FORMAT}", hint)
+            raise DataError(f"{path}: has format {file_format}, this netfold reads {FORMAT}", hint)
         if hashlib.sha256(table).hexdigest() != content["tables"][TABLE]:
             raise DataError(f"{path / TABLE}: damaged: not the bytes that {SWEEP} names", _DAMAGED)
     except UnreadableError as error:
@@ -448,9 +448,9 @@ def _address(svg: bytes) -> str:
 
 def counts(content: Mapping[str, Any]) -> str:
     """How many points ended how: "33 points done, 2 failed"."""
-    found = Counter(point["status"] for point in content["points"])
-    parts = [f"{words.counted(found['done'], 'point')} done"]
-    parts += [f"{found[status]} {status}" for status in ("failed", "skipped") if found[status]]
+    tally = Counter(point["status"] for point in content["points"])
+    parts = [f"{words.counted(tally['done'], 'point')} done"]
+    parts += [f"{tally[status]} {status}" for status in ("failed", "skipped") if tally[status]]
     return ", ".join(parts)
 
 

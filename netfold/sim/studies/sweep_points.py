@@ -49,7 +49,7 @@ def origins_of(plan: Plan, digests: dict[str, str]) -> Origins:
     `digests` keeps those of modules from one point to the next.
     """
     known, doubts = dict[str, str](), list[str]()
-    modules = {module for one in _registered(plan) for value in _values(one) for module in _modules(value)}
+    modules = {module for part in _registered(plan) for value in _values(part) for module in _modules(value)}
     for module in sorted(modules):
         if module not in digests:
             digests[module] = _source_digest(module)
@@ -82,8 +82,8 @@ def _values(value: object) -> Iterator[object]:
     """A value, and those in it: fields of dataclasses, items of lists."""
     yield value
     if is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            yield from _values(getattr(value, one.name))
+        for field in fields(value):
+            yield from _values(getattr(value, field.name))
     elif isinstance(value, tuple | list | frozenset):
         for item in value:
             yield from _values(item)
@@ -107,8 +107,8 @@ def _source_digest(name: str) -> str:
         return ""
     path, digest = Path(file), hashlib.sha256()
     try:
-        for one in (path, *sorted(imported(path, path.parents[name.count(".")]))):
-            digest.update(hashlib.sha256(one.read_bytes()).digest())
+        for source in (path, *sorted(imported(path, path.parents[name.count(".")]))):
+            digest.update(hashlib.sha256(source.read_bytes()).digest())
     except OSError:
         return ""
     return digest.hexdigest()
@@ -206,16 +206,16 @@ class _Maker:
         """A point; one with mistakes has no task."""
         plain = tuple(value.plain for value in values)
         try:
-            found = self._scenario.point(values, seed)
+            scenario = self._scenario.point(values, seed)
         except ScenarioError as error:
-            self._wrong |= {str(one): one for one in _each(error)}
+            self._wrong |= {str(mistake): mistake for mistake in _each(error)}
             return Point(number, plain, seed, ())
-        names = tuple(variant.name for variant in found.variants)
+        names = tuple(variant.name for variant in scenario.variants)
         try:
-            plan = resolve(found)
+            plan = resolve(scenario)
         except ScenarioError as error:
-            for one in _each(error):
-                self._impossible.setdefault(str(one), (one, []))[1].append(text_of(self._paths, plain))
+            for reason in _each(error):
+                self._impossible.setdefault(str(reason), (reason, []))[1].append(text_of(self._paths, plain))
             return Point(number, plain, seed, names, error=str(error))
         return self._possible(number, plain, seed, plan)
 
@@ -251,7 +251,7 @@ class _Maker:
         if self._wrong:
             raise as_one_error(self._wrong.values())
         if self._impossible and not self._skips:
-            raise as_one_error(_naming(one, where) for one, where in self._impossible.values())
+            raise as_one_error(_naming(reason, where) for reason, where in self._impossible.values())
 
 
 def _each(error: ScenarioError) -> tuple[ScenarioError, ...]:
@@ -291,7 +291,7 @@ def resolved_text(scenario: Scenario) -> str:
         content["profiles"] = profiles.plain
     content["variants"] = [_plain(tree) for tree in scenario.trees.values()]
     text = json.dumps(content, ensure_ascii=False, sort_keys=True)
-    return _NOT_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _plain(tree: Node) -> object:

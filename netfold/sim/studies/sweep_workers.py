@@ -61,24 +61,24 @@ class Versions:
         )
 
     def _named(self) -> dict[str, str]:
-        own = {
+        versions = {
             "python": self.python,
             "netfold": self.netfold,
             "netfold's sources": self.sources,
             "isa": self.isa,
         }
-        return own | dict(self.packages)
+        return versions | dict(self.packages)
 
 
 @cache
 def own_versions() -> Versions:
     """Those of this process."""
     try:
-        own = version("netfold")
+        netfold = version("netfold")
     except PackageNotFoundError:
-        own = "not installed"
+        netfold = "not installed"
     python = ".".join(platform.python_version_tuple()[:2])
-    return Versions(python, own, _sources_digest(), package_versions(), pinned_isa())
+    return Versions(python, netfold, _sources_digest(), package_versions(), pinned_isa())
 
 
 def _sources_digest() -> str:
@@ -161,12 +161,12 @@ def _run(task: PointTask, folder: Path) -> tuple[tuple[dict[str, Any], ...], byt
         summary, archive = summary_of_scenario(file), b""
     rows = tuple(
         {
-            "variant": one["name"],
-            "verdict": one["verdict"],
-            **{name: one["ranking"][name] for name in RANKING},
-            **{name: value for name, value in one["metrics"].items() if name in TYPES},
+            "variant": variant["name"],
+            "verdict": variant["verdict"],
+            **{name: variant["ranking"][name] for name in RANKING},
+            **{name: value for name, value in variant["metrics"].items() if name in TYPES},
         }
-        for one in summary["variants"]
+        for variant in summary["variants"]
     )
     return rows, archive
 
@@ -196,13 +196,13 @@ def _zipped(folder: Path) -> bytes:
 
 def unzip(archive: bytes, folder: Path) -> None:
     """Write a run folder that a worker sent."""
-    with zipfile.ZipFile(io.BytesIO(archive)) as found:
-        for member in found.namelist():
+    with zipfile.ZipFile(io.BytesIO(archive)) as zip_file:
+        for member in zip_file.namelist():
             target = folder / member
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise ValueError(f"{member!r} leads out of the folder")
             target.parent.mkdir(parents=True, exist_ok=True)
-            with found.open(member) as source, target.open("wb") as file:
+            with zip_file.open(member) as source, target.open("wb") as file:
                 shutil.copyfileobj(source, file)
 
 
@@ -211,7 +211,7 @@ def digest_of(text: str, files: Mapping[str, bytes], versions: Versions, known: 
     content = {
         "known": dict(known),
         "scenario": text,
-        "files": {path: hashlib.sha256(one).hexdigest() for path, one in sorted(files.items())},
+        "files": {path: hashlib.sha256(file_bytes).hexdigest() for path, file_bytes in sorted(files.items())},
         "versions": [versions.python, versions.netfold, versions.sources, dict(versions.packages)],
         "isa": versions.isa,
     }
@@ -286,7 +286,9 @@ def connected(
 
     try:
         _check(client, versions)
-        threads = sum(one["nthreads"] for one in client.scheduler_info(n_workers=-1)["workers"].values())
+        threads = sum(
+            worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()
+        )
         executor = client.get_executor(retries=RETRIES, pure=False)
         try:
             yield executor, threads, (KilledWorker,)
@@ -321,8 +323,8 @@ def _check(client: Any, versions: Versions) -> None:
         raise RunError(
             f"the scheduler has no workers, after {WORKERS_S:.0f} s", "start some with `dask worker ADDRESS`"
         ) from None
-    found = client.run(own_versions, on_error="return")
-    for address, theirs in found.items():
+    answers = client.run(own_versions, on_error="return")
+    for address, theirs in answers.items():
         if isinstance(theirs, Exception):
             raise RunError(
                 f"the worker {address} cannot run netfold: {theirs}",
@@ -467,8 +469,8 @@ class _Place:
             self._pipe.send_bytes(content)
         except OSError:
             raise self._died() from None
-        found: tuple[bool, Any] = pickle.loads(self._receive())
-        return found
+        answer: tuple[bool, Any] = pickle.loads(self._receive())
+        return answer
 
     def _receive(self) -> bytes:
         """The next message of the process."""
@@ -489,7 +491,7 @@ class _Place:
         starts is replaced.
         """
         for attempt in range(1, _STARTS_MAX + 1):
-            own, other = _spawn.Pipe()
+            parent_end, other = _spawn.Pipe()
             process = _spawn.Process(target=_worker, args=(other,), name="netfold-worker", daemon=True)
             with self._starting, _single_threaded():
                 if self._closed.is_set():
@@ -498,7 +500,7 @@ class _Place:
                     process.start()
                 except RuntimeError:  # this is a worker itself, which imports a script that starts workers
                     raise RunError("a worker process starts workers", _GUARD) from None
-                self._process, self._pipe = process, own
+                self._process, self._pipe = process, parent_end
             other.close()
             try:
                 if self._receive() == _READY:
@@ -634,7 +636,7 @@ def dispatch(
     deaths: Counter[int] = Counter()
     while waiting or running:
         for index in list(waiting):
-            used = sum(jobs[one].bytes for one in running.values())
+            used = sum(jobs[job_index].bytes for job_index in running.values())
             if len(running) < limits.jobs and (not running or used + jobs[index].bytes <= limits.bytes):
                 waiting.remove(index)
                 running[executor.submit(function, jobs[index].argument)] = index

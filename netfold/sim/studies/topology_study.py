@@ -76,9 +76,9 @@ class NamedNetwork:
     @property
     def able(self) -> frozenset[str]:
         """Profiles of its switches that run programs which aggregate."""
-        found = {profile for _, profile in self.graph.nodes(data="profile") if profile}
+        profile_names = {profile for _, profile in self.graph.nodes(data="profile") if profile}
         return frozenset(
-            name for name in found if name in self.profiles and self.profiles[name].can_aggregate
+            name for name in profile_names if name in self.profiles and self.profiles[name].can_aggregate
         )
 
     @property
@@ -109,12 +109,12 @@ class NamedNetwork:
         """Whether a run has the same network, routes, workers and hosts on both."""
         if self.variant is None or other.variant is None:
             return self is other
-        own, others = (
-            (one.variant.topology, one.routing, one._first.workers, one.host_profile)
-            for one in (self, other)
-            if one.variant is not None and one._first is not None
+        traits, others = (
+            (network.variant.topology, network.routing, network._first.workers, network.host_profile)
+            for network in (self, other)
+            if network.variant is not None and network._first is not None
         )
-        return own == others
+        return traits == others
 
     def place(self) -> list[str]:
         if self.variant is None or self.scenario is None or self._first is None:
@@ -167,7 +167,7 @@ def _alone(
     _check_variants(variants, [])
     text = ScenarioText(json.dumps(_REST | {"topology": dict(topology)}), name)
     # "k=8" is short for "topology.k=8".
-    scenario = load(text, [one if one.startswith(_PREFIX) else f"{_PREFIX}{one}" for one in sets])
+    scenario = load(text, [change if change.startswith(_PREFIX) else f"{_PREFIX}{change}" for change in sets])
     (variant,) = scenario.variants
     try:
         graph = build_topology(scenario, variant)
@@ -183,7 +183,7 @@ def _alone(
 def _of_file(error: ScenarioError) -> NetfoldError:
     """An error in a graph file: no scenario names it, so it has no line of one."""
     mistakes = error.mistakes if isinstance(error, MistakesError) else (error,)
-    *others, last = (NetfoldError(one.message, one.hint) for one in mistakes)
+    *others, last = (NetfoldError(mistake.message, mistake.hint) for mistake in mistakes)
     return NetfoldError("\n".join(map(str, (*others, last.message))), last.hint)
 
 
@@ -230,7 +230,9 @@ def draw_into(networks: Sequence[NamedNetwork], place: str) -> list[Path]:
         Path(place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnwrittenError(f"cannot make the folder {place}: {error.strerror}") from None
-    return [write(Path(place) / f"{_file_name(one.name)}{SUFFIX}", drawing(one)) for one in networks]
+    return [
+        write(Path(place) / f"{_file_name(network.name)}{SUFFIX}", drawing(network)) for network in networks
+    ]
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -287,7 +289,7 @@ def _dot_lines(graph: nx.Graph) -> Iterator[str]:
         attributes = {"shape": shape, **{key: _text(value) for key, value in data.items()}}
         yield f"  {_quoted(name)} [{_attributes(attributes)}];"
     for tier in sorted({tier for _, tier in graph.nodes(data="tier")}):
-        members = " ".join(f"{_quoted(name)};" for name, own in graph.nodes(data="tier") if own == tier)
+        members = " ".join(f"{_quoted(name)};" for name, level in graph.nodes(data="tier") if level == tier)
         yield f"  {{ rank=same; {members} }}"
     for a, b, data in graph.edges(data=True):
         lower, upper = sorted((a, b), key=lambda name: graph.nodes[name]["tier"])
@@ -400,20 +402,20 @@ class MeasuredNetwork:
 
     def as_dict(self) -> dict[str, Any]:
         """What JSON can hold; rates are bits per second."""
-        found, diversity, cost = self.measures, self.measures.diversity, self.measures.cost
+        measures, diversity, cost = self.measures, self.measures.diversity, self.measures.cost
         return {
             "name": self.name,
             "variants": list(self.names or (self.name,)),
             "kind": self.kind,
-            "hosts": found.hosts_count,
-            "switches": found.switches_count,
-            "links": found.links_count,
-            "diameter_hops": found.diameter_hops,
-            "mean_hops": found.mean_hops,
-            "bisection_bps": found.bisection_bps,
-            "bisection_bps_min": found.bisection.low,
-            "bisection_bps_max": found.bisection.high,
-            "oversubscription": {str(tier): ratio for tier, ratio in found.oversubscription.items()},
+            "hosts": measures.hosts_count,
+            "switches": measures.switches_count,
+            "links": measures.links_count,
+            "diameter_hops": measures.diameter_hops,
+            "mean_hops": measures.mean_hops,
+            "bisection_bps": measures.bisection_bps,
+            "bisection_bps_min": measures.bisection.low,
+            "bisection_bps_max": measures.bisection.high,
+            "oversubscription": {str(tier): ratio for tier, ratio in measures.oversubscription.items()},
             "paths": None if diversity is None else diversity._asdict(),
             "cost": {
                 "switches_by_tier": _by_text(cost.switches_by_tier),
@@ -508,8 +510,8 @@ def measured(
     placed = "workers as the scenario places them" if is_of_scenario else "workers rack by rack"
     try:
         names = network.place() if workers is None else place_workers(graph, workers, "pack")
-        own = sections_of([network]) if sections is None else sections
-        timed = _estimates(network, names, size_bytes, tell, own) if len(names) > 1 else {}
+        collectives = sections_of([network]) if sections is None else sections
+        timed = _estimates(network, names, size_bytes, tell, collectives) if len(names) > 1 else {}
     except TopologyError as error:
         message, _, hint = str(error).partition("; ")
         raise NetfoldError(message, hint) from None
@@ -577,10 +579,16 @@ def shown(networks: Sequence[NamedNetwork]) -> Table:
     """A row for each network: its size, distances and bisection."""
     headings = ("variant", "kind", "hosts", "switches", "links", "diameter", "mean hops", "bisection")
     table = Table(*headings)
-    for one in networks:
-        found = measure(one.graph)
-        counts = (found.hosts_count, found.switches_count, found.links_count, found.diameter_hops)
-        cells = (one.name, one.kind, *map(str, counts), f"{found.mean_hops:.2f}", rate(found.bisection))
+    for network in networks:
+        measures = measure(network.graph)
+        counts = (measures.hosts_count, measures.switches_count, measures.links_count, measures.diameter_hops)
+        cells = (
+            network.name,
+            network.kind,
+            *map(str, counts),
+            f"{measures.mean_hops:.2f}",
+            rate(measures.bisection),
+        )
         table.add_row(*map(Text, cells))
     return table
 
@@ -597,10 +605,10 @@ class Measurements(VerbResult):
 
         Variants with the same network, routes and workers share one.
         """
-        return {name: one.as_dict() for one in self.measured for name in one.names}
+        return {name: network.as_dict() for network in self.measured for name in network.names}
 
     def as_dict(self) -> dict[str, Any]:
-        return {"networks": [one.as_dict() for one in self.measured]}
+        return {"networks": [network.as_dict() for network in self.measured]}
 
     def table(self) -> Table:
         """The tables, one below the other."""
@@ -613,36 +621,38 @@ class Measurements(VerbResult):
     def tables(self) -> list[Table]:
         """A row for each measure; and, if there are any, for each estimate of an all-reduce's time."""
         table = Table("measure")
-        for one in self.measured:
-            table.add_column(Text(one.heading))
-        rows = [_measures(one.measures) for one in self.measured]
+        for column in self.measured:
+            table.add_column(Text(column.heading))
+        rows = [_measures(network.measures) for network in self.measured]
         for name in dict.fromkeys(name for row in rows for name in row):
             table.add_row(name, *(Text(row.get(name, words.NOTHING)) for row in rows))
-        return [table, self._estimates()] if any(one.estimates for one in self.measured) else [table]
+        return [table, self._estimates()] if any(network.estimates for network in self.measured) else [table]
 
     def _estimates(self) -> Table:
         """For each network the collectives, the fastest first."""
         headings = ("workers", "collective", "estimate", "× fastest", "limited by", "link busy", "latency")
         table = Table("variant", *headings)
-        for one in self.measured:
-            times = [timed.seconds for timed in one.estimates.values() if isinstance(timed, Estimate)]
-            for kind, timed in one.estimates.items():
+        for network in self.measured:
+            times = [timed.seconds for timed in network.estimates.values() if isinstance(timed, Estimate)]
+            for kind, timed in network.estimates.items():
                 cells: tuple[str, ...] = (words.NOTHING, words.NOTHING, getattr(timed, "message", ""))
                 if isinstance(timed, Estimate):
                     ratio = words.times(words.ratio(timed.seconds, min(times)))
                     spent = (words.time(span_s * US_PER_S) for span_s in (timed.busy_s, timed.latency_s))
                     cells = (words.time(timed.seconds * US_PER_S), ratio, timed.link, *spent)
-                table.add_row(*map(Text, (one.heading, str(one.workers), kind, *cells)))
+                table.add_row(*map(Text, (network.heading, str(network.workers), kind, *cells)))
         return table
 
     def lines(self) -> list[str]:
         """What the tables mean."""
-        rules = dict.fromkeys(one.measures.cost.length_rule for one in self.measured)
-        sizes = dict.fromkeys(SIZE.format(one.size_bytes) for one in self.measured)
-        placed = dict.fromkeys(one.placed for one in self.measured)
-        chosen = dict.fromkeys(f"routes by {one.routing} with seed {one.seed}" for one in self.measured)
+        rules = dict.fromkeys(network.measures.cost.length_rule for network in self.measured)
+        sizes = dict.fromkeys(SIZE.format(network.size_bytes) for network in self.measured)
+        placed = dict.fromkeys(network.placed for network in self.measured)
+        chosen = dict.fromkeys(
+            f"routes by {network.routing} with seed {network.seed}" for network in self.measured
+        )
         lines = [f"Cables by length class: {rule}." for rule in rules]
-        if any(one.measures.bisection_bps is None for one in self.measured):
+        if any(network.measures.bisection_bps is None for network in self.measured):
             lines.append(
                 "A to B: a bound from traffic over shortest paths, and the cheapest cut found between halves."
             )
@@ -652,12 +662,12 @@ class Measurements(VerbResult):
             "nothing overlaps in it, so a run can be faster. Link busy: the one that limits it; latency: "
             "propagation and switch delays in sequence."
         )
-        if any(len(one.names) > 1 for one in self.measured):
+        if any(len(network.names) > 1 for network in self.measured):
             lines.append("+1: one more variant has the same network, routes and workers.")
         return lines
 
     def __repr__(self) -> str:
-        return f"<netfold measures of {', '.join(one.heading for one in self.measured)}>"
+        return f"<netfold measures of {', '.join(network.heading for network in self.measured)}>"
 
 
 def rate(bounds: Bounds) -> str:
@@ -696,7 +706,7 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _by_rate(counts: Mapping[int, int]) -> str:
-    return ", ".join(f"{count} × {RATE.format(one)}" for one, count in counts.items()) or "0"
+    return ", ".join(f"{count} × {RATE.format(rate_bps)}" for rate_bps, count in counts.items()) or "0"
 
 
 def _count(value: float) -> str:

@@ -47,15 +47,15 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     WireError
         The data ends inside it, or it has more than 64 bits.
     """
-    found, shift = 0, 0
+    number, shift = 0, 0
     while shift < _VARINT_BITS:
         if at >= len(data):
             raise WireError("it ends inside a number")
         byte = data[at]
         at += 1
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return found & (2**_VARINT_BITS - 1), at
+            return number & (2**_VARINT_BITS - 1), at
         shift += 7
     raise WireError("a number has more than 64 bits")
 
@@ -92,11 +92,11 @@ def numbers(kind: int, value: Value) -> list[int]:
     # A repeated field has one number, or all of them packed.
     if isinstance(value, int):
         return [value]
-    found, at = [], 0
+    unpacked, at = [], 0
     while at < len(value):
-        one, at = varint(value, at)
-        found.append(one)
-    return found
+        number, at = varint(value, at)
+        unpacked.append(number)
+    return unpacked
 
 
 def signed(value: int) -> int:
@@ -167,10 +167,10 @@ def read_nodes(path: Path) -> list[TraceNode]:
         content = _unpacked(path, read_bytes(path, FILE_BYTES_MAX))
     except UnreadableError as error:
         raise DataError(f"{path}: cannot be read: {error.message}", "give the path of a file") from None
-    found = _json_nodes(path, content) if path.name.endswith(".json") else _wire_nodes(path, content)
+    parsed = _json_nodes(path, content) if path.name.endswith(".json") else _wire_nodes(path, content)
     nodes: list[TraceNode] = []
     seen: set[int] = set()
-    for node in found:
+    for node in parsed:
         if node.number in seen:
             raise DataError(f"{path}: two nodes have the id {node.number}", _HINT)
         if len(nodes) == NODES_MAX:
@@ -189,14 +189,14 @@ def _unpacked(path: Path, content: bytes) -> bytes:
         return content
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            found = file.read(FILE_BYTES_MAX + 1)
+            unpacked = file.read(FILE_BYTES_MAX + 1)
     except (OSError, EOFError, zlib.error):
         raise DataError(f"{path}: is a damaged gzip file", _HINT) from None
-    if len(found) > FILE_BYTES_MAX:
+    if len(unpacked) > FILE_BYTES_MAX:
         raise DataError(
             f"{path}: has more than {FILE_BYTES_MAX} bytes unpacked", "cut the trace to fewer steps"
         )
-    return found
+    return unpacked
 
 
 def _wire_nodes(path: Path, content: bytes) -> Iterator[TraceNode]:
@@ -252,19 +252,19 @@ def _attribute(message: int | bytes) -> tuple[str, Any]:
     """The name of an attribute, and its value if that is a number or text."""
     if not isinstance(message, bytes):
         raise WireError("an attribute is a number")
-    name, found = "", None
+    name, number = "", None
     for key, _, value in fields(message):
         if key == 1:
             name = _text(value)
         elif key in _SIGNED and isinstance(value, int):
-            found = signed(value)
+            number = signed(value)
         elif key in _ZIGZAG and isinstance(value, int):
-            found = (value >> 1) ^ -(value & 1)
+            number = (value >> 1) ^ -(value & 1)
         elif key in _PLAIN and isinstance(value, int):
-            found = value
+            number = value
         elif key == 29:
             return name, _text(value)
-    return name, found
+    return name, number
 
 
 def _text(value: int | bytes) -> str:
@@ -279,10 +279,10 @@ def _node(
     """A node with the attributes that count."""
 
     def whole(key: str) -> int | None:
-        found = attributes.get(key)
-        if found is None or (isinstance(found, int) and found >= 0):
-            return None if found is None else int(found)
-        raise WireError(f"{key} of node {number} must be a whole number, found {shown(found)}")
+        attribute = attributes.get(key)
+        if attribute is None or (isinstance(attribute, int) and attribute >= 0):
+            return None if attribute is None else int(attribute)
+        raise WireError(f"{key} of node {number} must be a whole number, found {shown(attribute)}")
 
     is_cpu = attributes.get("is_cpu_op")
     return TraceNode(
@@ -321,10 +321,10 @@ def _objects(path: Path, content: bytes) -> Iterator[dict[str, Any]]:
         text = content.decode("utf-8-sig").strip()
         decoder, at = json.JSONDecoder(), 0
         while at < len(text):
-            found, at = decoder.raw_decode(text, at)
-            if not isinstance(found, dict):
+            parsed, at = decoder.raw_decode(text, at)
+            if not isinstance(parsed, dict):
                 raise ValueError
-            yield found
+            yield parsed
             while at < len(text) and text[at].isspace():
                 at += 1
     except (ValueError, RecursionError):
@@ -337,12 +337,16 @@ def _message_node(found: dict[str, Any]) -> TraceNode:
     """A Node as protobuf's JSON mapping has it: numbers of 64 bits are texts, zeros are left out."""
     kind = found.get("type", 0)
     attributes = {}
-    for one in found.get("attr", ()):
-        value = next((own for key, own in one.items() if key.endswith(("Val", "_val"))), None)
-        is_number = isinstance(value, str) and not any(key in one for key in ("stringVal", "string_val"))
-        attributes[one["name"]] = int(value) if is_number and value is not None else value
+    for attribute in found.get("attr", ()):
+        value = next((field for key, field in attribute.items() if key.endswith(("Val", "_val"))), None)
+        is_number = isinstance(value, str) and not any(
+            key in attribute for key in ("stringVal", "string_val")
+        )
+        attributes[attribute["name"]] = int(value) if is_number and value is not None else value
     after = [
-        int(one) for key in ("ctrlDeps", "ctrl_deps", "dataDeps", "data_deps") for one in found.get(key, ())
+        int(dependency)
+        for key in ("ctrlDeps", "ctrl_deps", "dataDeps", "data_deps")
+        for dependency in found.get(key, ())
     ]
     return _node(
         int(found.get("id", 0)),
@@ -356,7 +360,7 @@ def _message_node(found: dict[str, Any]) -> TraceNode:
 
 def _feeder_node(found: dict[str, Any]) -> TraceNode:
     """A node of Chakra's feeder."""
-    after = [int(one) for key in ("data_deps", "ctrl_deps") for one in found.get(key, ())]
+    after = [int(dependency) for key in ("data_deps", "ctrl_deps") for dependency in found.get(key, ())]
     return _node(
         int(found["Id"]),
         str(found.get("Name", "")),
@@ -450,20 +454,20 @@ def _in_order(nodes: Sequence[TraceNode], known: Mapping[int, TraceNode]) -> lis
 
 def _timed(members: Sequence[TraceNode]) -> TracedStep:
     """Times of one step, whose nodes wait for nothing of the steps before it."""
-    own = {node.number: node for node in members}
-    waiting = {node.number: sum(number in own for number in node.after) for node in members}
+    nodes = {node.number: node for node in members}
+    waiting = {node.number: sum(number in nodes for number in node.after) for node in members}
     followers: dict[int, list[int]] = defaultdict(list)
     for node in members:
         for number in node.after:
             followers[number].append(node.number)
     queue = [(0, number) for number, count in waiting.items() if not count]
     heapq.heapify(queue)
-    begin_us: dict[int, int] = dict.fromkeys(own, 0)
+    begin_us: dict[int, int] = dict.fromkeys(nodes, 0)
     free_us = {True: 0, False: 0}  # the processor, the accelerator
     reductions, spans = [], []
     while queue:
         ready_us, number = heapq.heappop(queue)
-        node, end_us = own[number], ready_us
+        node, end_us = nodes[number], ready_us
         if is_all_reduce(node):
             reductions.append(Reduction(node, ready_us))
         elif node.kind not in _COMMUNICATION and node.duration_us:
@@ -475,7 +479,7 @@ def _timed(members: Sequence[TraceNode]) -> TracedStep:
             waiting[follower] -= 1
             if not waiting[follower]:
                 heapq.heappush(queue, (begin_us[follower], follower))
-    reductions.sort(key=lambda one: (one.ready_us, one.node.number))
+    reductions.sort(key=lambda reduction: (reduction.ready_us, reduction.node.number))
     end_us = max((end for end, _ in spans), default=0)
     first_us = reductions[0].ready_us if reductions else end_us
     forward_us = max((start for end, start in spans if end == first_us), default=first_us)
@@ -504,16 +508,16 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
         steps = steps_of(chosen)
     except ValueError as error:
         raise DataError(f"{given}: {error}", "the trace is damaged: convert it again") from None
-    found = [step for step in steps if step.reductions]
-    if not found:
+    held_steps = [step for step in steps if step.reductions]
+    if not held_steps:
         raise DataError(
             f"{given}: has no all-reduce, so there are no gradients to sum",
             "use the trace of a data-parallel training: nodes COMM_COLL_NODE with comm_type 0 and comm_size",
         )
-    _require_alike(given, found)
-    tensors = _tensors(given, found[0], section.element_bytes)
+    _require_alike(given, held_steps)
+    tensors = _tensors(given, held_steps[0], section.element_bytes)
     names = tuple(tensor.name for tensor in tensors)
-    times = RecordedTimes(names, tuple((_pass_times(step),) for step in found))
+    times = RecordedTimes(names, tuple((_pass_times(step),) for step in held_steps))
     fusion = section.fusion or AsRecorded(tuple((i,) for i in range(len(tensors))))
     return SyntheticSpec(
         sum(tensor.elements for tensor in tensors),
@@ -527,7 +531,7 @@ def chakra_spec(path: Path, section: ChakraTrace) -> SyntheticSpec:
         fusion,
         times=times if section.times == "recorded" else None,
         given=given,
-        held_steps=len(found),
+        held_steps=len(held_steps),
         notes=_notes(given, chosen, steps[-1], times),
     )
 
@@ -554,9 +558,9 @@ def _of_group(given: str, nodes: Sequence[TraceNode], group: str | None) -> list
 
 def _require_alike(given: str, steps: Sequence[TracedStep]) -> None:
     """Require that all steps sum gradients of the same sizes."""
-    first = [one.node.comm_bytes for one in steps[0].reductions]
+    first = [reduction.node.comm_bytes for reduction in steps[0].reductions]
     for index, step in enumerate(steps):
-        sizes = [one.node.comm_bytes for one in step.reductions]
+        sizes = [reduction.node.comm_bytes for reduction in step.reductions]
         if sizes != first:
             raise DataError(
                 f"{given}: step {index} sums {_listed(sizes)} bytes, step 0 {_listed(first)}: computations "
@@ -576,7 +580,7 @@ def _tensors(given: str, step: TracedStep, element_bytes: int) -> tuple[Tensor, 
         raise DataError(
             f"{given}: a step has {len(step.reductions)} all-reduces", f"use {LAYERS_MAX} at most"
         )
-    counts = Counter(one.node.name for one in step.reductions)
+    counts = Counter(reduction.node.name for reduction in step.reductions)
     tensors = []
     for index, (node, _) in enumerate(step.reductions):
         elements, rest = divmod(node.comm_bytes or 0, element_bytes)
@@ -599,7 +603,7 @@ def _pass_times(step: TracedStep) -> PassTimes:
     return PassTimes(
         start_us * _PS_PER_US,
         (end_us - start_us) * _PS_PER_US,
-        tuple((one.ready_us - start_us) * _PS_PER_US for one in step.reductions),
+        tuple((reduction.ready_us - start_us) * _PS_PER_US for reduction in step.reductions),
     )
 
 

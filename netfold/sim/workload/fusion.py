@@ -286,13 +286,13 @@ def fuse(tensors: Sequence[Tensor], layers: Sequence[Layer], partition: Partitio
     buckets: list[Bucket] = []
     members: list[tuple[int, ...]] = []
     start = 0
-    for index, own in enumerate(sorted(partition, key=max)):
-        places = tuple(place for layer in sorted(own) for place in layers[layer].members)
-        found = placed(tensors[place] for place in places)
-        first, last = found[0].name, found[-1].name
-        name = first if len(found) == 1 else f"{first}..{last}"
-        elements = sum(tensor.elements for tensor in found)
-        buckets.append(Bucket(index, name, elements, layers[max(own)].ready_share, start, found))
+    for index, group in enumerate(sorted(partition, key=max)):
+        places = tuple(place for layer in sorted(group) for place in layers[layer].members)
+        bucket_tensors = placed(tensors[place] for place in places)
+        first, last = bucket_tensors[0].name, bucket_tensors[-1].name
+        name = first if len(bucket_tensors) == 1 else f"{first}..{last}"
+        elements = sum(tensor.elements for tensor in bucket_tensors)
+        buckets.append(Bucket(index, name, elements, layers[max(group)].ready_share, start, bucket_tensors))
         members.append(places)
         start += elements
     return Fused(tuple(buckets), tuple(members))
@@ -319,7 +319,7 @@ class Cutter:
     """
 
     def __init__(self, tensors: Sequence[Tensor], members: Sequence[Sequence[int]]) -> None:
-        self._places = [_joined([tensors[place].place for place in own]) for own in members]
+        self._places = [_joined([tensors[place].place for place in bucket]) for bucket in members]
 
     @property
     def copies(self) -> bool:
@@ -336,10 +336,10 @@ class Cutter:
 
 def _joined(places: Sequence[slice]) -> list[slice]:
     """Places with neighbours made one."""
-    found = list(places[:1])
+    joined = list(places[:1])
     for place in places[1:]:
-        if place.start == found[-1].stop:
-            found[-1] = slice(found[-1].start, place.stop)
+        if place.start == joined[-1].stop:
+            joined[-1] = slice(joined[-1].start, place.stop)
         else:
-            found.append(place)
-    return found
+            joined.append(place)
+    return joined

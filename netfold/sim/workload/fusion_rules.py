@@ -105,8 +105,8 @@ class Costs:
         """How far samples are from the costs, as a share of their time; all, and their stages, together."""
         if not self.samples:
             return None
-        deviations = [abs(self.together_ps(one.elements) - sum(one[1:])) for one in self.samples]
-        return sum(deviations) / max(1, sum(sum(one[1:]) for one in self.samples))
+        deviations = [abs(self.together_ps(sample.elements) - sum(sample[1:])) for sample in self.samples]
+        return sum(deviations) / max(1, sum(sum(sample[1:]) for sample in self.samples))
 
     def together_ps(self, elements: float) -> float:
         """Time of the three stages of a bucket, one after the other."""
@@ -131,11 +131,11 @@ def predict(layers: Sequence[Layer], partition: Partition, costs: Costs) -> Pred
     """
     stages, layers = costs.stages, costs.paced(layers)
     groups = sorted(partition, key=max)
-    sizes = [sum(layers[index].elements for index in own) for own in groups]
+    sizes = [sum(layers[index].elements for index in members) for members in groups]
     device_ps, network_ps, ready_ps = float(costs.forward_ps), 0.0, 0.0
     encoded, arrived = [], []
-    for own, elements in zip(groups, sizes, strict=True):
-        now_ps = layers[max(own)].ready_share * costs.backward_ps
+    for group, elements in zip(groups, sizes, strict=True):
+        now_ps = layers[max(group)].ready_share * costs.backward_ps
         device_ps += now_ps - ready_ps + stages.encode.ps(elements)
         network_ps = max(network_ps, device_ps) + stages.network.ps(elements)
         ready_ps = now_ps
@@ -350,7 +350,7 @@ class _Plans(NamedTuple):
     """Time of all decodings."""
 
     def extended(self, rows: NDArray[np.int64], more: _Plans) -> _Plans:
-        return _Plans(*(np.append(own, other[rows]) for own, other in zip(self, more, strict=True)))
+        return _Plans(*(np.append(column, other[rows]) for column, other in zip(self, more, strict=True)))
 
 
 class _Rest(NamedTuple):
@@ -387,8 +387,8 @@ class _Rest(NamedTuple):
         if self.encode.size > prefix + 1:
             network = np.maximum(network, device + self.last_network)
         decoded = np.maximum(plans.decoded, plans.network) + self.decode[prefix]
-        found: Column = np.maximum(np.maximum(device + plans.decode + self.decode[prefix], network), decoded)
-        return found
+        times: Column = np.maximum(np.maximum(device + plans.decode + self.decode[prefix], network), decoded)
+        return times
 
 
 def _best(layers: Sequence[Layer], costs: Costs) -> Partition:
@@ -447,12 +447,12 @@ def _pareto(plans: _Plans, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     times = np.stack([plans.device, plans.network, plans.decoded, plans.device + plans.decode], axis=1)[rows]
     slack = _ROUNDING * float(times.max(initial=0.0))
     left = np.lexsort(times.T[::-1])  # sorted by the device's time, then the network's …
-    found = []
+    front = []
     while left.size:
         first, left = left[0], left[1:]
-        found.append(rows[first])
+        front.append(rows[first])
         left = left[(times[left] < times[first] - slack).any(axis=1)]
-    return np.array(found, np.int64)
+    return np.array(front, np.int64)
 
 
 # The keys `fusion` and `bucket`.

@@ -163,9 +163,9 @@ class _Member:
         for place, size in zip(index, self._shape, strict=False):
             number = number * size + place
         size_bytes = math.prod(inner) * self._dtype.itemsize
-        found = np.empty(inner, self._dtype)
-        self._fill(self._start + number * size_bytes, found.reshape(-1).view(np.uint8))
-        return found
+        part = np.empty(inner, self._dtype)
+        self._fill(self._start + number * size_bytes, part.reshape(-1).view(np.uint8))
+        return part
 
     def read_turned(self, index: tuple[int, ...]) -> NDArray[Any]:
         """The part at some leading indices of an array in column order, which is spread over the member."""
@@ -173,8 +173,8 @@ class _Member:
             flat = np.empty(math.prod(self._shape), self._dtype)
             self._fill(self._start, flat.view(np.uint8))
             self._whole = flat.reshape(self._shape, order="F")
-        found: NDArray[Any] = self._whole[index]
-        return found
+        part: NDArray[Any] = self._whole[index]
+        return part
 
     def _fill(self, begin: int, target: NDArray[np.uint8]) -> None:
         """Read bytes from an offset on."""
@@ -295,11 +295,11 @@ def _safetensors(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
 
 def _distinct(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON; of a key that it has twice the last value would count."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
         raise same_name(path, twice)
-    return found
+    return mapping
 
 
 def _of_safetensors(mapped: NDArray[np.uint8], start: int, described: Mapping[str, Any]) -> StoredArray:
@@ -314,8 +314,8 @@ def _of_safetensors(mapped: NDArray[np.uint8], start: int, described: Mapping[st
         size_bytes = (end - begin) // math.prod(shape[: len(index)])
         first = begin + size_bytes * int(np.ravel_multi_index(index, shape[: len(index)]) if index else 0)
         values = torch.from_numpy(np.array(mapped[first : first + size_bytes])).view(getattr(torch, dtype))
-        found: NDArray[Any] = values.view(inner).float().numpy()
-        return found
+        floats: NDArray[Any] = values.view(inner).float().numpy()
+        return floats
 
     return StoredArray(shape, dtype, read)
 
@@ -334,7 +334,7 @@ def _torch(path: Path, file: BinaryIO) -> Mapping[str, StoredArray]:
         raise damaged(path, "torch.save of a tensor, or of tensors by name") from None
     named = {"": content} if isinstance(content, torch.Tensor) else content
     if not isinstance(named, dict) or not all(
-        isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in named.items()
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in named.items()
     ):
         raise DataError(
             f"{path}: holds {type(content).__name__}, not a tensor or tensors by name",
@@ -360,8 +360,8 @@ def _of_torch(path: Path, name: str, tensor: Any) -> StoredArray:
         )
 
     def read(index: tuple[int, ...]) -> NDArray[Any]:
-        found: NDArray[Any] = tensor[index].detach().float().numpy()
-        return found
+        floats: NDArray[Any] = tensor[index].detach().float().numpy()
+        return floats
 
     return StoredArray(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), read)
 
@@ -505,16 +505,16 @@ class FileWorkload(Untrained):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, name: str, array: StoredArray, index: tuple[int, ...]) -> Gradient:
-        found = np.ascontiguousarray(array.read(index), np.float32).reshape(-1)
-        if (odd := first_not_finite(found)) is not None:
+        part = np.ascontiguousarray(array.read(index), np.float32).reshape(-1)
+        if (odd := first_not_finite(part)) is not None:
             inner = np.unravel_index(odd, array.shape[len(index) :])
             place = ", ".join(map(str, (*index, *map(int, inner))))
             called = f"{self._spec.path}: {name}" if name else self._spec.path
             raise DataError(
-                f"{called}: holds numbers that are not finite: {found[odd]} at [{place}], worker {index[-1]}",
+                f"{called}: holds numbers that are not finite: {part[odd]} at [{place}], worker {index[-1]}",
                 NOT_FINITE,
             )
-        return found
+        return part
 
 
 def first_not_finite(values: Gradient) -> int | None:

@@ -95,12 +95,12 @@ class Passes:
 
     def layer_shares(self, tensors: Iterable[Tensor]) -> tuple[tuple[str, float], ...]:
         """Share of backward after which each layer of the tensors is ready; empty where nothing is known."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for tensor in tensors if self.backward_ps else ():
             if tensor.name in self.ready_ps:
                 share, name = self.ready_ps[tensor.name] / self.backward_ps, tensor.layer or tensor.name
-                found[name] = max(share, found.get(name, 0.0))
-        return tuple(found.items())
+                shares[name] = max(share, shares.get(name, 0.0))
+        return tuple(shares.items())
 
 
 class Timed(Protocol):
@@ -252,7 +252,7 @@ class Variation:
         """The factor of a worker's compute times in a step, exactly 1 where nothing varies."""
         if self.jitter is None and not self.slow:
             return _USUAL
-        factor = next((own for slow, own in self.slow if slow == worker), 1.0)
+        factor = next((slowdown for slow, slowdown in self.slow if slow == worker), 1.0)
         if self.jitter is not None:
             key = mix_plain(seed, purposes.DEVICE_JITTER, self.job, worker, step)
             factor *= self.jitter.draw(np.random.Generator(np.random.PCG64(key)))
@@ -649,22 +649,22 @@ def read_device(text: str) -> RooflineDevice:
         The text is no device file; a hint is on the second line.
     """
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"is not JSON\n{_HINT}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(parsed, dict) or parsed.get("format") != FORMAT:
         raise ValueError(f"is no device file: its 'format' must be {FORMAT!r}\n{_HINT}")
-    arithmetic, codec = found.get("arithmetic"), found.get("codec")
+    arithmetic, codec = parsed.get("arithmetic"), parsed.get("codec")
     if not isinstance(arithmetic, dict) or not isinstance(codec, dict):
         raise ValueError(f"'arithmetic' and 'codec' must be objects\n{_HINT}")
-    name = found.get("name")
+    name = parsed.get("name")
     if not isinstance(name, str):
         raise ValueError(f"'name' must be text\n{_HINT}")
     return RooflineDevice(
         name=name,
         arithmetic=tuple((kind, _curve(arithmetic.get(kind), f"arithmetic.{kind}")) for kind in KINDS),
-        memory=_curve(found.get("memory"), "memory"),
-        operator_ps=_ps(found.get("launch_ns"), "launch_ns"),
+        memory=_curve(parsed.get("memory"), "memory"),
+        operator_ps=_ps(parsed.get("launch_ns"), "launch_ns"),
         codec_arithmetic=_curve(codec.get("arithmetic"), "codec.arithmetic"),
         codec_memory=_curve(codec.get("memory"), "codec.memory"),
         launch_ps=_ps(codec.get("launch_ns"), "codec.launch_ns"),
@@ -681,8 +681,8 @@ def _curve(found: Any, key: str) -> Curve:
         if not isinstance(point, list) or len(point) != 2 or not _is_size(point[0]):
             raise ValueError(f"{key!r}: a point is written [size, nanoseconds], found {point!r:.40}\n{_HINT}")
         points.append((point[0], _ps(point[1], key)))
-    for one, other in pairwise(points):
-        if not (one[0] < other[0] and one[1] <= other[1]):
+    for previous, other in pairwise(points):
+        if not (previous[0] < other[0] and previous[1] <= other[1]):
             raise ValueError(f"{key!r}: sizes must rise, and times not fall, from point to point\n{_HINT}")
     if points[-1][1] <= 0:
         raise ValueError(f"{key!r}: the largest size must take some time\n{_HINT}")

@@ -47,9 +47,9 @@ def tensor_of(name: str, shape: Shape) -> Tensor:
 
 def placed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """The tensors one after another: each starts where the one before ends."""
-    found = tuple(tensors)
-    starts = accumulate((tensor.elements for tensor in found), initial=0)
-    return tuple(tensor._replace(start=start) for tensor, start in zip(found, starts, strict=False))
+    all_tensors = tuple(tensors)
+    starts = accumulate((tensor.elements for tensor in all_tensors), initial=0)
+    return tuple(tensor._replace(start=start) for tensor, start in zip(all_tensors, starts, strict=False))
 
 
 def layers_of(
@@ -69,11 +69,11 @@ def layers_of(
         members.setdefault(tensor.layer or tensor.name, []).append(index)
     stops = list(accumulate(tensor.elements for tensor in tensors))
     layers, done = [], 0
-    for name, own in sorted(members.items(), key=lambda item: item[1][-1]):
-        elements = sum(tensors[index].elements for index in own)
-        until = flops[own[-1]] if flops else 0
-        share = ready_shares[own[-1]] if ready_shares else stops[own[-1]] / stops[-1]
-        layers.append(Layer(name, elements, share, until - done, tuple(own)))
+    for name, indices in sorted(members.items(), key=lambda item: item[1][-1]):
+        elements = sum(tensors[index].elements for index in indices)
+        until = flops[indices[-1]] if flops else 0
+        share = ready_shares[indices[-1]] if ready_shares else stops[indices[-1]] / stops[-1]
+        layers.append(Layer(name, elements, share, until - done, tuple(indices)))
         done = until
     return tuple(layers)
 
@@ -178,10 +178,10 @@ def read_profile(text: str, shrink: int = 1) -> LayerProfile:
         The text is no profile; a hint is on the second line.
     """
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"is not JSON\n{_PROFILE_EXAMPLE}") from None
-    rows = found.get("layers") if isinstance(found, dict) else None
+    rows = parsed.get("layers") if isinstance(parsed, dict) else None
     if not isinstance(rows, list) or not 0 < len(rows) <= LAYERS_MAX:
         raise ValueError(f"has no list 'layers' of 1 to {LAYERS_MAX} layers\n{_PROFILE_EXAMPLE}")
     names: set[str] = set()
@@ -203,12 +203,12 @@ def read_profile(text: str, shrink: int = 1) -> LayerProfile:
         raise ValueError(f"its layers have too many elements\nuse {ELEMENTS_MAX:,} at most")
     if times_ms[0] <= 0:
         raise ValueError(f"layer 0: {tensors[0].name!r} is ready at 0 ms\nuse the time after which it is")
-    return LayerProfile(placed(tensors), tuple(one / times_ms[-1] for one in times_ms))
+    return LayerProfile(placed(tensors), tuple(time_ms / times_ms[-1] for time_ms in times_ms))
 
 
 def _layer(index: int, row: Any) -> tuple[str, int, float]:
     """Name, elements and time of a layer of the file."""
-    is_layer = isinstance(row, list) and len(row) == 3 and not any(isinstance(one, bool) for one in row)
+    is_layer = isinstance(row, list) and len(row) == 3 and not any(isinstance(cell, bool) for cell in row)
     if is_layer:
         name, elements, ready_ms = row
         is_layer = isinstance(name, str) and name != "" and isinstance(elements, int) and elements > 0

@@ -109,7 +109,7 @@ class Parts(NamedTuple):
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:
-        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+        return {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
 
 
 class Task(Protocol):
@@ -222,4 +222,4 @@ class Model(Section, ABC):
         data = self.facts.data
         if name is None:
             return data[0] if data else Data("")  # "": its own
-        return {one.name: one for one in data}[name]
+        return {data_set.name: data_set for data_set in data}[name]

@@ -128,9 +128,9 @@ class KernelCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def taken(self) -> tuple[Kernel, ...]:
         """The kernels since the last call."""
-        found = tuple(self._kernels)
+        kernels = tuple(self._kernels)
         self._kernels = []
-        return found
+        return kernels
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -167,8 +167,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
+        for argument in value:
+            yield from _tensors(argument)
     elif isinstance(value, dict):
         yield from _tensors(tuple(value.values()))
 
@@ -186,7 +186,7 @@ def _moved_bytes(name: str, given: list[Tensor], returned: list[Tensor]) -> int:
     written = sum(map(_bytes, returned))
     distinct = list({id(tensor): tensor for tensor in given}.values())
     if name in _OVERWRITING:
-        distinct = [one for one in distinct if not any(one is other for other in returned)]
+        distinct = [tensor for tensor in distinct if not any(tensor is other for other in returned)]
     sizes = [_bytes(tensor) for tensor in distinct]
     if name in _GATHERING and sizes:
         sizes[0] = min(sizes[0], written)
@@ -347,7 +347,9 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
         value.backward()  # type: ignore[no-untyped-call]
     for hook in hooks:
         hook.remove()
-    _insert_unused(stages, flops, [name for name, one in model.named_parameters() if one.requires_grad])
+    _insert_unused(
+        stages, flops, [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    )
     model.zero_grad(set_to_none=True)
     moved_bytes = 2 * sum(saved_bytes.values())
     gradient_bytes = sum(size for _, size in gradients.values())
@@ -358,10 +360,10 @@ def probe(model: nn.Module, loss: Callable[[], Tensor]) -> ProbedStep:
         moved_bytes + gradient_bytes,
         forward.taken(),
         (*stages, *_rest(backward.taken())),
-        _SGD_FLOATS * sum(one.numel() * one.element_size() for one in model.parameters()),
+        _SGD_FLOATS * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
     )
     sparse = frozenset(name for name, (is_rows, _) in gradients.items() if is_rows)
-    order = tuple(one.tensor for one in stages)
+    order = tuple(stage.tensor for stage in stages)
     return ProbedStep(order, tuple(flops), layers.found(), cost, sparse)
 
 

@@ -54,23 +54,23 @@ class RecordedTimes:
     def passes(self, step: int, worker: int) -> Passes:
         """The times of a worker's passes of a step."""
         ranks = self.steps[step % len(self.steps)]
-        own = ranks[worker % len(ranks)]
-        return Passes(own.forward_ps, own.backward_ps, dict(zip(self.names, own.ready_ps, strict=True)))
+        times = ranks[worker % len(ranks)]
+        return Passes(times.forward_ps, times.backward_ps, dict(zip(self.names, times.ready_ps, strict=True)))
 
     @property
     def longest_ps(self) -> int:
-        return max(own.forward_ps + own.backward_ps for ranks in self.steps for own in ranks)
+        return max(times.forward_ps + times.backward_ps for ranks in self.steps for times in ranks)
 
     def ready_shares(self) -> tuple[float, ...]:
         """Mean share of backward after which each tensor is ready; none before the tensor before it."""
-        all_ranks = [own for ranks in self.steps for own in ranks if own.backward_ps]
+        all_ranks = [rank for ranks in self.steps for rank in ranks if rank.backward_ps]
         if not all_ranks:
             return ()
         sums = [0.0] * len(self.names)
-        for own in all_ranks:
-            for place, ready_ps in enumerate(own.ready_ps):
-                sums[place] += ready_ps / own.backward_ps
-        return tuple(accumulate((one / len(all_ranks) for one in sums), max))
+        for times in all_ranks:
+            for place, ready_ps in enumerate(times.ready_ps):
+                sums[place] += ready_ps / times.backward_ps
+        return tuple(accumulate((total / len(all_ranks) for total in sums), max))
 
 
 # Gradients and times that `netfold capture` recorded from a real training.
@@ -118,26 +118,26 @@ def _spec_of(
 ) -> TraceSpec:
     rows = trace.tensors
     if fusion is None:
-        order = [place for own in trace.buckets for place in own]
+        order = [place for bucket in trace.buckets for place in bucket]
         if order != list(range(len(rows))):  # the tensors of a bucket are neighbours in the gradient
             rows = [rows[place] for place in order]
-        found = placed(Tensor(one.name, tuple(one.shape), one.name) for one in rows)
-        sizes = [len(own) for own in trace.buckets]
+        tensors = placed(Tensor(row.name, tuple(row.shape), row.name) for row in rows)
+        sizes = [len(bucket) for bucket in trace.buckets]
         stops = [sum(sizes[: index + 1]) for index in range(len(sizes))]
         buckets = tuple(tuple(range(stop - size, stop)) for stop, size in zip(stops, sizes, strict=True))
         fusion = AsRecorded(buckets)
     else:
         order = list(range(len(rows)))
-        found = placed(tensor_of(one.name, tuple(one.shape)) for one in rows)
-    steps = tuple(tuple(_times(one, order) for one in step.ranks) for step in trace.steps)
-    times = RecordedTimes(tuple(tensor.name for tensor in found), steps)
+        tensors = placed(tensor_of(row.name, tuple(row.shape)) for row in rows)
+    steps = tuple(tuple(_times(rank, order) for rank in step.ranks) for step in trace.steps)
+    times = RecordedTimes(tuple(tensor.name for tensor in tensors), steps)
     return TraceSpec(
         str(folder),
         given,
         True,
         len(trace.steps),
         trace.world_size,
-        found,
+        tensors,
         fusion,
         times=times if with_times else None,
         ready_shares=times.ready_shares(),
@@ -196,20 +196,20 @@ class TraceWorkload(Untrained):
         return self._gradients
 
     def _flat(self, step: int, rank: int) -> Gradient:
-        one = self._trace.steps[step].ranks[rank]
-        path = self._folder / one.file
-        if one.file not in self._checked:
-            require_digest(path, one.sha256)
-            self._checked.add(one.file)
-        ready = [one.ready_ns[place] for place in self._order]
-        found = read_values(path, self._rows, one.model_copy(update={"ready_ns": ready}))
-        if (odd := first_not_finite(found)) is not None:
-            tensor = next(own for own in self._spec.tensors if odd < own.start + own.elements)
+        rank_step = self._trace.steps[step].ranks[rank]
+        path = self._folder / rank_step.file
+        if rank_step.file not in self._checked:
+            require_digest(path, rank_step.sha256)
+            self._checked.add(rank_step.file)
+        ready = [rank_step.ready_ns[place] for place in self._order]
+        gradient = read_values(path, self._rows, rank_step.model_copy(update={"ready_ns": ready}))
+        if (odd := first_not_finite(gradient)) is not None:
+            tensor = next(part for part in self._spec.tensors if odd < part.start + part.elements)
             raise DataError(
-                f"{path}: {tensor.name} holds a number that is not finite: {found[odd]} (rank {rank})",
+                f"{path}: {tensor.name} holds a number that is not finite: {gradient[odd]} (rank {rank})",
                 "netfold capture leaves out such steps: record again",
             )
-        return found
+        return gradient
 
 
 # The keys of recordings in a scenario.

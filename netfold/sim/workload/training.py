@@ -91,13 +91,13 @@ class Buffers:
         self._write(self._start)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {name: one.numpy() for name, one in self._copied().items()}
+        return {name: buffer.numpy() for name, buffer in self._copied().items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._write({name: torch.from_numpy(one) for name, one in state.items()})
+        self._write({name: torch.from_numpy(array) for name, array in state.items()})
 
     def _copied(self) -> Copied:
-        return {name: one.detach().clone() for name, one in self._model.named_buffers()}
+        return {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
 
     def _write(self, values: Copied) -> None:
         with torch.no_grad():
@@ -140,11 +140,13 @@ class LocalSteps:
         used. With `start` the worker begins with these weights.
         """
         before = self._weights.flat if start is None else start
-        own = {name: one.copy() for name, one in before.items()}
+        weights = {name: array.copy() for name, array in before.items()}
         used: set[str] = set()
-        with self._weights.replaced_by(own):
-            losses = [self._one(step, local, worker, own, used) for local in range(self._recipe.local_steps)]
-        for name, after in own.items():
+        with self._weights.replaced_by(weights):
+            losses = [
+                self._one(step, local, worker, weights, used) for local in range(self._recipe.local_steps)
+            ]
+        for name, after in weights.items():
             if name in used:
                 np.subtract(before[name], after, out=after)
                 sink(name, self._weights.tensor_of(name, after))
@@ -177,8 +179,8 @@ class LocalSteps:
         return [memory.state() for memory in self._memories]
 
     def restore(self, state: Sequence[Any]) -> None:
-        for memory, own in zip(self._memories, state, strict=True):
-            memory.restore(own)
+        for memory, snapshot in zip(self._memories, state, strict=True):
+            memory.restore(snapshot)
 
 
 # Real training: virtual workers in one process, each with separate data, all with the same weights.
@@ -226,7 +228,9 @@ class TrainingWorkload:
         self._first = task.samples(0, 0)  # what is probed and timed: drawing samples is no part of it
         self._timed: tuple[PassTimes, int] | None = None
         probed, draws = self._probed()
-        self._cost = recipe.cost(probed.cost, sum(one.numel() for one in self._model.parameters()))
+        self._cost = recipe.cost(
+            probed.cost, sum(parameter.numel() for parameter in self._model.parameters())
+        )
         tensors = placed(
             Described(name, tuple(self._model.get_parameter(name).shape), probed.layers[name])
             for name in probed.order
@@ -420,8 +424,8 @@ class TrainingWorkload:
         """The probe of worker 0's first step, and whether the model draws random numbers in it."""
         with drawing(self._seed, "forward", 0, 0), self._buffers.unchanged(), self._blaming():
             before = torch.get_rng_state()
-            found = probe(self._model, lambda: self._first_loss(self._model))
-            return found, not torch.equal(before, torch.get_rng_state())
+            probed = probe(self._model, lambda: self._first_loss(self._model))
+            return probed, not torch.equal(before, torch.get_rng_state())
 
     def _first_loss(self, model: nn.Module) -> torch.Tensor:
         inputs, targets = self._first

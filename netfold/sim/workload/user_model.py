@@ -39,21 +39,21 @@ def imported(path: Path, folder: Path | None = None) -> set[Path]:
     # program imports by name at run time, and what it reads, is not found. netfold and installed packages do
     # not count. Modules are looked for in `folder`: for a module in a package, where the package lies.
     folder = folder or path.parent
-    found: set[Path] = set()
+    files: set[Path] = set()
     queue = [path]
     while queue:
-        for one in _named(queue.pop(), folder):
-            if one != path and one not in found and not _is_installed(one, path, folder):
-                found.add(one)
-                queue.append(one)
-    return found
+        for file in _named(queue.pop(), folder):
+            if file != path and file not in files and not _is_installed(file, path, folder):
+                files.add(file)
+                queue.append(file)
+    return files
 
 
 def _is_installed(file: Path, path: Path, folder: Path) -> bool:
     """Whether a file is netfold's, or of another package where packages are installed."""
     if not file.is_relative_to(folder):  # a relative import leads out of it
         return False
-    package, importing = (one.relative_to(folder).parts[0] for one in (file, path))
+    package, importing = (source.relative_to(folder).parts[0] for source in (file, path))
     return package == "netfold" or (
         package != importing and folder.name in ("site-packages", "dist-packages")
     )
@@ -121,8 +121,8 @@ class UserModel(Model):
     def files(self, folder: Path) -> set[str]:
         """The file, and those that it imports from beside it."""
         path = Path(os.path.normpath(folder / self.file))
-        relative = (os.path.relpath(one, path.parent) for one in imported(path))
-        return {self.file, *(str(Path(self.file).parent / one) for one in relative)}
+        relative = (os.path.relpath(file, path.parent) for file in imported(path))
+        return {self.file, *(str(Path(self.file).parent / relative_path) for relative_path in relative)}
 
     @property
     def function(self) -> str:
@@ -144,10 +144,10 @@ class UserModel(Model):
         from netfold.sim.workload.user_task import tensors_of  # late: it imports PyTorch
 
         path = (folder / self.file).absolute()
-        found = LocatedModel.model_construct(
+        model = LocatedModel.model_construct(
             kind="user", make=self.make, path=str(path), sha256=digest_of(path, self.file), found=()
         )
-        return found.model_copy(update={"found": tensors_of(found, settings)})
+        return model.model_copy(update={"found": tensors_of(model, settings)})
 
 
 class LocatedModel(UserModel):

@@ -43,10 +43,10 @@ def told(error: BaseException, path: str, given: str, doing: str) -> UserModelEr
     if isinstance(error, SyntaxError) and error.filename == path:
         line = (error.text or "").strip()
         return UserModelError(f"{before}{given}, line {error.lineno}: {what}", _line(line))
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, path)]
-    if not own:
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_same(frame.filename, path)]
+    if not frames:
         return UserModelError(f"{before}{given}: {what}")
-    last = own[-1]
+    last = frames[-1]
     text = last.line or linecache.getline(path, last.lineno or 0).strip()
     return UserModelError(f"{before}{given}, line {last.lineno}, in {last.name}: {what}", _line(text))
 
@@ -92,9 +92,9 @@ def read_parts(returned: Any, make: str) -> Parts:
             f"{make}: the score must be a function of the module, found {kind_of(score)}",
             "it returns a number that is larger for better models",
         )
-    found = Parts(module, _dataset(data, make), loss, score)
-    _require_trainable(found, make)
-    return found
+    parts = Parts(module, _dataset(data, make), loss, score)
+    _require_trainable(parts, make)
+    return parts
 
 
 def _values(returned: Any, make: str) -> tuple[Any, Any, Any, Any]:
@@ -125,9 +125,9 @@ def _dataset(data: Any, make: str) -> Any:
         raise UserModelError(
             f"{make}: the data are a DataLoader", "give its dataset: netfold makes the batches"
         )
-    if isinstance(data, tuple | list) and data and all(isinstance(one, Tensor) for one in data):
-        if len({len(one) for one in data}) > 1:
-            counts = ", ".join(str(len(one)) for one in data)
+    if isinstance(data, tuple | list) and data and all(isinstance(tensor, Tensor) for tensor in data):
+        if len({len(tensor) for tensor in data}) > 1:
+            counts = ", ".join(str(len(tensor)) for tensor in data)
             raise UserModelError(f"{make}: the tensors of the data have different lengths: {counts}", _DATA)
         data = TensorDataset(*data)
     if not isinstance(data, Batches) and not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
@@ -148,9 +148,9 @@ def _require_trainable(parts: Parts, make: str) -> None:
                 f"{make}: the parameter {name!r} is on {parameter.device}", "leave the module on the CPU"
             )
         if parameter.dtype != torch.float32:
-            found = str(parameter.dtype).removeprefix("torch.")
+            dtype = str(parameter.dtype).removeprefix("torch.")
             raise UserModelError(
-                f"{make}: the parameter {name!r} is {found}, must be float32",
+                f"{make}: the parameter {name!r} is {dtype}, must be float32",
                 "call module.float() before it is returned",
             )
 
@@ -186,10 +186,10 @@ def require_same(first: Parts, second: Parts, batches: Sequence[Any], make: str)
         They differ, in what.
     """
     hint = "netfold seeds torch, numpy and random: draw from these, and use no clock and no set of objects"
-    own, other = first.module.state_dict(), second.module.state_dict()
-    if shapes := [name for name in own if name not in other or own[name].shape != other[name].shape]:
+    state, other = first.module.state_dict(), second.module.state_dict()
+    if shapes := [name for name in state if name not in other or state[name].shape != other[name].shape]:
         raise UserModelError(f"{make} is not deterministic: two calls differ in {shapes[0]!r}", hint)
-    for name, value in own.items():
+    for name, value in state.items():
         if not torch.equal(torch.nan_to_num(value), torch.nan_to_num(other[name])):
             raise UserModelError(f"{make} is not deterministic: two calls differ in {name!r}", hint)
     if len(first.data) != len(second.data):
@@ -248,8 +248,10 @@ def function_of(model: UserFile) -> Callable[[], Any]:
     module = _run(model)
     function = getattr(module, model.function, None)
     if function is None:
-        own = [name for name, one in vars(module).items() if inspect.isfunction(one) and name[0] != "_"]
-        hint = names_hint(model.function, own, "functions") if own else "it has no functions at all"
+        names = [
+            name for name, member in vars(module).items() if inspect.isfunction(member) and name[0] != "_"
+        ]
+        hint = names_hint(model.function, names, "functions") if names else "it has no functions at all"
         raise UserModelError(f"{model.file} has no function {model.function!r}", hint)
     if not callable(function):
         raise UserModelError(
@@ -257,8 +259,9 @@ def function_of(model: UserFile) -> Callable[[], Any]:
         )
     needed = [
         name
-        for name, one in inspect.signature(function).parameters.items()
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        for name, argument in inspect.signature(function).parameters.items()
+        if argument.default is argument.empty
+        and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
     ]
     if needed:
         raise UserModelError(
@@ -434,8 +437,8 @@ class Watch:
         module = self._running
         if module is None:
             raise self._error("the loss was computed without the module", "call the loss on its outputs")
-        if (found := _shapes(module)) != self._shapes:
-            raise self._changed(found)
+        if (shapes := _shapes(module)) != self._shapes:
+            raise self._changed(shapes)
         for name in self._shapes:
             if (error := self._ready.get(name)) is not None:
                 raise error
@@ -443,8 +446,8 @@ class Watch:
     def _changed(self, found: dict[str, tuple[int, ...]]) -> UserModelError:
         for name in {**self._shapes, **found}:
             before, now = (
-                " x ".join(map(str, one[name])) or "a scalar" if name in one else "missing"
-                for one in (self._shapes, found)
+                " x ".join(map(str, shapes[name])) or "a scalar" if name in shapes else "missing"
+                for shapes in (self._shapes, found)
             )
             if before != now:
                 break
@@ -469,7 +472,11 @@ class Watch:
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(one.shape) for name, one in module.named_parameters() if one.requires_grad}
+    return {
+        name: tuple(parameter.shape)
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 # The task of a user's model: its module, its data in shards, its loss and its score.
@@ -557,9 +564,9 @@ class UserTask(ModelTask):
         del other
         module = self.build()
         with one_thread(), self.blaming():
-            found = probe(module, lambda: self._first_loss(module))
-        shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
-        return placed(Described(name, shapes[name], found.layers[name]) for name in found.order)
+            probed = probe(module, lambda: self._first_loss(module))
+        shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+        return placed(Described(name, shapes[name], probed.layers[name]) for name in probed.order)
 
     def _first(self, parts: Parts) -> Any:
         """The first sample of worker 0's shard, as a batch."""
@@ -606,9 +613,9 @@ def _collated(items: list[Any], make: str, where: str) -> Any:
 def _with_target(item: Any, make: str) -> Any:
     """A sample that has an input and a target."""
     if not isinstance(item, tuple | list) or len(item) < 2:
-        found = f"{len(item)} value" if isinstance(item, tuple | list) else type(item).__name__
+        description = f"{len(item)} value" if isinstance(item, tuple | list) else type(item).__name__
         raise UserModelError(
-            f"{make}: a sample must be (input, target), found {found}",
+            f"{make}: a sample must be (input, target), found {description}",
             "give the target too; or a mapping of named inputs, which the loss gets as well",
         )
     return item
@@ -620,9 +627,9 @@ def _number(score: Any, make: str) -> float:
         value = float(score)
     except (TypeError, ValueError, RuntimeError):
         has_many = isinstance(score, Tensor) and score.numel() != 1
-        found = f"a tensor of {' x '.join(map(str, score.shape))}" if has_many else kind_of(score)
+        description = f"a tensor of {' x '.join(map(str, score.shape))}" if has_many else kind_of(score)
         raise UserModelError(
-            f"{make}: the score must be a number, found {found}",
+            f"{make}: the score must be a number, found {description}",
             "return one that is larger for better models",
         ) from None
     if not math.isfinite(value):

@@ -57,14 +57,14 @@ class OptimizerMemory:
     def state(self) -> dict[str, dict[str, NDArray[Any]]]:
         """A copy, by the tensor's name and the name in PyTorch."""
         return {
-            name: {key: value.numpy().copy() for key, value in own.items()}
-            for name, own in self._states.items()
+            name: {key: value.numpy().copy() for key, value in tensors.items()}
+            for name, tensors in self._states.items()
         }
 
     def restore(self, state: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
         self._states = {
-            name: {key: torch.from_numpy(value.copy()) for key, value in own.items()}
-            for name, own in state.items()
+            name: {key: torch.from_numpy(value.copy()) for key, value in arrays.items()}
+            for name, arrays in state.items()
         }
 
 
@@ -270,13 +270,13 @@ class Weights:
     @contextmanager
     def replaced_by(self, values: Mapping[str, Gradient]) -> Iterator[None]:
         """Let the model run with other weights, which it shares memory with; its own stay as they are."""
-        own = {name: self._model.get_parameter(name).data for name in self.shapes}
+        originals = {name: self._model.get_parameter(name).data for name in self.shapes}
         for name, weights in values.items():
             self._model.get_parameter(name).data = self.tensor_of(name, weights)
         try:
             yield
         finally:
-            for name, tensor in own.items():
+            for name, tensor in originals.items():
                 self._model.get_parameter(name).data = tensor
 
     def tensor_of(self, name: str, weights: Gradient) -> torch.Tensor:
@@ -380,8 +380,8 @@ class TableRows(NamedTuple):
         """The sum, in float32."""
         places = np.union1d(self.places, other.places)
         values = np.zeros((places.size, self.values.shape[1]), np.float32)
-        for one in (self, other):
-            values[np.searchsorted(places, one.places)] += one.values
+        for rows in (self, other):
+            values[np.searchsorted(places, rows.places)] += rows.values
         return TableRows(places, values)
 
 
@@ -448,17 +448,17 @@ class Arena:
         values = mapped(workers * row).reshape(workers, row)
         shapes = {tensor.name: tensor.shape for bucket in buckets for tensor in bucket.tensors}
         self._row_elements = {name: int(np.prod(shapes[name][1:], dtype=np.int64)) for name in self._sparse}
-        self._values = [{name: own[place] for name, place in places.items()} for own in values]
+        self._values = [{name: vector[place] for name, place in places.items()} for vector in values]
         self._tensors = [
-            {name: torch.from_numpy(one).view(shapes[name]) for name, one in own.items()}
-            for own in self._values
+            {name: torch.from_numpy(array).view(shapes[name]) for name, array in arrays.items()}
+            for arrays in self._values
         ]
         self._rows: list[dict[str, TableRows]] = [{} for _ in range(workers)]
         nowhere = np.empty(0, np.int64)
         # Of each worker's tensors, the rows that may not be zero, where that is known.
         self._touched = [dict.fromkeys(places, nowhere) for _ in range(workers)]
         self._written: set[str] = set()
-        self._dense = [[None if span is None else own[span] for span in spans] for own in values]
+        self._dense = [[None if span is None else vector[span] for span in spans] for vector in values]
 
     @property
     def gradients(self) -> list[Sequence[Gradient]]:
@@ -466,11 +466,11 @@ class Arena:
 
         Where a bucket has rows it is made when it is asked for, and again once nobody holds it any longer.
         """
-        found: list[Sequence[Gradient]] = []
-        for worker, own in enumerate(self._dense):
-            whole = [one for one in own if one is not None]
-            found.append(whole if len(whole) == len(own) else _Buckets(self, worker))
-        return found
+        gradients: list[Sequence[Gradient]] = []
+        for worker, buckets in enumerate(self._dense):
+            whole = [bucket for bucket in buckets if bucket is not None]
+            gradients.append(whole if len(whole) == len(buckets) else _Buckets(self, worker))
+        return gradients
 
     def begin(self, worker: int) -> None:
         """A worker's next gradient begins: what it had is overwritten."""
@@ -485,7 +485,7 @@ class Arena:
             rows = rows_of(gradient)
             self._rows[worker][name] = rows if is_first else self._rows[worker][name].plus(rows)
             return
-        own, touched = self._tensors[worker][name], self._touched[worker].pop(name, None)
+        tensor, touched = self._tensors[worker][name], self._touched[worker].pop(name, None)
         if gradient.is_sparse and is_first:
             rows, table = rows_of(gradient), self._values[worker][name]
             table.reshape(-1, rows.values.shape[1])[... if touched is None else touched] = 0
@@ -494,15 +494,15 @@ class Arena:
             return
         dense = gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()
         if is_first:
-            own.copy_(dense)
+            tensor.copy_(dense)
         else:
-            own.add_(dense)
+            tensor.add_(dense)
 
     def end(self, worker: int) -> frozenset[str]:
         """The gradient is complete; returns what was written: the loss does not depend on other tensors."""
-        for name, own in self._values[worker].items():
-            if name not in self._written and self._touched[worker].get(name, own).size:
-                own[:] = 0
+        for name, array in self._values[worker].items():
+            if name not in self._written and self._touched[worker].get(name, array).size:
+                array[:] = 0
                 self._touched[worker][name] = np.empty(0, np.int64)
         for name in self._sparse - self._written:
             self._rows[worker][name] = no_rows(self._row_elements[name])
@@ -514,9 +514,9 @@ class Arena:
 
     def bucket(self, worker: int, index: int) -> Gradient:
         """A bucket; one with rows is made dense in memory of its own."""
-        own = self._dense[worker][index]
-        if own is not None:
-            return own
+        dense = self._dense[worker][index]
+        if dense is not None:
+            return dense
         bucket = self._buckets[index]
         made = mapped(bucket.elements)
         for tensor in bucket.tensors:
@@ -548,11 +548,11 @@ class _Buckets(Sequence[Gradient]):
             return [self[place] for place in range(*index.indices(len(self)))]
         place = range(len(self))[index]
         known = self._made.get(place)
-        found = known() if known is not None else None
-        if found is None:
-            found = self._arena.bucket(self._worker, place)
-            self._made[place] = weakref.ref(found)
-        return found
+        bucket = known() if known is not None else None
+        if bucket is None:
+            bucket = self._arena.bucket(self._worker, place)
+            self._made[place] = weakref.ref(bucket)
+        return bucket
 
 
 def mapped(elements: int) -> Gradient:

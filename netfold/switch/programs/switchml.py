@@ -109,7 +109,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
         Register("counter", rows, 32, after=("bitmap",)),
         Register("exponents", rows, 16, lanes=2, after=("bitmap",)),
         *members,
-        pairs_of_values(demand, per_pass, rows, after=("counter", *(one.name for one in members))),
+        pairs_of_values(demand, per_pass, rows, after=("counter", *(member.name for member in members))),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

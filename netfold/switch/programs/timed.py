@@ -92,7 +92,7 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
         Register("deadline", rows, 64, lanes=2, after=("turn",)),
         Register("emitted", rows, 8, after=("bitmap",)),
         *members,
-        pairs_of_values(demand, per_pass, rows, after=("emitted", *(one.name for one in members))),
+        pairs_of_values(demand, per_pass, rows, after=("emitted", *(member.name for member in members))),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -63,7 +63,9 @@ def _layout(spec: ProgramSpec, demand: Demand) -> Program:
         Register("bitmap", demand.slots, 32, count=bitmap_words(demand)),
         Register("counter", demand.slots, 32, after=("bitmap",)),
         *members,
-        pairs_of_values(demand, per_pass, demand.slots, after=("counter", *(one.name for one in members))),
+        pairs_of_values(
+            demand, per_pass, demand.slots, after=("counter", *(member.name for member in members))
+        ),
     )
     return Program(spec, demand, registers, per_pass, pipes)
 

@@ -118,12 +118,12 @@ class Dragonfly(Generated):
                 add_link(graph, f"h{index}", names[place], self.link())
         local = self.link(self.local_rate_bps, self.local_delay_ps)
         for group in range(self.groups):
-            for one, other in combinations(range(self.routers_per_group), 2):
-                add_link(graph, names[group, one], names[group, other], local)
+            for first_router, other in combinations(range(self.routers_per_group), 2):
+                add_link(graph, names[group, first_router], names[group, other], local)
         between = self.link(self.global_rate_bps, self.global_delay_ps)
         for one_port, other_port in self._global_ports():
-            one, other = one_port[1] // self.global_links, other_port[1] // self.global_links
-            add_link(graph, names[one_port[0], one], names[other_port[0], other], between)
+            first_router, other = one_port[1] // self.global_links, other_port[1] // self.global_links
+            add_link(graph, names[one_port[0], first_router], names[other_port[0], other], between)
         validate(graph)
         return graph
 
@@ -132,7 +132,7 @@ class Dragonfly(Generated):
         rounds, left = divmod(self._ports(), self.groups - 1)
         half = [self.groups // 2] if left % 2 else []
         near = range(1, left // 2 + 1)
-        last = sorted([*half, *near, *(self.groups - one for one in near)])
+        last = sorted([*half, *near, *(self.groups - distance for distance in near)])
         return [*(offset for _ in range(rounds) for offset in range(1, self.groups)), *last]
 
     def _global_ports(self) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

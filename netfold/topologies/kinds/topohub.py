@@ -37,8 +37,8 @@ class TopoHub(Direct):
 
     def counts(self) -> Counts:
         """Counts of the network, read from the package."""
-        found = _graph(self.name)
-        return self.counts_of(found.number_of_nodes(), nx.Graph(found).number_of_edges())
+        network = _graph(self.name)
+        return self.counts_of(network.number_of_nodes(), nx.Graph(network).number_of_edges())
 
     def facts(self) -> Facts:
         """Its counts: nothing else has a closed form."""
@@ -54,8 +54,8 @@ class TopoHub(Direct):
         """
         link = self.link()
         graph = topology_of(_graph(self.name), Defaults(link, self.switch, self.hosts_per_switch))
-        for one, other, edge in graph.edges(data=True):
-            if graph.nodes[one]["kind"] == graph.nodes[other]["kind"]:
+        for node, other, edge in graph.edges(data=True):
+            if graph.nodes[node]["kind"] == graph.nodes[other]["kind"]:
                 edge["rate_bps"] = self.fabric_rate_bps
                 if self.fabric_delay_ps is not None:
                     edge["delay_ps"] = self.fabric_delay_ps
@@ -88,8 +88,8 @@ def _hint(name: str) -> str:
     """The name that comes near, and the groups that there are."""
     folder = files("topohub") / "data"
     group = name.split("/", 1)[0]
-    groups = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name[0] != "_")
+    groups = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] != "_")
     members = folder / (group if group in groups else groups[0])
-    names = [f"{members.name}/{one.name.removesuffix('.json')}" for one in members.iterdir()]
+    names = [f"{members.name}/{file.name.removesuffix('.json')}" for file in members.iterdir()]
     meant = closest(name, names) if group in groups else ""
     return (f"did you mean {meant!r}? " if meant else "") + f"groups: {', '.join(groups)}"

@@ -251,8 +251,8 @@ class TrafficSearch:
         starts += [near] if 0 < len(near) <= self._points_max else []
         if self._fixed is not None:
             starts = [[0], sorted({0, *near})] if len({0, *near}) <= self._points_max else [[0]]
-        found = [self._improved(tuple(start)) for start in starts]
-        return self.tree(min(found, key=lambda points: (self.cost(points), len(points), points)))
+        optima = [self._improved(tuple(start)) for start in starts]
+        return self.tree(min(optima, key=lambda points: (self.cost(points), len(points), points)))
 
     def tree(self, points: Sequence[int]) -> AggregationTree:
         """The tree of some points: the root is the one that is nearest to the farthest worker."""
@@ -276,7 +276,7 @@ class TrafficSearch:
         """Make the best single change as long as one reduces the traffic, or the points at equal traffic."""
         cost = self.cost(points)
         while True:
-            tried = [(self.cost(one), len(one), one) for one in self._neighbours(points)]
+            tried = [(self.cost(trial), len(trial), trial) for trial in self._neighbours(points)]
             best = min(tried, default=(cost, len(points), points))
             if best[:2] >= (cost, len(points)):
                 return points
@@ -285,12 +285,12 @@ class TrafficSearch:
     def _neighbours(self, points: tuple[int, ...]) -> list[tuple[int, ...]]:
         kept = {0} if self._fixed is not None else set()
         others = [row for row in range(len(self._able)) if row not in points]
-        dropped = [tuple(one for one in points if one != row) for row in points if row not in kept]
-        changed = [one for one in dropped if one]
+        dropped = [tuple(point for point in points if point != row) for row in points if row not in kept]
+        changed = [rest for rest in dropped if rest]
         if len(points) < self._points_max:
             changed += [tuple(sorted((*points, row))) for row in self._promising(points, others)]
         if len(dropped) * len(others) <= SWAPS_MAX:
-            changed += [tuple(sorted((*one, row))) for one in dropped for row in others]
+            changed += [tuple(sorted((*rest, row))) for rest in dropped for row in others]
         return changed
 
     def _promising(self, points: tuple[int, ...], others: list[int]) -> list[int]:
@@ -376,12 +376,12 @@ class Shapes:
         node = self._network.nodes.index(root)
         if self.section.tree == "traffic":
             return [self.least_traffic(node)]
-        one = one_switch(node, len(self.hosts))
+        star = one_switch(node, len(self.hosts))
         if self.points_max == 1:
-            return [one]
+            return [star]
         tree = self._depth_tree(node, number, self._can_add_up)
         if self.wanted == "auto":
-            return [one, tree] if len(tree.switches) > 1 else [one]
+            return [star, tree] if len(tree.switches) > 1 else [star]
         return [tree if self.points_max is None else self._few(tree, number, self.points_max)]
 
     def least_traffic(self, root: int | None = None) -> AggregationTree:
@@ -523,7 +523,7 @@ class Candidates:
                     yield candidate
                 else:
                     slower.append(candidate)
-        yield from sorted(slower, key=lambda one: -float(f"{one.pace.elements_per_s:.3e}"))
+        yield from sorted(slower, key=lambda laggard: -float(f"{laggard.pace.elements_per_s:.3e}"))
         for root in roots[COMPARED_MAX:]:
             yield from self._at(root)
 
@@ -578,8 +578,8 @@ class Candidates:
         network = self.switches.network
         nodes = [network.nodes.index(host) for host in self.hosts]
         job = self.job_on(one_switch(nodes[0], len(nodes)), 0)
-        own = np.flatnonzero(np.isin(network.link_source, nodes)).tolist()
-        slowest = busiest_link(network, dict.fromkeys(own, 1), job.frame, job.unit_packets)
+        worker_links = np.flatnonzero(np.isin(network.link_source, nodes)).tolist()
+        slowest = busiest_link(network, dict.fromkeys(worker_links, 1), job.frame, job.unit_packets)
         return words_per_s(job.frame, slowest.rate_bps)
 
     def _roots(self) -> list[str]:
@@ -617,8 +617,8 @@ class Candidates:
         if any(shapes.allows(name) for name in roots):
             return
         where = "next to a worker" if shapes.wanted == "tor" else "of the highest tier"
-        found = Counter(nodes[name]["profile"] for name in switches(self.graph) if shapes.allows(name))
-        profiles = ", ".join(f"{profile!r} on {count}" for profile, count in found.items())
+        counts = Counter(nodes[name]["profile"] for name in switches(self.graph) if shapes.allows(name))
+        profiles = ", ".join(f"{profile!r} on {count}" for profile, count in counts.items())
         named = ", ".join(
             f"{name} (tier {nodes[name]['tier']}, {nodes[name]['profile']})" for name in roots[:3]
         )

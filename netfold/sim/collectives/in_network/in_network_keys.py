@@ -196,7 +196,7 @@ class SwitchKeys(CollectiveSection):
         program = info.data.get("program")
         if program is None or isinstance(frame, dict | CustomFrame):  # None: a mistake of its own
             return frame
-        allowed = [one.name for one in programs()[program].frames]
+        allowed = [allowed_frame.name for allowed_frame in programs()[program].frames]
         if frame not in allowed:
             hint = names_hint(str(frame), allowed, "allowed")
             raise ValueError(f"cannot use {shown(frame)} with program {program}\n{hint}")

@@ -90,7 +90,7 @@ class Places:
     def locate(self, place: OperationPlace, part: int, word: int) -> str:
         """Slot, version and unit of a word; all workers use the same slot for the same word."""
         job = self._job
-        stream = next(one for one in self._operations[place] if part in one.parts)
+        stream = next(candidate for candidate in self._operations[place] if part in candidate.parts)
         index = stream.parts.index(part)
         first_unit, word = stream.first_units[index], word // stream.words_per_word[index]
         unit = stream.lead + first_unit + word // self._unit_words
@@ -145,17 +145,17 @@ class Results:
 
     def take(self, worker: int, key: MessageKey, segment: Segment) -> Words:
         """Return a worker's words of a complete result, shared with other workers if equal."""
-        shared, own = segment.shared, segment.own
-        if shared is None or own is None:
+        shared, private_marks = segment.shared, segment.own
+        if shared is None or private_marks is None:
             return segment.result
         result = self._results[key]
         result.served.add(worker)
         if len(result.served) == self._workers:
             del self._results[key]
-        if not own.any():
+        if not private_marks.any():
             return shared.words
         words = shared.words.copy()
-        for packet in np.flatnonzero(own):
+        for packet in np.flatnonzero(private_marks):
             place = self._words_of(int(packet), segment)
             words[place] = segment.result[place]
         return words
@@ -251,13 +251,13 @@ class Shares:
         width = words_per_word(segment.merge, segment.lane_bits)
         of_result = slice(width * first, width * last)
         packets = slice(units.first * self._unit_packets, (units.first + units.size) * self._unit_packets)
-        shared, own, members = segment.shared, segment.own, segment.members
+        shared, private_marks, members = segment.shared, segment.own, segment.members
         return replace(
             segment,
             words=segment.words[first:last],
             result=segment.result[of_result],
             shared=None if shared is None else Shared(shared.words[of_result], shared.seen[packets]),
-            own=None if own is None else own[packets],
+            own=None if private_marks is None else private_marks[packets],
             absent_words=last - first if segment.is_absent else 0,
             members=None if members is None else members[packets],
         )
@@ -348,7 +348,7 @@ class InNetwork:
                 yield from self._stream(worker, place, [(index, segment)], scaled)
             words = self._results.take(worker, (place, index), segment)
             merged[index] = replace(self._merged(segment, words), exponents=scaled.agreed)
-        return tuple(one for one in merged if one is not None)
+        return tuple(merged_part for merged_part in merged if merged_part is not None)
 
     def _stream(
         self,
@@ -361,15 +361,15 @@ class InNetwork:
         shares = [self._shares.of(worker, place, part, segment) for part, segment in carried]
         events = []
         for number, (job, places) in enumerate(self._trees):
-            own = [
+            pieces = [
                 (part, segment, share[number])
                 for (part, segment), share in zip(carried, shares, strict=True)
                 if share[number].size
             ]
-            if not own:
+            if not pieces:
                 continue
             parts, chosen, exponents = [], [], scaled
-            for part, segment, units in own:
+            for part, segment, units in pieces:
                 parts.append(part)
                 chosen.append(self._shares.piece(segment, units))
                 if scaled is not None:
@@ -447,8 +447,8 @@ class InNetwork:
     def locate(self, worker: int, place: OperationPlace, part: int, word: int) -> str:
         """Slot, version and unit in which a word was merged, and its tree if there are several."""
         number, word = self._shares.locate(place, part, word)
-        found = self._trees[number].places.locate(place, part, word)
-        return f"tree {number}, {found}" if len(self._trees) > 1 else found
+        location = self._trees[number].places.locate(place, part, word)
+        return f"tree {number}, {location}" if len(self._trees) > 1 else location
 
     def share(self) -> float:
         """Share of the units of open streams that are answered."""

@@ -157,9 +157,9 @@ class Switches:
         self._has_gaps = True
         for node, jobs in self._jobs.items():
             self._jobs[node] = [
-                one
-                for one in jobs
-                if (one.request.location.job, one.request.location.number) != (location.job, location.number)
+                job
+                for job in jobs
+                if (job.request.location.job, job.request.location.number) != (location.job, location.number)
             ]
 
     def add_loopbacks(self) -> None:
@@ -206,7 +206,7 @@ class Switches:
         for node, job in zip(tree.switches, jobs, strict=True):
             self._jobs.setdefault(node, []).append(job)
         links = tuple(
-            self._loopback(node, one.extra_passes) for node, one in zip(tree.switches, fits, strict=True)
+            self._loopback(node, usage.extra_passes) for node, usage in zip(tree.switches, fits, strict=True)
         )
         return SlotAllocation(base, links, fits[0])
 
@@ -278,16 +278,17 @@ class Switches:
         self._check_same_program(node, job.request)
         own_bps, *others_bps = self._loopback_rates(kind, [job, *others])
         alone = replace(
-            self._demand(kind, job), may_be_absent=any(one.request.may_be_absent for one in [job, *others])
+            self._demand(kind, job),
+            may_be_absent=any(tenant.request.may_be_absent for tenant in [job, *others]),
         )
-        found = fit(kind, section.program, alone, any_words=False)
+        fit_alone = fit(kind, section.program, alone, any_words=False)
         if not others:
-            return found
-        widest = max((one.request.lanes for one in (job, *others)), key=slot_bits)
+            return fit_alone
+        widest = max((tenant.request.lanes for tenant in (job, *others)), key=slot_bits)
         together = replace(
             alone,
             **widest._asdict(),
-            slots=entries(section) or max(one.slots_end for one in (job, *others)),
+            slots=entries(section) or max(tenant.slots_end for tenant in (job, *others)),
             jobs=len(others) + 1,
             rate_bps=own_bps,
             others_bps=sum(
@@ -322,7 +323,7 @@ class Switches:
         if room_bps == 0:
             return [job.request.stream_bps for job in jobs]
         rates_bps = [0] * len(jobs)
-        for index in sorted(range(len(jobs)), key=lambda one: -jobs[one].loopback_streams):
+        for index in sorted(range(len(jobs)), key=lambda number: -jobs[number].loopback_streams):
             rates_bps[index] = min(room_bps, jobs[index].request.stream_bps)
             room_bps -= rates_bps[index]
         return rates_bps

@@ -84,7 +84,7 @@ def tensors_of(model: BuiltIn) -> tuple[Described, ...]:
     with torch.device("meta"):
         module = model.module()
         probed = probe(module, lambda: module(*model.inputs()).sum())
-    shapes = {name: tuple(one.shape) for name, one in module.named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     places = {name: place for place, name in enumerate(probed.order)}
     for name, part in module.named_modules():
         if isinstance(part, nn.LSTM):
@@ -101,4 +101,4 @@ def _fused(lstm: nn.LSTM, name: str, places: Mapping[str, int]) -> dict[str, int
         for layer in reversed(range(lstm.num_layers))
         for part in ("weight_ih", "weight_hh", "bias_hh", "bias_ih")
     ]
-    return dict(zip(names, sorted(places[own] for own in names), strict=True))
+    return dict(zip(names, sorted(places[parameter] for parameter in names), strict=True))

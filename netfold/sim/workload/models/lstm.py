@@ -199,10 +199,10 @@ class SampledLstm(nn.Module):
         hidden = self.projected(words)
         count = len(hidden)
         weights, biases = self.softmax(classes), self.softmax_bias(classes).squeeze(1) - log_counts
-        own = (hidden * weights[:count]).sum(1) + biases[:count]
+        true_logits = (hidden * weights[:count]).sum(1) + biases[:count]
         others = torch.addmm(biases[count:], hidden, weights[count:].t())
         others = others.masked_fill(classes[count:] == classes[:count, None], -torch.inf)
-        return torch.cat((own[:, None], others), dim=1)
+        return torch.cat((true_logits[:, None], others), dim=1)
 
     def projected(self, words: Tensor) -> Tensor:
         """The projected state after each word, `(batch · time, embedding)`."""
@@ -219,8 +219,8 @@ class SampledLstm(nn.Module):
             strict=True,
         )
         sums = [torch.addmm(biases, hidden, weights.t()).logsumexp(1) for weights, biases in parts]
-        own = (hidden * self.softmax(targets)).sum(1) + self.softmax_bias(targets).squeeze(1)
-        losses: Tensor = torch.stack(sums).logsumexp(0) - own
+        target_logits = (hidden * self.softmax(targets)).sum(1) + self.softmax_bias(targets).squeeze(1)
+        losses: Tensor = torch.stack(sums).logsumexp(0) - target_logits
         return losses
 
 

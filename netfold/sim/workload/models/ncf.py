@@ -71,7 +71,7 @@ class Ncf(BuiltIn):
             return facts
         larger = EXPANDED.get(self.expand, "a larger data set")
         stands_in_for = f"{larger}: each user {users} times and each item {items} times"
-        data = tuple(one._replace(stands_in_for=stands_in_for) for one in self.data)
+        data = tuple(data_set._replace(stands_in_for=stands_in_for) for data_set in self.data)
         untestable = "expanded ratings cannot be held out\nremove evaluate, or expand"
         return facts.model_copy(update={"data": data, "untestable": untestable})
 

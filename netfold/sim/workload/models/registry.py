@@ -48,9 +48,11 @@ def _own_kinds() -> tuple[str, ...]:
 
 def _others() -> dict[str, type[Model]]:
     """Models that are registered by users or installed packages."""
-    own = __name__.rpartition(".")[0]
+    package = __name__.rpartition(".")[0]
     others = {
-        kind: model for kind, model in registered(Model).items() if model.__module__.rpartition(".")[0] != own
+        kind: model
+        for kind, model in registered(Model).items()
+        if model.__module__.rpartition(".")[0] != package
     }
     for kind in others.keys() & set(_own_kinds()):  # netfold's are imported when one of them is built
         other = f"{others[kind].__module__}.{others[kind].__qualname__}"
@@ -195,8 +197,8 @@ class _Named:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         names: JsonSchemaValue = {"enum": list(model_kinds()), "type": "string"}
-        own: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
-        return {"anyOf": [names, own, handler(_sections(model_sections()).core_schema)]}
+        user_model: JsonSchemaValue = {"type": "string", "pattern": PATTERN, "examples": ["./mine.py:make"]}
+        return {"anyOf": [names, user_model, handler(_sections(model_sections()).core_schema)]}
 
 
 AnyModel = Annotated[Model, _Named()]
