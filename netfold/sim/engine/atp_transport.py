@@ -9,7 +9,7 @@ from netfold.homomorphic.message import WORD_MAX
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.heap import push, store_tables, world_at
+from netfold.sim.engine.heap import store_tables, world_at
 from netfold.sim.engine.links import (
     detach_words,
     dispatch,
@@ -19,15 +19,16 @@ from netfold.sim.engine.links import (
     take_payload,
 )
 from netfold.sim.engine.memory_access import bits_at, bytes_at, copy_words, words_at
-from netfold.sim.engine.stream import (
-    JITTER_SHARE,
+from netfold.sim.engine.sender import (
+    arm,
     backed_off_ps,
-    end_stream,
     is_in_vain,
-    packet_key,
-    segment_of,
-    write_result,
+    jitter_ps,
+    new_packet,
+    pump,
+    send_again,
 )
+from netfold.sim.engine.stream import end_stream, packet_key, segment_of, write_result
 from netfold.sim.engine.switches import copy_content
 from netfold.sim.engine.tables import (
     ATP_ACK,
@@ -54,18 +55,14 @@ def open_atp_stream(world: World, row: int) -> None:
     world.clock[0].at = store_tables(world)
     stream = world.streams[row]
     stream.is_open = 1
-    stream.completed_count = stream.base = stream.next = stream.resent = 0
-    stream.window_end = window_packets(world, row) - 1
-    pump(world.clock[0].at, row)
+    stream.entry_order = -1
+    stream.completed_count = stream.base = stream.next = stream.resent = stream.transmissions = 0
+    stream.window_max = world.servers[world.jobs[stream.job].server].window_max
+    stream.window = stream.window_bytes // frame_bytes(world, row)
+    stream.window_end = stream.window - 1
+    pump(world, stream, world.places, row, send)
     stream.deadline_ps = world.clock[0].now_ps + world.jobs[stream.job].first_timeout_ps
-    arm(world, row)
-
-
-@inlined
-def window_packets(world: World, row: int) -> int:
-    """Packets that a worker may have outstanding."""
-    stream = world.streams[row]
-    return stream.window_bytes // frame_bytes(world, row)
+    arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
 
 
 @inlined
@@ -76,60 +73,22 @@ def frame_bytes(world: World, row: int) -> int:
 
 
 @inlined
-def arm(world: World, row: int) -> None:
-    """Set the stream's timer to its deadline."""
-    clock, stream = world.clock[0], world.streams[row]
-    stream.armed_ps = stream.deadline_ps
-    stream.armed_order = clock.order
-    push(world.heap, clock.heap_count, stream.deadline_ps, clock.order, STREAM_TIMER | row)
-    clock.heap_count += 1
-    clock.order += 1
+def send(world: World, row: int, unit: int) -> None:
+    send_by_call(world.clock[0].at, row, unit)
 
 
 @kernel
-def pump(at: int, row: int) -> None:
-    """Send the units that the window allows."""
-    world = world_at(at)
-    stream = world.streams[row]
-    server = world.servers[world.jobs[stream.job].server]
-    while stream.next < min(stream.units_count, stream.base + window_packets(world, row)):
-        place = world.places[row, stream.next % server.window_max]
-        place.attempt = 0
-        place.acknowledged = 0
-        send(world.clock[0].at, row, stream.next, 0)
-        stream.next += 1
-
-
-@kernel
-def send_again(at: int, row: int, stop: int) -> None:
-    """Send all from the first unacknowledged unit to `stop` again; the switch evicts them."""
-    world = world_at(at)
-    stream = world.streams[row]
-    server = world.servers[world.jobs[stream.job].server]
-    for unit in range(stream.base, stop):
-        world.places[row, unit % server.window_max].attempt += 1
-        send(world.clock[0].at, row, unit, RESEND)
-
-
-@kernel
-def send(at: int, row: int, unit: int, flags: int) -> None:
+def send_by_call(at: int, row: int, unit: int) -> None:
     """Send one unit to the switch, as integers or, where its sum overflowed, as floats."""
     world = world_at(at)
     stream = world.streams[row]
     job = world.jobs[stream.job]
-    slot = unit % world.servers[job.server].window_max
+    slot = unit % stream.window_max
     place = world.places[row, slot]
     segment = world.segments[row, segment_of(world, row, unit)]
-    index = take_packet(world.clock, world.packets)
+    index = new_packet(world, stream, row, unit, place.attempt)
     packet = world.packets[index]
     packet.kind = ATP_DATA
-    packet.target = world.servers[job.server].switch
-    packet.route = stream.route
-    packet.owner = row
-    packet.serial = stream.serial
-    packet.unit = unit
-    packet.part = 0
-    packet.attempt = place.attempt
     packet.transmission = -1
     packet.slot = slot
     packet.version = place.entry
@@ -144,15 +103,21 @@ def send(at: int, row: int, unit: int, flags: int) -> None:
     start = (unit - segment.first_unit) * job.elements
     packet.words_count = min(job.elements, segment.words_count - start)
     packet.words = segment.words + 4 * start
-    packet.flags = flags
+    if place.attempt > 0:  # the switch evicts it
+        packet.flags = RESEND
     if segment.is_float != 0 and bytes_at(segment.is_float, unit + 1)[unit - segment.first_unit]:
         packet.flags |= FLOATS
         packet.words = segment.floats + 4 * start
-    if place.attempt > 0:
-        stream.retransmitted_packets += 1
     if world.clock[0].is_keyed:
         packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
     put_by_call(world.clock[0].at, stream.first_link, index)
+
+
+@inlined
+def resend(world: World, row: int, stop: int) -> None:
+    """Send all from the first unacknowledged unit to `stop` again."""
+    stream = world.streams[row]
+    send_again(world, stream, world.places, row, stop, stream.transmissions, send)
 
 
 @kernel
@@ -166,10 +131,9 @@ def on_atp_result(at: int, index: int) -> None:
         stream.stale_results += 1
         return
     job = world.jobs[stream.job]
-    window_max = world.servers[job.server].window_max
     unit = packet.unit
     stream.deadline_ps = world.clock[0].now_ps + job.timeout_ps
-    place = world.places[row, unit % window_max]
+    place = world.places[row, unit % stream.window_max]
     if unit < stream.base or place.acknowledged:
         stream.stale_results += 1
         return
@@ -182,7 +146,7 @@ def on_atp_result(at: int, index: int) -> None:
     place.acknowledged = 1
     stream.completed_count += 1
     world.clock[0].progress += 1
-    while stream.base < stream.next and world.places[row, stream.base % window_max].acknowledged:
+    while stream.base < stream.next and world.places[row, stream.base % stream.window_max].acknowledged:
         stream.base += 1
     if stream.completed_count == stream.units_count:
         end_stream(world, row)
@@ -193,8 +157,8 @@ def on_atp_result(at: int, index: int) -> None:
     first = first_acknowledged(world, row)
     if first >= 0 and stream.base >= stream.resent:
         stream.resent = first
-        send_again(world.clock[0].at, row, first)
-    pump(world.clock[0].at, row)
+        resend(world, row, first)
+    pump(world, stream, world.places, row, send)
     if is_window_end:
         stream.window_end = max(stream.next - 1, unit + 1)
 
@@ -208,8 +172,8 @@ def on_request(world: World, row: int, unit: int) -> None:
     if not is_float[unit - segment.first_unit]:
         is_float[unit - segment.first_unit] = 1
         if unit < stream.next:  # else its turn comes, and it is sent as floats at once
-            world.places[row, unit % world.servers[world.jobs[stream.job].server].window_max].attempt += 1
-            send(world.clock[0].at, row, unit, 0)
+            world.places[row, unit % stream.window_max].attempt += 1
+            send(world, row, unit)
 
 
 @inlined
@@ -233,19 +197,18 @@ def adapt_window(world: World, row: int, is_marked: int) -> None:
     if is_marked:
         stream.window_bytes = max(frame, stream.window_bytes // 2)
     else:
-        window_max = world.servers[world.jobs[stream.job].server].window_max
-        stream.window_bytes = min(window_max * frame, stream.window_bytes + INCREASE_BYTES)
+        stream.window_bytes = min(stream.window_max * frame, stream.window_bytes + INCREASE_BYTES)
+    stream.window = stream.window_bytes // frame
 
 
 @inlined
 def first_acknowledged(world: World, row: int) -> int:
     """The first acknowledged unit above the first unacknowledged one; −1 if there is none."""
     stream = world.streams[row]
-    window_max = world.servers[world.jobs[stream.job].server].window_max
     if stream.completed_count == stream.base:
         return -1
     for unit in range(stream.base + 1, stream.next):
-        if world.places[row, unit % window_max].acknowledged:
+        if world.places[row, unit % stream.window_max].acknowledged:
             return unit
     return -1
 
@@ -256,26 +219,17 @@ def on_atp_timer(at: int, row: int) -> None:
     world = world_at(at)
     stream, now_ps = world.streams[row], world.clock[0].now_ps
     job = world.jobs[stream.job]
-    place = world.places[row, stream.base % world.servers[job.server].window_max]
+    place = world.places[row, stream.base % stream.window_max]
     if stream.deadline_ps <= now_ps and is_in_vain(world, job.waits_for_loss, place.attempt, place.sent_ps):
         stream.deadline_ps = now_ps + job.timeout_ps
     elif stream.deadline_ps <= now_ps:
         stream.timeouts += 1
         first = first_acknowledged(world, row)
-        send_again(world.clock[0].at, row, first if first >= 0 else stream.base + 1)
-        timeout_ps = job.timeout_ps
-        draw = mix(
-            world.clock[0].seed,
-            purposes.JITTER,
-            stream.job,
-            stream.worker,
-            stream.serial,
-            stream.base,
-            stream.timeouts,
-        )
-        jitter_ps = int(draw % np.uint64(max(timeout_ps // JITTER_SHARE, 1)))
-        stream.deadline_ps = now_ps + backed_off_ps(job, timeout_ps, place.attempt) + jitter_ps
-    arm(world, row)
+        resend(world, row, first if first >= 0 else stream.base + 1)
+        timeout_ps = backed_off_ps(job, job.timeout_ps, place.attempt)
+        stream.deadline_ps = now_ps + timeout_ps
+        stream.deadline_ps += jitter_ps(world, stream, job.timeout_ps, stream.base, stream.timeouts)
+    arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
 
 
 # ATP's parameter server: completes the sums of the switch and answers every unit (README, ATP).

@@ -11,10 +11,11 @@ from __future__ import annotations
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.heap import call_cold, push, store_tables, world_at
+from netfold.sim.engine.heap import call_cold, store_tables, world_at
 from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import put, steer, take_packet
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
+from netfold.sim.engine.sender import arm, disarm, is_in_vain, new_packet, pump, send_again
 from netfold.sim.engine.tables import (
     DELIVERED,
     DONE_FLOW,
@@ -46,91 +47,41 @@ def start_flow(world: World, row: int) -> None:
     flow.newest = -1
     flow.widens_from = flow.reordered_packets = flow.spurious_retransmissions = 0
     if world.clock[0].policy == SPRAYED:
-        flow.tolerance_step = max(1, min(flow.window, flow.packets_count) // TOLERANCE_STEPS)
+        flow.tolerance_step = max(1, min(flow.window, flow.units_count) // TOLERANCE_STEPS)
         flow.tolerance = flow.tolerance_step
-    pump(world, row)
+    pump(world, flow, world.flights, row, send)
     flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
-    arm(world, row)
-
-
-@inlined
-def arm(world: World, row: int) -> None:
-    clock, flow = world.clock[0], world.flows[row]
-    flow.armed_order, flow.armed_ps = clock.order, flow.deadline_ps
-    clock.order += 1
-    # An entry that an earlier flow of the row has left in the heap does, if it is not too late: when its time
-    # comes, it is put off. So closed flows do not fill the heap.
-    if flow.entry_order < 0 or flow.entry_ps > flow.armed_ps:
-        push_timer(world, row)
-
-
-@inlined
-def push_timer(world: World, row: int) -> None:
-    """Add the entry of a flow's timer to the heap."""
-    clock, flow = world.clock[0], world.flows[row]
-    flow.entry_ps, flow.entry_order = flow.armed_ps, flow.armed_order
-    push(world.heap, clock.heap_count, flow.armed_ps, flow.armed_order, FLOW_TIMER | row)
-    clock.heap_count += 1
-
-
-@inlined
-def pump(world: World, row: int) -> None:
-    """Send the packets that the window allows."""
-    flow = world.flows[row]
-    while flow.next < min(flow.packets_count, flow.base + flow.window):
-        flight = world.flights[row, flow.next % flow.window]
-        flight.acknowledged = 0
-        flight.attempt = 0
-        send(world, row, flow.next)
-        flow.next += 1
+    arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)
 
 
 @inlined
 def send(world: World, row: int, sequence: int) -> None:
     """Send one packet of a flow, for the first time or again."""
     flow = world.flows[row]
-    flight = world.flights[row, sequence % flow.window]
-    index = take_packet(world.clock, world.packets)
+    flight = world.flights[row, sequence % flow.window_max]
+    index = new_packet(world, flow, row, sequence, flight.attempt)
     packet = world.packets[index]
     packet.kind = FLOW_DATA
-    packet.target = flow.target
-    packet.route = flow.route
-    packet.owner = row
-    packet.serial = flow.serial
-    packet.unit = sequence
-    packet.part = 0
-    packet.attempt = flight.attempt
-    packet.transmission = flow.transmissions
+    packet.transmission = flight.transmission
     packet.words_count = min(flow.elements, flow.words_count - sequence * flow.elements)
     packet.size_bytes = flow.overhead_bytes + 4 * packet.words_count
     if sequence == 0:
         packet.size_bytes += flow.first_bytes
-    if sequence == flow.packets_count - 1:
+    if sequence == flow.units_count - 1:
         packet.size_bytes += flow.last_bytes
     if world.clock[0].is_keyed:
         seed, attempt = world.clock[0].seed, flight.attempt
         packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
-    if flight.attempt > 0:
-        flow.retransmitted_packets += 1
-    flight.transmission = flow.transmissions
-    flow.transmissions += 1
     if world.clock[0].policy != PLAIN:
-        steer(world.clock[0].at, index, flow.source)
-    put(world, natural(flow.source_link), index)
+        steer(world.clock[0].at, index, flow.host)
+    put(world, natural(flow.first_link), index)
 
 
 @kernel
-def send_again(at: int, row: int, stop: int, before: int) -> None:
+def send_lost(at: int, row: int, stop: int, before: int) -> None:
     """Send again what is unacknowledged in [base, stop) and was last transmitted before `before`."""
     world = world_at(at)
-    flow = world.flows[row]
-    for sequence in range(flow.base, stop):
-        flight = world.flights[row, sequence % flow.window]
-        if flight.acknowledged == 0 and flight.transmission < before:
-            flight.attempt += 1
-            send(world, row, sequence)
-        elif flight.attempt == 0 and flight.transmission >= before:
-            return  # all behind it were sent later
+    send_again(world, world.flows[row], world.flights, row, stop, before, send)
 
 
 @inlined
@@ -145,7 +96,7 @@ def on_flow_data(world: World, index: int) -> None:
         flow.reordered_packets += 1
     else:
         flow.newest = packet.transmission
-    place = natural(packet.unit % flow.window)
+    place = natural(packet.unit % flow.window_max)
     received = world.flights[row, place].received
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
     if not is_new:
@@ -153,7 +104,7 @@ def on_flow_data(world: World, index: int) -> None:
         packet.flags = IS_DUPLICATE
     if not is_new or store_data(world, index, place):
         acknowledge(world, index)
-    if flow.expected == flow.packets_count and not flow.is_delivered:
+    if flow.expected == flow.units_count and not flow.is_delivered:
         flow.is_delivered = 1
         report_delivery(world, row)
 
@@ -175,7 +126,7 @@ def store_data(world: World, index: int, place: int) -> bool:
         flow.expected = first_missing(world, row, place)
     world.clock[0].progress += flow.expected - before
     flow.unacknowledged += 1
-    is_complete = flow.expected == flow.packets_count
+    is_complete = flow.expected == flow.units_count
     return bool(flow.expected != before + 1 or flow.unacknowledged == flow.ack_every or is_complete)
 
 
@@ -184,8 +135,8 @@ def first_missing(world: World, row: int, place: int) -> int:
     """The first packet that a flow's target has not received, once the expected one has arrived."""
     flow = world.flows[row]
     sequence, place = flow.expected + 1, place + 1
-    while sequence < flow.packets_count:
-        if place == flow.window:
+    while sequence < flow.units_count:
+        if place == flow.window_max:
             place = 0
         if world.flights[row, natural(place)].received != sequence + 1:
             break
@@ -218,7 +169,7 @@ def acknowledge(world: World, cause: int) -> None:
     index = take_packet(world.clock, world.packets)
     ack = world.packets[index]
     ack.kind = FLOW_ACK
-    ack.target = flow.source
+    ack.target = flow.host
     ack.route = flow.ack_route
     ack.owner = row
     ack.serial = flow.serial
@@ -247,14 +198,14 @@ def on_flow_ack(world: World, index: int) -> None:
     if packet.serial != flow.serial or not flow.is_open:
         return
     if sequence >= flow.base:
-        world.flights[row, sequence % flow.window].acknowledged = 1
+        world.flights[row, sequence % flow.window_max].acknowledged = 1
     if cumulative > flow.base:
         flow.base = cumulative
         flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
         flow.backoff = 0
-    if flow.base == flow.packets_count:
+    if flow.base == flow.units_count:
         flow.is_open = 0
-        flow.armed_order = -1
+        disarm(flow)
         flow.next_free = world.clock[0].flow_free
         world.clock[0].flow_free = row
         counts = world.flow_counts[natural(flow.job)]
@@ -268,19 +219,19 @@ def on_flow_ack(world: World, index: int) -> None:
         )
         flow.widens_from = flow.transmissions
     if cumulative <= sequence:
-        send_again(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)
-    pump(world, row)
+        send_lost(world.clock[0].at, row, sequence, packet.transmission - flow.tolerance)
+    pump(world, flow, world.flights, row, send)
 
 
 @inlined
 def on_flow_timer(world: World, row: int) -> None:
     """Nothing was acknowledged for a timeout: send again all that is outstanding."""
     flow, now_ps = world.flows[row], world.clock[0].now_ps
-    if flow.deadline_ps <= now_ps and flow.waits_for_loss and world.clock[0].lost_ps < flow.opened_ps:
-        flow.deadline_ps = now_ps + flow.timeout_ps  # nothing was lost since it was opened
+    if flow.deadline_ps <= now_ps and is_in_vain(world, flow.waits_for_loss, 0, flow.opened_ps):
+        flow.deadline_ps = now_ps + flow.timeout_ps
     elif flow.deadline_ps <= now_ps:
         flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
         flow.timeouts += 1
-        send_again(world.clock[0].at, row, flow.next, flow.transmissions)
+        send_lost(world.clock[0].at, row, flow.next, flow.transmissions)
         flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
-    arm(world, row)
+    arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)

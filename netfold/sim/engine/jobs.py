@@ -160,7 +160,8 @@ def _grow_tree(world: World, job: Job, number: int, streams: Table) -> tuple[Tab
             entry.stream = entry.point = entry.split = -1
             if child < len(workers):
                 entry.stream = world.streams.size + workers[child]
-                streams[workers[child]].point, streams[workers[child]].child = base + index, child
+                stream = streams[workers[child]]
+                stream.point, stream.child, stream.target = base + index, child, point.switch
             else:
                 entry.point = base + below[child - len(workers)]
                 points[entry.point].child = child

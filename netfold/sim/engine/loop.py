@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netfold.kernels.compiled import Handlers, inlined, kernel
 from netfold.sim.engine.atp_transport import on_atp_forward, on_atp_result, on_atp_switch, on_atp_timer
-from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer, push_timer
-from netfold.sim.engine.heap import call_cold, drop_top, push, replace_top, store_tables, world_at
+from netfold.sim.engine.flow import on_flow_ack, on_flow_data, on_flow_timer
+from netfold.sim.engine.heap import call_cold, drop_top, replace_top, store_tables, world_at
 from netfold.sim.engine.links import (
     apply_faults,
     dispatch,
@@ -17,8 +17,9 @@ from netfold.sim.engine.links import (
     send_towards,
 )
 from netfold.sim.engine.memory_access import natural, prefetch, prefetch_row
-from netfold.sim.engine.observe import log_packet, log_slot_timer, log_timer
+from netfold.sim.engine.observe import log_packet, log_slot_timer
 from netfold.sim.engine.schedules import answer, begin, go_on, on_delivered, on_merge_end
+from netfold.sim.engine.sender import expires
 from netfold.sim.engine.stream import on_result, on_timer, send_unit
 from netfold.sim.engine.switches import (
     add_narrow_lanes,
@@ -204,9 +205,7 @@ def hold_or_drop_if_host_down(world: World, row: int) -> bool:
     return True
 
 
-# Events with a separate heap entry: timers, and packets that are not in line with others.
-#
-# A timer fires unless it was rearmed or voided in the meantime; the timers of a paused host wait.
+# Timers of senders.
 
 
 ATP = int(Machine.ATP)
@@ -214,18 +213,11 @@ ATP = int(Machine.ATP)
 
 @kernel
 def on_stream_timer_event(at: int, row: int, order: int) -> None:
-    """A stream's timer fires, unless it was rearmed or voided in the meantime; in a pause it waits."""
+    """A stream's timer has come up in the heap."""
     world = world_at(at)
     clock, stream = world.clock[0], world.streams[row]
-    if order != stream.armed_order:
+    if not expires(world, stream, STREAM_TIMER | row, order, stream.job * 65536 + stream.worker):
         return
-    away_until_ps = world.hosts[stream.host].away_until_ps
-    if clock.now_ps < away_until_ps:
-        stream.armed_ps = away_until_ps
-        stream.armed_order = postpone(world, STREAM_TIMER | row, away_until_ps)
-        return
-    if clock.is_logging:
-        log_timer(world.clock[0].at, order, STREAM_TIMER, stream.job * 65536 + stream.worker)
     if world.jobs[stream.job].program == ATP:
         call_cold(clock.handlers, clock.at, ATP_TIMER, row, 0, 0)
     else:
@@ -234,39 +226,11 @@ def on_stream_timer_event(at: int, row: int, order: int) -> None:
 
 @kernel
 def on_flow_timer_event(at: int, row: int, order: int) -> None:
-    """A flow's timer fires, unless the flow was closed in the meantime; in a pause it waits.
-
-    If the entry is of an earlier flow of the row, it is put off until the timer of this one.
-    """
+    """A flow's timer has come up in the heap."""
     world = world_at(at)
-    clock, flow = world.clock[0], world.flows[row]
-    is_entry = order == flow.entry_order
-    if is_entry:
-        flow.entry_order = -1
-    if order != flow.armed_order:
-        if is_entry and flow.armed_order >= 0:
-            push_timer(world, row)
-        return
-    away_until_ps = world.hosts[flow.source].away_until_ps
-    if clock.now_ps < away_until_ps:
-        flow.armed_order = postpone(world, FLOW_TIMER | row, away_until_ps)
-        return
-    if clock.is_logging:
-        log_timer(world.clock[0].at, order, FLOW_TIMER, flow.serial)
-    on_flow_timer(world, row)
-
-
-@inlined
-def postpone(world: World, what: int, time_ps: int) -> int:
-    """Arm a timer of a paused host for the end of the pause; returns its order, −1 if it has crashed."""
-    clock = world.clock[0]
-    if time_ps == NEVER:
-        return -1
-    order = clock.order
-    push(world.heap, clock.heap_count, time_ps, order, what)
-    clock.heap_count += 1
-    clock.order += 1
-    return order
+    flow = world.flows[row]
+    if expires(world, flow, FLOW_TIMER | row, order, flow.serial):
+        on_flow_timer(world, row)
 
 
 # Handlers that are compiled apart from the event loop, each when a run first needs it: most runs need few of

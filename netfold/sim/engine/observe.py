@@ -218,7 +218,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
     found = []
     for flow in flows[is_waiting]:
         count = min(int(flow.words_count), int(flow.elements))
-        is_last = flow.packets_count == 1
+        is_last = flow.units_count == 1
         size_bytes = int(flow.overhead_bytes + 4 * count + flow.first_bytes + is_last * flow.last_bytes)
         schedule = int(world.schedules[int(flow.schedule)].number)
         found.append(
@@ -226,7 +226,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
                 schedule,
                 int(flow.transfer),
                 int(flow.serial),
-                int(flow.source),
+                int(flow.host),
                 int(flow.target),
                 int(flow.route),
                 int(flow.ack_route),
@@ -563,7 +563,7 @@ def mark_host(world: World, seen: LookBuffers, row: int, link: int) -> None:
     if seen.hosts.size == 0 or packet.owner < 0:
         return
     if packet.kind == FLOW_DATA:
-        seen.hosts[link, world.flows[packet.owner].source] = 1
+        seen.hosts[link, world.flows[packet.owner].host] = 1
     elif packet.kind == RESULT:
         seen.hosts[link, packet.target] = 1
     elif packet.kind == DATA or packet.kind == LOOP or packet.kind in KINDS_AT_ATP_SWITCH:
@@ -614,7 +614,7 @@ def count_flows(world: World, seen: LookBuffers) -> int:
         seen.waiting[flow.job, OUTSTANDING] += 1
         seen.waiting[flow.job, DEAD] += 1 - live
         seen.waiting[flow.job, SENDERS] += 1
-        seen.waiting[flow.job, BLOCKED] += int(flow.next < flow.packets_count)
+        seen.waiting[flow.job, BLOCKED] += int(flow.next < flow.units_count)
     return signature
 
 

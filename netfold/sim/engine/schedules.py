@@ -420,14 +420,14 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     packets = transfers_at(schedule.transfers, schedule.transfers_count)[number].packets
     flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
-    flow.words_count, flow.packets_count = words, packets
+    flow.words_count, flow.units_count = words, packets
     flow.timeout_ps, flow.waits_for_loss = schedule.timeout_ps, schedule.waits_for_loss
-    flow.source, flow.target = source.host, target.host
+    flow.host, flow.target = source.host, target.host
     flow.route = flow_key(schedule.seed, schedule.job, source.rank, target.rank, planned.channel)
     flow.ack_route = flow_key(schedule.seed, schedule.job, target.rank, source.rank, planned.channel)
-    flow.source_link = world.nodes[natural(source.host)].first_set
+    flow.first_link = world.nodes[natural(source.host)].first_set
     flow.target_link = world.nodes[natural(target.host)].first_set
-    flow.window = min(schedule.window, max(schedule.ack_every, packets))
+    flow.window = flow.window_max = min(schedule.window, max(schedule.ack_every, packets))
     flow.ack_every = schedule.ack_every
     flow.elements, flow.overhead_bytes = schedule.elements, schedule.overhead_bytes
     flow.first_bytes, flow.last_bytes = schedule.first_bytes, schedule.last_bytes
@@ -442,7 +442,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     clock.flows_count += 1
     for i in range(flow.window):
         world.flights[place, i].received = 0
-    if world.hosts[flow.source].away_until_ps == NEVER:
+    if world.hosts[flow.host].away_until_ps == NEVER:
         flow.is_open = 1  # it stays open: its source has crashed
     else:
         start_flow(world, place)

@@ -197,7 +197,6 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
         "key",
         "words_count",
         "timeout_ps",
-        "source",
         "target",
         "route",
         "window",
@@ -209,9 +208,10 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
         entry[name] = getattr(flow.frame, name)
     entry.ack_route = flow.route_back
-    entry.source_link = world.nodes[flow.source].first_set
+    entry.host, entry.first_link = flow.source, world.nodes[flow.source].first_set
+    entry.window_max = flow.window
     entry.target_link = world.nodes[flow.target].first_set
-    entry.packets_count = max(1, -(-flow.words_count // flow.frame.elements))
+    entry.units_count = max(1, -(-flow.words_count // flow.frame.elements))
     entry.serial = number
     entry.schedule, entry.opened_ps = -1, world.clock[0].now_ps
 

@@ -20,9 +20,8 @@ from netfold.homomorphic.exponents import quantize_block
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
-from netfold.sim.engine.heap import call_cold, push, store_tables, world_at
-from netfold.sim.engine.interface import BACKOFF_MAX
-from netfold.sim.engine.links import detach_words, free_packet, put, take_packet, take_payload
+from netfold.sim.engine.heap import call_cold, store_tables, world_at
+from netfold.sim.engine.links import detach_words, free_packet, put, take_payload
 from netfold.sim.engine.memory_access import (
     bits_at,
     bytes_at,
@@ -32,6 +31,7 @@ from netfold.sim.engine.memory_access import (
     prefetch,
     words_at,
 )
+from netfold.sim.engine.sender import arm, backed_off_ps, disarm, is_in_vain, jitter_ps, new_packet
 from netfold.sim.engine.tables import DATA, DONE_STREAM, NEVER, RESEND_UNIT, STREAM_TIMER, World
 from netfold.switch.program import Machine
 from netfold.switch.registers import MAX
@@ -243,7 +243,6 @@ def are_same(words: NDArray[np.int32], others: NDArray[np.int32]) -> bool:
 
 
 NO_EXPONENT = -128
-JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
 TIMEOUTS_THRESHOLD = 100  # after so many timeouts the timeout doubles
 
 
@@ -253,6 +252,7 @@ def open_stream(world: World, row: int) -> None:
     world.clock[0].at = store_tables(world)
     stream, job = world.streams[row], world.jobs[world.streams[row].job]
     stream.is_open = 1
+    stream.entry_order = -1
     stream.completed_count = 0
     stream.timeout_ps = job.timeout_ps
     drop_stale_early(world, row)
@@ -272,25 +272,13 @@ def send_next(world: World, row: int, first: int, timeout_ps: int) -> None:
         early = take_early(world, row, unit)
         if early < 0:
             send_unit(world, row, slot, timeout_ps)
-            arm(world, row, window.deadline_ps)
+            if window.deadline_ps < stream.armed_ps:
+                arm(world, stream, STREAM_TIMER | row, window.deadline_ps)
             return
         timeout_ps = stream.timeout_ps
         store_result(world, row, early)
         free_packet(world, early)
         finish_unit(world, row, slot)
-
-
-@inlined
-def arm(world: World, row: int, deadline_ps: int) -> None:
-    """Set the stream's timer, if that is earlier than what it is set to."""
-    clock, stream = world.clock[0], world.streams[row]
-    if deadline_ps >= stream.armed_ps:
-        return
-    stream.armed_ps = deadline_ps
-    stream.armed_order = clock.order
-    push(world.heap, clock.heap_count, deadline_ps, clock.order, STREAM_TIMER | row)
-    clock.heap_count += 1
-    clock.order += 1
 
 
 @inlined
@@ -301,18 +289,12 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
     window.sent_ps = world.clock[0].now_ps
     window.deadline_ps = NEVER if timeout_ps == NEVER else window.sent_ps + timeout_ps
     for part in range(job.unit_packets):
-        index = take_packet(world.clock, world.packets)
+        index = new_packet(world, stream, row, window.unit, window.attempt)
         packet = world.packets[index]
         packet.kind = DATA
-        packet.target = world.points[stream.point].switch
+        packet.part = part
         packet.point = stream.point
         packet.child = stream.child
-        packet.route = stream.route
-        packet.owner = row
-        packet.serial = stream.serial
-        packet.unit = window.unit
-        packet.part = part
-        packet.attempt = window.attempt
         packet.transmission = window.psn
         packet.slot = slot
         packet.version = window.version
@@ -328,8 +310,6 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
             packet.key = packet_key(world, index, purposes.WORKER_PACKET, stream.worker)
         fill_words(world, row, index)
         window.psn += 1
-        if window.attempt > 0:
-            stream.retransmitted_packets += 1
         put(world, natural(stream.first_link), index)
 
 
@@ -424,8 +404,7 @@ def end_stream(world: World, row: int) -> None:
     """All units are complete: void the timer and report."""
     stream, clock = world.streams[row], world.clock[0]
     stream.is_open = 0
-    stream.armed_ps = NEVER
-    stream.armed_order = -1
+    disarm(stream)
     done = world.done[clock.done_count]
     done.what = DONE_STREAM
     done.row = row
@@ -435,35 +414,10 @@ def end_stream(world: World, row: int) -> None:
 
 
 @inlined
-def jitter_ps(world: World, row: int, slot: int) -> int:
-    """Extra timeout of a retransmitted unit, so that workers that collided do not collide again."""
-    stream, window = world.streams[row], world.windows[row, slot]
-    seed, unit = world.clock[0].seed, window.unit
-    draw = mix(seed, purposes.JITTER, stream.job, stream.worker, stream.serial, unit, window.attempt)
-    return int(draw % np.uint64(max(stream.timeout_ps // JITTER_SHARE, 1)))
-
-
-@inlined
-def is_in_vain(world: World, waits_for_loss: int, attempt: int, sent_ps: int) -> bool:
-    # Nothing was lost since the unit was sent, once: a copy would change nothing.
-    return bool(waits_for_loss and attempt == 0 and world.clock[0].lost_ps < sent_ps)
-
-
-@inlined
-def backed_off_ps(job: Any, timeout_ps: int, attempt: int) -> int:
-    """The timeout of a copy, the `attempt`-th of its unit."""
-    if not job.waits_for_loss:
-        return timeout_ps
-    return int(min(timeout_ps << min(attempt, BACKOFF_MAX), job.timeout_max_ps))
-
-
-@inlined
 def on_timer(world: World, row: int) -> None:
     """Send again every unit whose deadline has passed, then wait for the next deadline."""
     stream, now_ps = world.streams[row], world.clock[0].now_ps
     job = world.jobs[stream.job]
-    stream.armed_ps = NEVER
-    stream.armed_order = -1
     next_ps = NEVER
     for slot in range(job.window):
         window = world.windows[row, slot]
@@ -477,11 +431,11 @@ def on_timer(world: World, row: int) -> None:
             stream.timeouts += 1
             window.attempt += 1
             timeout_ps = backed_off_ps(job, stream.timeout_ps, window.attempt)
-            timeout_ps += jitter_ps(world, row, slot)
+            timeout_ps += jitter_ps(world, stream, stream.timeout_ps, window.unit, window.attempt)
             call_cold(world.clock[0].handlers, world.clock[0].at, RESEND_UNIT, row, slot, timeout_ps)
             if not job.waits_for_loss and stream.timeouts >= stream.timeouts_threshold:
                 stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD
         next_ps = min(next_ps, window.deadline_ps)
     if next_ps != NEVER:
-        arm(world, row, next_ps)
+        arm(world, stream, STREAM_TIMER | row, next_ps)

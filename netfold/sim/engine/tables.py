@@ -251,40 +251,49 @@ JOB = np.dtype(
     align=True,
 )
 
+# A sender: the first columns of the rows of streams and of flows (`sender.py`).
+SENDER = [
+    ("serial", "i4"),  # number of the stream or flow that the row holds, or held last
+    ("is_open", "i4"),
+    ("job", "i4"),
+    ("host", "i4"),
+    ("first_link", "i4"),  # the link that packets of its host leave on
+    ("target", "i4"),  # node
+    ("route", "i4"),  # picks among equal ways
+    ("units_count", "i4"),  # units that it sends; in a flow, packets
+    ("window", "i4"),  # units that may be outstanding, now and at most
+    ("window_max", "i4"),
+    ("base", "i4"),  # all units before are acknowledged
+    ("next", "i4"),  # all units before were sent
+    ("transmissions", "i4"),
+    ("timeout_ps", "i8"),
+    ("deadline_ps", "i8"),
+    ("armed_ps", "i8"),  # what its timer is set to; NEVER, and the next −1: it is not
+    ("armed_order", "i8"),
+    ("entry_ps", "i8"),  # time of the row's entry in the heap, and its order; −1: it has none
+    ("entry_order", "i8"),
+    ("timeouts", "i8"),
+    ("retransmitted_packets", "i8"),
+]
+
 STREAM = np.dtype(
     [
-        ("job", "i4"),
+        *SENDER,
         ("worker", "i4"),
-        ("host", "i4"),
-        ("route", "i4"),
         ("point", "i4"),  # row
         ("child", "i4"),  # its index there
-        ("serial", "i4"),  # number of the open (or last) stream
-        ("is_open", "i4"),
         ("segments_count", "i4"),
-        ("units_count", "i4"),
         ("completed_count", "i4"),
         ("blocks_count", "i4"),  # scaled streams, else 0
         ("lead", "i4"),
-        ("window", "i4"),  # units; of this stream
-        ("first_link", "i4"),  # the link that packets of its host leave on
-        ("pad", "i4"),
         ("early_head", "i4"),  # early results, oldest first
         ("early_tail", "i4"),
         ("exponents", "i8"),  # address, int8
         ("agreed", "i8"),  # address, int8
-        ("timeout_ps", "i8"),
-        ("armed_ps", "i8"),
-        ("armed_order", "i8"),
-        ("timeouts", "i8"),
         ("timeouts_threshold", "i8"),
-        ("retransmitted_packets", "i8"),
         ("stale_results", "i8"),
         # ATP
-        ("deadline_ps", "i8"),
         ("window_bytes", "i8"),
-        ("base", "i4"),
-        ("next", "i4"),
         ("resent", "i4"),
         ("window_end", "i4"),
     ],
@@ -356,9 +365,16 @@ DONE_STREAM, DONE_FLOW, DONE_WORKER, DONE_ASKS = range(4)
 # Row types of the tables for ATP.
 
 
-# One row per (stream, place in the window).
+# One row per (stream, unit modulo the largest window).
 PLACE = np.dtype(
-    [("entry", "i4"), ("attempt", "i4"), ("acknowledged", "i4"), ("pad", "i4"), ("sent_ps", "i8")], align=True
+    [
+        ("transmission", "i4"),
+        ("attempt", "i4"),
+        ("acknowledged", "i4"),
+        ("entry", "i4"),
+        ("sent_ps", "i8"),
+    ],
+    align=True,
 )
 
 # The parameter server, one row per job.
@@ -398,42 +414,23 @@ SUM = np.dtype(
 
 FLOW = in_lines(
     [
+        *SENDER,
         ("key", "u8"),
         ("words", "i8"),  # address, 0 if only counted
         ("received", "i8"),
         ("words_count", "i8"),
-        ("timeout_ps", "i8"),
-        ("deadline_ps", "i8"),
-        ("armed_order", "i8"),
-        ("armed_ps", "i8"),
-        ("entry_ps", "i8"),  # time of the row's entry in the heap, and its order; −1: it has none
-        ("entry_order", "i8"),
-        ("timeouts", "i8"),
-        ("retransmitted_packets", "i8"),
-        ("serial", "i4"),
-        ("is_open", "i4"),
-        ("source", "i4"),
-        ("target", "i4"),
-        ("source_link", "i4"),  # links that packets of its source, and of its target, leave on
-        ("target_link", "i4"),
-        ("route", "i4"),  # picks among equal ways, and that of its acknowledgements
+        ("target_link", "i4"),  # the link that acknowledgements leave on
         ("ack_route", "i4"),
-        ("packets_count", "i4"),
-        ("window", "i4"),
         ("ack_every", "i4"),
         ("elements", "i4"),
         ("overhead_bytes", "i4"),
         ("first_bytes", "i4"),
         ("last_bytes", "i4"),
         ("ack_bytes", "i4"),
-        ("base", "i4"),
-        ("next", "i4"),
-        ("transmissions", "i4"),
         ("backoff", "i4"),
         ("expected", "i4"),  # receiver
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
-        ("job", "i4"),
         ("tolerance", "i4"),  # transmissions by which others may overtake a packet that is not lost
         ("tolerance_step", "i4"),  # 0: paths are FIFO
         ("widens_from", "i4"),  # transmission from which on the tolerance may grow again
