@@ -27,7 +27,7 @@ import numpy as np
 from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment
+from netfold.sim.engine.interface import Flow, Frame, Job, Operation, Segment, Sender
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.kinds.star import star
 from netfold.topologies.network import Network, compile_network, path, planned_key
@@ -63,9 +63,9 @@ def w1(packets: int) -> Measured:
     """W1 with `packets` packets per host; one acknowledgement of no bytes for 64 packets."""
     engine = Engine(network(), 1)
     frame = Frame("w1", elements=250, overhead_bytes=0, ack_bytes=0)
+    sender = Sender(frame, 512, LONG_PS, 64)
     for host in range(HOSTS):
-        target = (host + 1) % HOSTS
-        engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, 0, host))
+        engine.open_flow(Flow(host, (host + 1) % HOSTS, 250 * packets, None, None, sender, 0, host))
     cpu_s, last_ps = _run(engine, HOSTS)
     return Measured(last_ps / 1e9, 2 * HOSTS * packets, engine.events, cpu_s)
 
@@ -89,9 +89,9 @@ def w2(packets: int, k: int = 8, policy: Policy = ECMP) -> Measured:
         links = path(fabric, host, target, planned_key(int(random.integers(2**31))))
         routes.append(next(key for key in count() if path(fabric, host, target, key) == links))
         hops += len(links) * packets
-    started = time.process_time()
+    started, sender = time.process_time(), Sender(frame, 512, LONG_PS, 64)
     for host, (target, route) in enumerate(zip(targets, routes, strict=True)):
-        engine.open_flow(Flow(host, target, 250 * packets, None, None, frame, 512, LONG_PS, 64, route, host))
+        engine.open_flow(Flow(host, target, 250 * packets, None, None, sender, route, host))
     cpu_s, last_ps = _run(engine, len(targets), started)
     return Measured(last_ps / 1e9, hops, engine.events, cpu_s)
 
@@ -106,8 +106,8 @@ def w4(buffers: list[list[np.ndarray]]) -> Measured:
     """W4 on the given buffers; the sums of the workers' words are left in them."""
     engine = Engine(network(), 1)
     frame = Frame("w4", elements=256, overhead_bytes=1106 - 1024)
-    hosts, timeouts = tuple(range(HOSTS)), (LONG_PS, LONG_PS, LONG_PS)
-    engine.add_job(Job(hosts, HOSTS, 0, 512, 1, frame, *timeouts, routes=hosts))
+    hosts, sender = tuple(range(HOSTS)), Sender(frame, 512, LONG_PS, first_timeout_ps=LONG_PS)
+    engine.add_job(Job(hosts, HOSTS, 0, 1, sender, routes=hosts))
     started = time.process_time()
     for worker, (words, sums) in enumerate(buffers):
         engine.open_stream(0, worker, [Segment(words, sums, Merge.ADD)])
@@ -144,10 +144,7 @@ def ring(hosts: int, words: int, times: int = 1, merge: Merge | None = None) -> 
             Operation(
                 schedule=schedule,
                 hosts=tuple(range(hosts)),
-                frame=FRAME,
-                window=512,
-                timeout_ps=LONG_PS,
-                ack_every=64,
+                sender=Sender(FRAME, 512, LONG_PS, 64),
                 number=number,
                 seed=1,
                 ends=schedule.ends(words),

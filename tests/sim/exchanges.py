@@ -24,7 +24,7 @@ from netfold.sim.collectives.parameter_server import ParameterServer, ParameterS
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.torus_2d import Torus2d, squarest
 from netfold.sim.collectives.tree import Tree
-from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job, Schedule
+from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job, Schedule, Sender
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.workload.devices import NoDevice
@@ -125,8 +125,9 @@ def options_of(frame: Frame, changes: dict[str, int]) -> tuple[dict[str, Any], i
     """The fields of a host plan, and the seed of the run."""
     options: dict[str, Any] = {"window": 512, "timeout_ps": 10**9, "ack_every": 16, **changes}
     seed = options.pop("seed", 1)
-    options |= {"timeout_max_ps": options["timeout_ps"] << BACKOFF_MAX, "frame": frame}
-    return options | {"held_bytes": 0, "settled": {}}, seed
+    sent = {name: options.pop(name) for name in list(options) if name in Sender.__dataclass_fields__}
+    sender = Sender(frame, timeout_max_ps=sent["timeout_ps"] << BACKOFF_MAX, **sent)
+    return options | {"sender": sender, "held_bytes": 0, "settled": {}}, seed
 
 
 def context_of(
@@ -144,16 +145,13 @@ def context_of(
 
 def switch(workers: int, frame: Frame, slots: int, unit_packets: int) -> Started:
     """A job on the switch of a small star."""
-    times = {"timeout_ps": 10**9, "first_timeout_ps": 10**9, "timeout_max_ps": 10**10}
     job = Job(
         hosts=tuple(range(workers)),
         switch=workers,
         slot_base=0,
-        slots_count=slots,
         unit_packets=unit_packets,
-        frame=frame,
+        sender=Sender(frame, slots, 10**9, first_timeout_ps=10**9, timeout_max_ps=10**10),
         routes=(0,) * workers,
-        **times,
     )
     return lambda environment, fabric: InNetwork(fabric, [job])
 

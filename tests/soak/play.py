@@ -407,7 +407,7 @@ def _may_be_stalled(drawn: Drawn, plan: Any) -> bool:
     """Whether a fault can cause a stall: any except those that timers recover from, if there are timers."""
     lost = any(share_of(fault.get("rate")) > SURVIVED for fault in drawn.faults if fault["kind"] in LOSING)
     lost |= any(fault["kind"] == "burst_loss" for fault in drawn.faults)
-    has_timers = plan.collective.timeout_max_ps > 0 and not plan.collective.needs_lossless
+    has_timers = plan.collective.sender.timeout_max_ps > 0 and not plan.collective.needs_lossless
     return bool(drawn.faults) and (lost or not has_timers or not all(map(is_harmless, drawn.faults)))
 
 

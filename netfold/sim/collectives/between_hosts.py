@@ -22,7 +22,7 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
 from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compiled, outline_of
-from netfold.sim.engine.interface import BACKOFF_MAX
+from netfold.sim.engine.interface import BACKOFF_MAX, Sender
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
 from netfold.sim.plan.idle_network import Window, crowding_warnings
 from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members
@@ -159,7 +159,6 @@ class ChunkedCollective(HostCollective):
 class HostPlan(CollectivePlan):
     """A collective over reliable messages between hosts."""
 
-    ack_every: int
     collective: HostCollective
     """Its keys, and its schedule."""
 
@@ -206,15 +205,17 @@ def resolve_as(
     timeout_ps = timeout_of(routed, window, job.buckets_in_flight, asked_ps, location)
     plan = make_plan(
         kind=collective.kind,
-        frame=frame,
-        window=collective.window,
-        timeout_ps=timeout_ps,
-        timeout_max_ps=timeout_ps << BACKOFF_MAX,
-        waits_for_loss=asked_ps is None,
+        sender=Sender(
+            frame,
+            collective.window,
+            timeout_ps,
+            collective.ack_every,
+            timeout_max_ps=timeout_ps << BACKOFF_MAX,
+            waits_for_loss=asked_ps is None,
+        ),
         held_bytes=_HELD_BYTES + collective.held_bytes(workers),
         tables_bytes=_tables_bytes(collective, job) if tables is None else tables,
         settled={"timeout": TIME.format(timeout_ps), **collective.settled(workers)},
-        ack_every=collective.ack_every,
         collective=collective,
     )
     ways = [way.there for way in routed.paths.values()]

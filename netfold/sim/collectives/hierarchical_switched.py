@@ -460,7 +460,7 @@ def _with_switches(
     blocks = max(1, -(-elements // shape.section.chunk_words))
     return replace(
         plan,
-        timeout_max_ps=max(one.timeout_max_ps for one in (plan, *parts)),
+        sender=replace(plan.sender, timeout_max_ps=max(one.sender.timeout_max_ps for one in (plan, *parts))),
         held_bytes=plan.held_bytes + _SUM_BYTES * (3 * len(shape.groups) + 2),
         tables_bytes=sum(
             tables_bytes(blocks * one.transfers, blocks * one.chunks, one.workers)

@@ -91,7 +91,7 @@ class Channels:
 
     def open(self, source: int, target: int, words: Words, key: int) -> tuple[simpy.Event, Words]:
         """Start a message now; returns the event of its delivery, and the array that it arrives in."""
-        plan, context = self._plan, self._context
+        sender, context = self._plan.sender, self._context
         received = np.empty_like(words)
         packets = self._packets(words)
         flow = Flow(
@@ -100,28 +100,24 @@ class Channels:
             words_count=words.size,
             words=np.ascontiguousarray(words),
             received=received,
-            frame=plan.frame,
-            window=min(plan.window, max(plan.ack_every, packets)),  # the engine allocates it
-            timeout_ps=plan.timeout_ps,
-            ack_every=plan.ack_every,
+            sender=replace(sender, window=min(sender.window, max(sender.ack_every, packets))),
             route=flow_key_plain(context.seed, context.job, source, target),
             ack_route=flow_key_plain(context.seed, context.job, target, source),
             key=key,
             job=context.job,
-            waits_for_loss=plan.waits_for_loss,
         )
         return context.fabric.flow(flow), received
 
     def _packets(self, words: Words) -> int:
         # A chunk without words takes one, too.
-        return max(1, -(-words.size // self._plan.frame.elements))
+        return max(1, -(-words.size // self._plan.sender.frame.elements))
 
     def _pump(self, source: int, target: int) -> None:
         connection = self._connections[source, target]
         while connection.waiting:
             parcel, inbox, key = connection.waiting[0]
             packets = self._packets(parcel.words)
-            if connection.outstanding and connection.outstanding + packets > self._plan.window:
+            if connection.outstanding and connection.outstanding + packets > self._plan.sender.window:
                 return
             connection.waiting.popleft()
             connection.outstanding += packets
@@ -389,11 +385,7 @@ def operation_of(plan: HostPlan, context: RunContext, schedule: Schedule, **fiel
     """An operation of a job, sent as its plan says; `fields` are the other ones of an `Operation`."""
     return Operation(
         schedule=schedule,
-        frame=plan.frame,
-        window=plan.window,
-        timeout_ps=plan.timeout_ps,
-        ack_every=plan.ack_every,
-        waits_for_loss=plan.waits_for_loss,
+        sender=plan.sender,
         seed=context.seed,
         job=context.job,
         **fields,

@@ -61,7 +61,7 @@ def open_atp_stream(world: World, row: int) -> None:
     stream.window = stream.window_bytes // frame_bytes(world, row)
     stream.window_end = stream.window - 1
     pump(world, stream, world.places, row, send)
-    stream.deadline_ps = world.clock[0].now_ps + world.jobs[stream.job].first_timeout_ps
+    stream.deadline_ps = world.clock[0].now_ps + world.jobs[stream.job].sender.first_timeout_ps
     arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
 
 
@@ -69,7 +69,7 @@ def open_atp_stream(world: World, row: int) -> None:
 def frame_bytes(world: World, row: int) -> int:
     """Bytes that a packet counts in a worker's window."""
     job = world.jobs[world.streams[row].job]
-    return job.overhead_bytes + 4 * job.elements
+    return job.sender.overhead_bytes + 4 * job.sender.elements
 
 
 @inlined
@@ -94,14 +94,14 @@ def send_by_call(at: int, row: int, unit: int) -> None:
     packet.version = place.entry
     packet.bits = np.uint32(1) << np.uint32(stream.worker)
     place.sent_ps = world.clock[0].now_ps
-    packet.size_bytes = frame_bytes(world, row) + job.first_bytes + job.last_bytes
+    packet.size_bytes = frame_bytes(world, row) + job.sender.first_bytes + job.sender.last_bytes
     packet.point = stream.point
     packet.child = stream.child
     packet.merge = 0
     packet.exponent = 0
     packet.workers = 1
-    start = (unit - segment.first_unit) * job.elements
-    packet.words_count = min(job.elements, segment.words_count - start)
+    start = (unit - segment.first_unit) * job.sender.elements
+    packet.words_count = min(job.sender.elements, segment.words_count - start)
     packet.words = segment.words + 4 * start
     if place.attempt > 0:  # the switch evicts it
         packet.flags = RESEND
@@ -132,7 +132,7 @@ def on_atp_result(at: int, index: int) -> None:
         return
     job = world.jobs[stream.job]
     unit = packet.unit
-    stream.deadline_ps = world.clock[0].now_ps + job.timeout_ps
+    stream.deadline_ps = world.clock[0].now_ps + job.sender.timeout_ps
     place = world.places[row, unit % stream.window_max]
     if unit < stream.base or place.acknowledged:
         stream.stale_results += 1
@@ -184,7 +184,7 @@ def store(world: World, row: int, index: int) -> None:
     unit = packet.unit - segment.first_unit
     if segment.is_float != 0:
         bytes_at(segment.is_float, unit + 1)[unit] = 1 if packet.flags & FLOATS else 0
-    elements = world.jobs[world.streams[row].job].elements
+    elements = world.jobs[world.streams[row].job].sender.elements
     address = segment.result if segment.shared == 0 else segment.shared
     write_result(world, segment, unit, address + 4 * unit * elements, index)
 
@@ -220,15 +220,15 @@ def on_atp_timer(at: int, row: int) -> None:
     stream, now_ps = world.streams[row], world.clock[0].now_ps
     job = world.jobs[stream.job]
     place = world.places[row, stream.base % stream.window_max]
-    if stream.deadline_ps <= now_ps and is_in_vain(world, job.waits_for_loss, place.attempt, place.sent_ps):
-        stream.deadline_ps = now_ps + job.timeout_ps
+    if stream.deadline_ps <= now_ps and is_in_vain(world, stream, place.attempt, place.sent_ps):
+        stream.deadline_ps = now_ps + job.sender.timeout_ps
     elif stream.deadline_ps <= now_ps:
         stream.timeouts += 1
         first = first_acknowledged(world, row)
         resend(world, row, first if first >= 0 else stream.base + 1)
-        timeout_ps = backed_off_ps(job, job.timeout_ps, place.attempt)
+        timeout_ps = backed_off_ps(stream, job.sender.timeout_ps, place.attempt)
         stream.deadline_ps = now_ps + timeout_ps
-        stream.deadline_ps += jitter_ps(world, stream, job.timeout_ps, stream.base, stream.timeouts)
+        stream.deadline_ps += jitter_ps(world, stream, job.sender.timeout_ps, stream.base, stream.timeouts)
     arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
 
 
@@ -296,7 +296,7 @@ def add_words(world: World, index: int, row: int) -> bool:
     unit = packet.unit
     got = bits_at(record.got, record.units_count)
     full = np.uint32((np.uint64(1) << np.uint64(job.workers_count)) - np.uint64(1))
-    total = words_at(record.words + 4 * unit * job.elements, packet.words_count)
+    total = words_at(record.words + 4 * unit * job.sender.elements, packet.words_count)
     words = world.payloads[packet.payload, : packet.words_count]
     is_float = packet.flags & FLOATS != 0
     if packet.bits == full and not is_float:
@@ -317,7 +317,7 @@ def add_words(world: World, index: int, row: int) -> bool:
 def has_overflowed(world: World, index: int, row: int) -> bool:
     """Whether a complete sum has a word at the limit."""
     packet, record = world.packets[index], world.sums[row]
-    elements = world.jobs[world.streams[packet.owner].job].elements
+    elements = world.jobs[world.streams[packet.owner].job].sender.elements
     total = words_at(record.words + 4 * packet.unit * elements, packet.words_count)
     largest = np.int64(0)
     for i in range(total.size):
@@ -367,7 +367,7 @@ def reply(at: int, cause: int, row: int, is_request: bool) -> None:
             answer.transmission = propose_entry(world, sender.job, row, unit)
     replies[unit] += 1
     answer.payload = take_payload(world)
-    total = words_at(record.words + 4 * unit * job.elements, packet.words_count)
+    total = words_at(record.words + 4 * unit * job.sender.elements, packet.words_count)
     copy_words(world.payloads[answer.payload], total)
     if world.clock[0].is_keyed:
         answer.key = packet_key(world, index, purposes.SERVER_REPLY, lowest)

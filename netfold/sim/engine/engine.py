@@ -16,7 +16,6 @@ from netfold.sim.engine.interface import (
     BacklogError,
     Completion,
     Flow,
-    Frame,
     Job,
     Operation,
     Rule,
@@ -24,7 +23,6 @@ from netfold.sim.engine.interface import (
     Segment,
 )
 from netfold.sim.engine.jobs import LockStep, OpenSchedule, StreamLayout, write_segments
-from netfold.sim.engine.links import PACKET_BYTES_MAX
 from netfold.sim.engine.loop import HANDLERS, go_on_now, run_until, tell_schedule
 from netfold.sim.engine.memory_access import address_of
 from netfold.sim.engine.observe import EngineViews, in_clock, plain
@@ -52,14 +50,13 @@ class EngineSchedules(EngineViews):
         # for; `end_merge` answers.
         for host in operation.hosts:
             self._check_host("host", host)
-        check_size(operation.frame)
         jobs.check_operation(operation)
         self._add_flows(jobs.flow_window(operation))
         self.world = setup.add_job_counter(self.world, operation.job)
         number = self._schedules_count
         self.world, self._schedules[number] = jobs.open_schedule(self.world, number, operation)
         self._schedules_count += 1
-        self._make_room(self._copies * (2 * operation.window + 8))
+        self._make_room(self._copies * (2 * operation.sender.window + 8))
         return number
 
     def begin(
@@ -177,13 +174,6 @@ class EngineSchedules(EngineViews):
         self.world = setup.with_room(self.world, self._reserve, self._payload_reserve)
 
 
-def check_size(frame: Frame, lanes: int = 1) -> None:
-    """Raise ValueError if a packet is too long: its time at 1 bps must fit the clock."""
-    size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
-    if size_bytes > PACKET_BYTES_MAX:
-        raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")
-
-
 EVENTS_MAX = 1_000_000  # per call of the loop, some 0.1 s; between calls Python handles signals
 
 
@@ -245,7 +235,7 @@ class Engine(EngineSchedules):
         """
         if self.world.clock[0].order > 0 and self._room is None:
             raise RuntimeError("a job cannot be added once packets have been sent")
-        check_size(job.frame, job.lanes)
+        setup.check_size(job.frame, job.lanes)
         self.world = jobs.add_job(self.world, job, self._room or {})
         self._jobs.append(job)
         window = job.slots_count if job.server is None else max(job.slots_count, 2 * job.server.window_max)
@@ -305,10 +295,8 @@ class Engine(EngineSchedules):
         """
         self._check_host("source", flow.source)
         self._check_host("target", flow.target)
-        if not 1 <= flow.ack_every <= flow.window:
-            raise ValueError(f"ack_every must be from 1 to the window, {flow.window}; found {flow.ack_every}")
-        check_size(flow.frame)
-        self._add_flows(flow.window)
+        setup.check_sender(flow.sender)
+        self._add_flows(flow.sender.window)
         self.world = setup.add_job_counter(self.world, flow.job)
         clock = self.world.clock[0]
         row, number = int(clock.flow_free), int(clock.flows_count)
@@ -321,7 +309,7 @@ class Engine(EngineSchedules):
             self.world.flows[row].words = address_of(flow.words)
             self.world.flows[row].received = address_of(flow.received)
         self._keep_alive.flow(row, flow)
-        self._make_room(self._copies * (2 * flow.window + 8))
+        self._make_room(self._copies * (2 * flow.sender.window + 8))
         if self.world.hosts[flow.source].away_until_ps == tables.NEVER:
             self.world.flows[row].is_open = 1  # it stays open: its source has crashed
         else:

@@ -50,7 +50,7 @@ def start_flow(world: World, row: int) -> None:
         flow.tolerance_step = max(1, min(flow.window, flow.units_count) // TOLERANCE_STEPS)
         flow.tolerance = flow.tolerance_step
     pump(world, flow, world.flights, row, send)
-    flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+    flow.deadline_ps = world.clock[0].now_ps + flow.sender.timeout_ps
     arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)
 
 
@@ -63,12 +63,12 @@ def send(world: World, row: int, sequence: int) -> None:
     packet = world.packets[index]
     packet.kind = FLOW_DATA
     packet.transmission = flight.transmission
-    packet.words_count = min(flow.elements, flow.words_count - sequence * flow.elements)
-    packet.size_bytes = flow.overhead_bytes + 4 * packet.words_count
+    packet.words_count = min(flow.sender.elements, flow.words_count - sequence * flow.sender.elements)
+    packet.size_bytes = flow.sender.overhead_bytes + 4 * packet.words_count
     if sequence == 0:
-        packet.size_bytes += flow.first_bytes
+        packet.size_bytes += flow.sender.first_bytes
     if sequence == flow.units_count - 1:
-        packet.size_bytes += flow.last_bytes
+        packet.size_bytes += flow.sender.last_bytes
     if world.clock[0].is_keyed:
         seed, attempt = world.clock[0].seed, flight.attempt
         packet.key = mix(seed, purposes.FLOW_PACKET, flow.key, sequence, attempt)
@@ -117,7 +117,7 @@ def store_data(world: World, index: int, place: int) -> bool:
     flow = world.flows[row]
     world.flights[row, natural(place)].received = sequence + 1
     if flow.received != 0 and packet.words_count > 0:
-        start = 4 * sequence * flow.elements
+        start = 4 * sequence * flow.sender.elements
         sent = words_at(flow.words + start, packet.words_count)
         received = words_at(flow.received + start, packet.words_count)
         copy_words(received, sent)
@@ -127,7 +127,7 @@ def store_data(world: World, index: int, place: int) -> bool:
     world.clock[0].progress += flow.expected - before
     flow.unacknowledged += 1
     is_complete = flow.expected == flow.units_count
-    return bool(flow.expected != before + 1 or flow.unacknowledged == flow.ack_every or is_complete)
+    return bool(flow.expected != before + 1 or flow.unacknowledged == flow.sender.ack_every or is_complete)
 
 
 @inlined
@@ -177,7 +177,7 @@ def acknowledge(world: World, cause: int) -> None:
     ack.part = flow.expected
     ack.transmission = packet.transmission
     ack.flags = packet.flags
-    ack.size_bytes = flow.ack_bytes
+    ack.size_bytes = flow.sender.ack_bytes
     if world.clock[0].is_keyed:
         seed, transmission = world.clock[0].seed, packet.transmission
         ack.key = mix(seed, purposes.FLOW_ACK, flow.key, packet.unit, transmission)
@@ -201,7 +201,7 @@ def on_flow_ack(world: World, index: int) -> None:
         world.flights[row, sequence % flow.window_max].acknowledged = 1
     if cumulative > flow.base:
         flow.base = cumulative
-        flow.deadline_ps = world.clock[0].now_ps + flow.timeout_ps
+        flow.deadline_ps = world.clock[0].now_ps + flow.sender.timeout_ps
         flow.backoff = 0
     if flow.base == flow.units_count:
         flow.is_open = 0
@@ -227,11 +227,11 @@ def on_flow_ack(world: World, index: int) -> None:
 def on_flow_timer(world: World, row: int) -> None:
     """Nothing was acknowledged for a timeout: send again all that is outstanding."""
     flow, now_ps = world.flows[row], world.clock[0].now_ps
-    if flow.deadline_ps <= now_ps and is_in_vain(world, flow.waits_for_loss, 0, flow.opened_ps):
-        flow.deadline_ps = now_ps + flow.timeout_ps
+    if flow.deadline_ps <= now_ps and is_in_vain(world, flow, 0, flow.opened_ps):
+        flow.deadline_ps = now_ps + flow.sender.timeout_ps
     elif flow.deadline_ps <= now_ps:
         flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
         flow.timeouts += 1
         send_lost(world.clock[0].at, row, flow.next, flow.transmissions)
-        flow.deadline_ps = now_ps + (flow.timeout_ps << flow.backoff)
+        flow.deadline_ps = now_ps + (flow.sender.timeout_ps << flow.backoff)
     arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)

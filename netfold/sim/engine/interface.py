@@ -45,6 +45,23 @@ class Frame:
         return self.overhead_bytes + 4 * words + self.first_bytes * first + self.last_bytes * last
 
 
+@dataclass(frozen=True)
+class Sender:
+    """How somebody sends: the same record in a plan, in what the engine is asked for, and in its rows."""
+
+    frame: Frame
+    window: int
+    """Packets that may be outstanding."""
+    timeout_ps: int  # until the first that is not answered is sent again; 0: never
+    ack_every: int = 1
+    """Packets per acknowledgement, of flows."""
+    first_timeout_ps: int = 0
+    """That of the first window of a stream."""
+    timeout_max_ps: int = NEVER_PS
+    """Longer timeouts stop growing there."""
+    waits_for_loss: bool = False  # timers do nothing before something is lost; those of streams then back off
+
+
 class Overflow(IntEnum):
     """How an ADD handles a sum that leaves int32; sums of lanes of 8 and 16 bits likewise leave theirs."""
 
@@ -98,12 +115,8 @@ class Job:
     hosts: tuple[int, ...]
     switch: int
     slot_base: int
-    slots_count: int  # = window · unit_packets; each slot has two versions
     unit_packets: int
-    frame: Frame
-    timeout_ps: int
-    first_timeout_ps: int
-    timeout_max_ps: int  # doubling stops here
+    sender: Sender  # of each worker; it has a slot for each packet of its window
     routes: tuple[int, ...]  # per worker: picks among equal-cost paths
     loopback_link: int = -1  # link from the switch to itself that every result passes, or -1
     program: ProgramSpec = field(default_factory=default_program)  # what its switches run
@@ -115,7 +128,15 @@ class Job:
     server: AtpServer | None = None
     """The parameter server, for programs that have one."""
     splits: tuple[Split, ...] = ()  # multicast of results; without, a point sends a copy to each child
-    waits_for_loss: bool = False  # timers do nothing before something is lost, and back off unit by unit
+
+    @property
+    def frame(self) -> Frame:
+        return self.sender.frame
+
+    @property
+    def slots_count(self) -> int:
+        """Slots at each switch of its tree, of two versions each."""
+        return self.sender.window
 
     @property
     def switches(self) -> tuple[int, ...]:
@@ -274,15 +295,11 @@ class Flow:
     words_count: int
     words: NDArray[Any] | None
     received: NDArray[Any] | None  # written in place at the target
-    frame: Frame
-    window: int
-    timeout_ps: int
-    ack_every: int
+    sender: Sender
     route: int  # picks among equal paths, see `topologies/network.py`
     key: int
     job: int = 0
     """The job that its retransmissions are counted for."""
-    waits_for_loss: bool = False  # its timer does nothing before something is lost
     ack_route: int | None = None
     """The route of its acknowledgements; None: the same as its own."""
 
@@ -463,10 +480,7 @@ class Operation:
 
     schedule: Schedule
     hosts: tuple[int, ...]  # node of each worker
-    frame: Frame
-    window: int  # packets: of a lane, and the most of a flow
-    timeout_ps: int
-    ack_every: int
+    sender: Sender  # of its flows; the window is also that of a lane
     number: int
     """The number that, with the job, identifies the operation in keyed draws."""
     seed: int
@@ -482,8 +496,6 @@ class Operation:
     ranks: tuple[int, ...] = ()
     """The ranks of its workers in the job; empty: it has all workers of the job."""
     asks: tuple[int, ...] = ()  # workers whose merges end when whoever opened the schedule says
-    waits_for_loss: bool = False
-    """Whether timers of its flows do nothing before something is lost."""
     joint: Joint | None = None
     """The operations that it is one of; its workers may then share hosts, and it has `ranks`."""
     lane_names: NDArray[np.int64] | None = None

@@ -25,7 +25,7 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.setup import Derived, check_words, derived, enlarged, set_rate
+from netfold.sim.engine.setup import Derived, check_sender, check_words, derived, enlarged, set_rate
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
 from netfold.sim.engine.tables import DOWN, NEVER, Table, World, records
 from netfold.switch.program import ProgramSpec
@@ -49,21 +49,18 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
     first, workers = world.streams.size, len(job.hosts)
     jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
     row = jobs[-1]
-    for name in ("slot_base", "unit_packets", "lanes", "overflow", "waits_for_loss"):
+    for name in ("slot_base", "unit_packets", "lanes", "overflow", "slot_timer_ps"):
         row[name] = int(getattr(job, name))
     row.program = job.program.machine
-    for name in ("timeout_ps", "first_timeout_ps", "timeout_max_ps", "slot_timer_ps"):
-        row[name] = getattr(job, name)
-    for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes"):
-        row[name] = getattr(job.frame, name)
+    rows.write_sender(row, job.sender)
     row.workers_count, row.first_stream, row.window = workers, first, job.slots_count // job.unit_packets
     row.first_point, row.points_count, row.server = world.points.size, 1 + len(job.branches), -1
     if job.program.timeouts is None:
-        row.timeout_ps = row.first_timeout_ps = NEVER
+        row.sender.timeout_ps = row.sender.first_timeout_ps = NEVER
     for worker, (host, route) in enumerate(zip(job.hosts, job.routes, strict=True)):
         stream = streams[first + worker]
         stream.job, stream.worker, stream.host, stream.route = jobs.size - 1, worker, host, route
-        stream.first_link = world.nodes[host].first_set
+        stream.first_link, stream.sender = world.nodes[host].first_set, row.sender
         stream.serial, stream.armed_ps, stream.armed_order = -1, NEVER, -1
         stream.early_head = stream.early_tail = -1
         stream.timeouts_threshold = TIMEOUTS_THRESHOLD
@@ -72,7 +69,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
     slots = _place_registers(jobs, points, room)
     if not is_first and (points["register_base"][: world.points.size] != world.points["register_base"]).any():
         raise RuntimeError("registers that are in use would move; reserve slots for all jobs")
-    words = max(int(one.elements * one.lanes) for one in jobs)
+    words = max(int(one.sender.elements * one.lanes) for one in jobs)
     windows = records((streams.size, int(jobs["window"].max())), rows.WINDOW)
     for name in ("unit", "expected_psn", "switch_expected_psn"):
         windows[name] = -1
@@ -309,7 +306,7 @@ def open_sums(world: World, job: int, serial: int, units_count: int, has_floats:
         "state": np.zeros(units_count, np.int8),
         "replies": np.zeros(units_count, np.int32),
         "proposal": np.full(units_count, -2, np.int32),
-        "words": np.zeros((units_count, int(world.jobs[job].elements)), np.int32),
+        "words": np.zeros((units_count, int(world.jobs[job].sender.elements)), np.int32),
     }
     for name, array in arrays.items():
         row[name] = address_of(array)
@@ -451,10 +448,7 @@ def _write(table: Table, opened: OpenSchedule, number: int) -> None:
         row.merge_ps = address_of(operation.merge_ps)
     longest = int(np.diff(operation.ends).max(initial=0)) * operation.lifted_words
     row.scratch_bytes = max(8, 4 * longest + 4 * longest % 8)
-    row.timeout_ps, row.window, row.ack_every = operation.timeout_ps, operation.window, operation.ack_every
-    row.waits_for_loss = operation.waits_for_loss
-    for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
-        row[name] = getattr(operation.frame, name)
+    rows.write_sender(row, operation.sender)
 
 
 def check_operation(operation: Operation) -> None:
@@ -473,10 +467,7 @@ def check_operation(operation: Operation) -> None:
         _check_joint(operation, operation.joint)
     elif len(set(operation.hosts)) != schedule.workers:
         raise ValueError(f"two workers share a host: {operation.hosts}")
-    if not 1 <= operation.ack_every <= operation.window:
-        raise ValueError(
-            f"ack_every must be from 1 to the window, {operation.window}; found {operation.ack_every}"
-        )
+    check_sender(operation.sender)
     _check_array("ends", operation.ends, np.int64, (schedule.chunks + 1,))
     if operation.merge_ps is not None:
         _check_array("merge_ps", operation.merge_ps, np.int64, (schedule.transfers, 2))
@@ -567,13 +558,14 @@ def add_buffers(world: World, opened: OpenSchedule, count: int) -> None:
 
 def flow_window(operation: Operation) -> int:
     """The largest window that a flow of an operation may have: that of its longest transfer."""
+    sender = operation.sender
     if operation.merge is Merge.HOST:
-        return operation.window
+        return sender.window
     schedule, ends = operation.schedule, operation.ends
     words = ends[schedule.first + schedule.count] - ends[schedule.first]
     most = int(words.max(initial=0)) * operation.lifted_words
-    packets = max(1, -(-most // operation.frame.elements))
-    return min(operation.window, max(operation.ack_every, packets))
+    packets = max(1, -(-most // sender.frame.elements))
+    return min(sender.window, max(sender.ack_every, packets))
 
 
 # Check a worker's segments and write them into its stream's row.
@@ -584,7 +576,7 @@ def write_segments(
 ) -> int:
     """Fill a stream's segments; returns how many units they take."""
     job = world.jobs[world.streams[row].job]
-    unit_words = int(job.unit_packets * job.elements)
+    unit_words = int(job.unit_packets * job.sender.elements)
     if not 1 <= len(segments) <= SEGMENTS_MAX:
         raise ValueError(f"a stream has 1 to {SEGMENTS_MAX} segments, found {len(segments)}")
     if any(segment.merge not in MERGEABLE for segment in segments):

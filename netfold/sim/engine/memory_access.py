@@ -147,7 +147,7 @@ def zero_words(target: NDArray[Any]) -> None:
 LINE_BYTES = 64
 
 
-def in_lines(fields: list[tuple[str, str]]) -> np.dtype[Any]:
+def in_lines(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
     """A row of aligned fields that is as long as whole cache lines.
 
     In a table that begins with a line, no row then lies in a line more than it must.

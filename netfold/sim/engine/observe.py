@@ -217,9 +217,9 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
     is_waiting = (flows["is_open"] != 0) & (flows["is_delivered"] == 0) & (flows["schedule"] >= 0)
     found = []
     for flow in flows[is_waiting]:
-        count = min(int(flow.words_count), int(flow.elements))
-        is_last = flow.units_count == 1
-        size_bytes = int(flow.overhead_bytes + 4 * count + flow.first_bytes + is_last * flow.last_bytes)
+        sender, is_last = flow.sender, flow.units_count == 1
+        size_bytes = sender.overhead_bytes + 4 * min(int(flow.words_count), int(sender.elements))
+        size_bytes += sender.first_bytes + is_last * sender.last_bytes
         schedule = int(world.schedules[int(flow.schedule)].number)
         found.append(
             WaitingTransfer(
@@ -231,7 +231,7 @@ def waiting_transfers(world: World) -> list[WaitingTransfer]:
                 int(flow.route),
                 int(flow.ack_route),
                 int(flow.job),
-                size_bytes,
+                int(size_bytes),
                 int(flow.opened_ps),
             )
         )

@@ -362,12 +362,12 @@ def send_or_wait(world: World, row: int, number: int, stage: int) -> None:
         enqueue(world, row, number, ARRIVED)
         return
     words = words_of(world, row, number)
-    transfer.packets = max(1, -(-words // schedule.elements))
+    transfer.packets = max(1, -(-words // schedule.sender.elements))
     if planned.lane >= 0:
         entry = row << QUEUE_BITS | number
         place = lane_of(world, row, planned.lane)
         lane = lanes_at(schedule.lanes, schedule.lanes_count)[place]
-        is_full = lane.outstanding > 0 and lane.outstanding + transfer.packets > schedule.window
+        is_full = lane.outstanding > 0 and lane.outstanding + transfer.packets > schedule.sender.window
         if stage == READY and (is_full or lane.head >= 0):
             transfer.behind = -1
             if lane.head < 0:
@@ -421,17 +421,14 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.key = mix(purposes.RING_FLOW_SEED, schedule.job, schedule.operation, planned.step, planned.source)
     flow.words = flow.received = flow.timeouts = flow.retransmitted_packets = 0
     flow.words_count, flow.units_count = words, packets
-    flow.timeout_ps, flow.waits_for_loss = schedule.timeout_ps, schedule.waits_for_loss
+    flow.sender = schedule.sender
     flow.host, flow.target = source.host, target.host
     flow.route = flow_key(schedule.seed, schedule.job, source.rank, target.rank, planned.channel)
     flow.ack_route = flow_key(schedule.seed, schedule.job, target.rank, source.rank, planned.channel)
     flow.first_link = world.nodes[natural(source.host)].first_set
     flow.target_link = world.nodes[natural(target.host)].first_set
-    flow.window = flow.window_max = min(schedule.window, max(schedule.ack_every, packets))
-    flow.ack_every = schedule.ack_every
-    flow.elements, flow.overhead_bytes = schedule.elements, schedule.overhead_bytes
-    flow.first_bytes, flow.last_bytes = schedule.first_bytes, schedule.last_bytes
-    flow.ack_bytes = schedule.ack_bytes
+    flow.window = min(schedule.sender.window, max(schedule.sender.ack_every, packets))
+    flow.window_max = flow.window
     flow.base = flow.next = flow.transmissions = flow.backoff = 0
     flow.expected = flow.unacknowledged = flow.is_delivered = 0
     flow.reordered_packets = flow.spurious_retransmissions = 0  # also if it never starts

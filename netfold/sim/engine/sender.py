@@ -79,17 +79,17 @@ def expires(world: World, sender: Any, timer: int, order: int, owner: int) -> bo
 
 
 @inlined
-def is_in_vain(world: World, waits_for_loss: int, attempt: int, sent_ps: int) -> bool:
+def is_in_vain(world: World, sender: Any, attempt: int, sent_ps: int) -> bool:
     # Nothing was lost since the unit was sent, once: a copy would change nothing.
-    return bool(waits_for_loss and attempt == 0 and world.clock[0].lost_ps < sent_ps)
+    return bool(sender.sender.waits_for_loss and attempt == 0 and world.clock[0].lost_ps < sent_ps)
 
 
 @inlined
-def backed_off_ps(job: Any, timeout_ps: int, attempt: int) -> int:
+def backed_off_ps(stream: Any, timeout_ps: int, attempt: int) -> int:
     """The timeout of a copy, the `attempt`-th of its unit."""
-    if not job.waits_for_loss:
+    if not stream.sender.waits_for_loss:
         return timeout_ps
-    return int(min(timeout_ps << min(attempt, BACKOFF_MAX), job.timeout_max_ps))
+    return int(min(timeout_ps << min(attempt, BACKOFF_MAX), stream.sender.timeout_max_ps))
 
 
 JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer

@@ -17,12 +17,15 @@ from netfold.sim.engine.interface import (
     NONE,
     RULES_MAX,
     Flow,
+    Frame,
     Rule,
     Scaled,
     Schedule,
     Segment,
+    Sender,
 )
 from netfold.sim.engine.links import (
+    PACKET_BYTES_MAX,
     PS_BYTES,
     first_waiting,
     first_waiting_ack,
@@ -193,25 +196,14 @@ def write_flow(world: World, row: int, number: int, flow: Flow) -> None:
     world.flows[row] = np.zeros((), rows.FLOW)
     world.flights["received"][row] = 0
     (entry.entry_ps, entry.entry_order), entry.armed_order = in_heap, -1
-    for name in (
-        "key",
-        "words_count",
-        "timeout_ps",
-        "target",
-        "route",
-        "window",
-        "ack_every",
-        "job",
-        "waits_for_loss",
-    ):
+    for name in ("key", "words_count", "target", "route", "job"):
         entry[name] = getattr(flow, name)
-    for name in ("elements", "overhead_bytes", "first_bytes", "last_bytes", "ack_bytes"):
-        entry[name] = getattr(flow.frame, name)
+    rows.write_sender(entry, flow.sender)
     entry.ack_route = flow.route_back
     entry.host, entry.first_link = flow.source, world.nodes[flow.source].first_set
-    entry.window_max = flow.window
+    entry.window = entry.window_max = flow.sender.window
     entry.target_link = world.nodes[flow.target].first_set
-    entry.units_count = max(1, -(-flow.words_count // flow.frame.elements))
+    entry.units_count = max(1, -(-flow.words_count // flow.sender.frame.elements))
     entry.serial = number
     entry.schedule, entry.opened_ps = -1, world.clock[0].now_ps
 
@@ -285,6 +277,20 @@ def enlarged(table: Table, count: int) -> Table:
     larger = records(count, table.dtype)
     larger[: table.size] = table
     return larger
+
+
+def check_sender(sender: Sender) -> None:
+    """Reject packets whose time at 1 bps does not fit the clock, and windows that are never acknowledged."""
+    if not 1 <= sender.ack_every <= sender.window:
+        raise ValueError(f"ack_every must be from 1 to the window, {sender.window}; found {sender.ack_every}")
+    check_size(sender.frame)
+
+
+def check_size(frame: Frame, lanes: int = 1) -> None:
+    """Raise ValueError if a packet is too long: its time at 1 bps must fit the clock."""
+    size_bytes = max(frame.wire_bytes(lanes * frame.elements, first=True, last=True), frame.ack_bytes)
+    if size_bytes > PACKET_BYTES_MAX:
+        raise ValueError(f"a packet of {size_bytes}B is too long: {PACKET_BYTES_MAX}B at most on the wire")
 
 
 def check_words(array: NDArray[Any], dtype: Any, size: int | None = None) -> None:

@@ -122,13 +122,13 @@ def fill_words(world: World, row: int, index: int) -> None:
     packet.workers = segment.workers
     packet.bits = segment.bits
     if segment.workers == 0:
-        packet.size_bytes -= 4 * job.elements
+        packet.size_bytes -= 4 * job.sender.elements
     if unit < 0:
         packet.merge = 0
         return
     packet.merge = segment.merge
-    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
-    count = min(job.elements, segment.words_count - start)
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.sender.elements
+    count = min(job.sender.elements, segment.words_count - start)
     if segment.workers == 0:
         packet.words_count = max(0, count) * (job.lanes if segment.table != 0 else 1)
         return
@@ -161,7 +161,7 @@ def result_address(world: World, row: int, index: int) -> int:
         return 0
     job = world.jobs[stream.job]
     segment = world.segments[row, segment_of(world, row, unit)]
-    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.elements
+    start = ((unit - segment.first_unit) * job.unit_packets + packet.part) * job.sender.elements
     if segment.table != 0:
         start *= job.lanes
     if segment.shared != 0:
@@ -254,10 +254,10 @@ def open_stream(world: World, row: int) -> None:
     stream.is_open = 1
     stream.entry_order = -1
     stream.completed_count = 0
-    stream.timeout_ps = job.timeout_ps
+    stream.timeout_ps = job.sender.timeout_ps
     drop_stale_early(world, row)
     for unit in range(min(stream.window, stream.units_count)):
-        send_next(world, row, unit, job.first_timeout_ps)
+        send_next(world, row, unit, job.sender.first_timeout_ps)
 
 
 @inlined
@@ -299,11 +299,11 @@ def send_unit(world: World, row: int, slot: int, timeout_ps: int) -> None:
         packet.slot = slot
         packet.version = window.version
         packet.exponent = NO_EXPONENT
-        packet.size_bytes = job.overhead_bytes + 4 * job.elements
+        packet.size_bytes = job.sender.overhead_bytes + 4 * job.sender.elements
         if part == 0:
-            packet.size_bytes += job.first_bytes
+            packet.size_bytes += job.sender.first_bytes
         if part == job.unit_packets - 1:
-            packet.size_bytes += job.last_bytes
+            packet.size_bytes += job.sender.last_bytes
             if window.unit < stream.blocks_count:
                 packet.exponent = bytes_at(stream.exponents, stream.blocks_count)[window.unit]
         if world.clock[0].is_keyed:
@@ -424,17 +424,18 @@ def on_timer(world: World, row: int) -> None:
         if window.unit < 0:
             continue
         if window.deadline_ps <= now_ps:
-            if is_in_vain(world, job.waits_for_loss, window.attempt, window.sent_ps):
+            if is_in_vain(world, stream, window.attempt, window.sent_ps):
                 window.deadline_ps = now_ps + stream.timeout_ps
                 next_ps = min(window.deadline_ps, next_ps)
                 continue
             stream.timeouts += 1
             window.attempt += 1
-            timeout_ps = backed_off_ps(job, stream.timeout_ps, window.attempt)
+            timeout_ps = backed_off_ps(stream, stream.timeout_ps, window.attempt)
             timeout_ps += jitter_ps(world, stream, stream.timeout_ps, window.unit, window.attempt)
             call_cold(world.clock[0].handlers, world.clock[0].at, RESEND_UNIT, row, slot, timeout_ps)
-            if not job.waits_for_loss and stream.timeouts >= stream.timeouts_threshold:
-                stream.timeout_ps = max(stream.timeout_ps, min(2 * stream.timeout_ps, job.timeout_max_ps))
+            if not stream.sender.waits_for_loss and stream.timeouts >= stream.timeouts_threshold:
+                longer_ps = min(2 * stream.timeout_ps, stream.sender.timeout_max_ps)
+                stream.timeout_ps = max(stream.timeout_ps, longer_ps)
                 stream.timeouts_threshold += TIMEOUTS_THRESHOLD
         next_ps = min(next_ps, window.deadline_ps)
     if next_ps != NEVER:

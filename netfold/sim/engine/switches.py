@@ -85,13 +85,13 @@ def wire_bytes(world: World, index: int, has_words: bool) -> int:
     """Size of a result or partial on the wire, or of its header alone."""
     packet = world.packets[index]
     job = world.jobs[world.points[packet.point].job]
-    size_bytes = job.overhead_bytes
+    size_bytes = job.sender.overhead_bytes
     if packet.part == 0:
-        size_bytes += job.first_bytes
+        size_bytes += job.sender.first_bytes
     if packet.part == job.unit_packets - 1:
-        size_bytes += job.last_bytes
+        size_bytes += job.sender.last_bytes
     if has_words:
-        size_bytes += 4 * job.elements * (job.lanes if merge_of(packet.merge) == TABLE_ADD else 1)
+        size_bytes += 4 * job.sender.elements * (job.lanes if merge_of(packet.merge) == TABLE_ADD else 1)
     return int(size_bytes)
 
 
@@ -102,7 +102,7 @@ def widen(world: World, cause: int, index: int) -> None:
     if packet.table != 0:
         job = world.jobs[world.points[packet.point].job]
         result.words_count = job.lanes * packet.words_count
-        result.size_bytes += 4 * (job.lanes - 1) * job.elements
+        result.size_bytes += 4 * (job.lanes - 1) * job.sender.elements
 
 
 @kernel

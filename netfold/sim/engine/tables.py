@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netfold.sim.engine.interface import SEGMENTS_MAX
+from netfold.sim.engine.interface import SEGMENTS_MAX, Sender
 from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
@@ -225,6 +225,24 @@ SPLIT_ROW = np.dtype(
     align=True,
 )
 
+# How somebody sends (`interface.Sender`), in the rows of jobs, schedules, and whoever sends.
+SENDER = np.dtype(
+    [
+        ("timeout_ps", "i8"),
+        ("first_timeout_ps", "i8"),
+        ("timeout_max_ps", "i8"),
+        ("window", "i4"),  # packets
+        ("ack_every", "i4"),
+        ("waits_for_loss", "i4"),
+        ("elements", "i4"),  # of its frame, as the rest: words per packet
+        ("overhead_bytes", "i4"),
+        ("first_bytes", "i4"),
+        ("last_bytes", "i4"),
+        ("ack_bytes", "i4"),
+    ],
+    align=True,
+)
+
 JOB = np.dtype(
     [
         ("workers_count", "i4"),
@@ -236,23 +254,17 @@ JOB = np.dtype(
         ("slot_base", "i4"),
         ("window", "i4"),  # units
         ("unit_packets", "i4"),
-        ("elements", "i4"),  # words per packet
         ("lanes", "i4"),  # TABLE_ADD: result words per word sent
-        ("overhead_bytes", "i4"),
-        ("first_bytes", "i4"),
-        ("last_bytes", "i4"),
         ("server", "i4"),  # ATP: row, −1 without
-        ("waits_for_loss", "i4"),
-        ("timeout_ps", "i8"),
-        ("first_timeout_ps", "i8"),
-        ("timeout_max_ps", "i8"),
         ("slot_timer_ps", "i8"),
+        ("sender", SENDER),
     ],
     align=True,
 )
 
-# A sender: the first columns of the rows of streams and of flows (`sender.py`).
-SENDER = [
+# The first columns of streams and of flows: a sender's window and timer (`sender.py`).
+SENDING: list[tuple[str, Any]] = [
+    ("sender", SENDER),
     ("serial", "i4"),  # number of the stream or flow that the row holds, or held last
     ("is_open", "i4"),
     ("job", "i4"),
@@ -266,7 +278,6 @@ SENDER = [
     ("base", "i4"),  # all units before are acknowledged
     ("next", "i4"),  # all units before were sent
     ("transmissions", "i4"),
-    ("timeout_ps", "i8"),
     ("deadline_ps", "i8"),
     ("armed_ps", "i8"),  # what its timer is set to; NEVER, and the next −1: it is not
     ("armed_order", "i8"),
@@ -278,7 +289,7 @@ SENDER = [
 
 STREAM = np.dtype(
     [
-        *SENDER,
+        *SENDING,
         ("worker", "i4"),
         ("point", "i4"),  # row
         ("child", "i4"),  # its index there
@@ -290,6 +301,7 @@ STREAM = np.dtype(
         ("early_tail", "i4"),
         ("exponents", "i8"),  # address, int8
         ("agreed", "i8"),  # address, int8
+        ("timeout_ps", "i8"),  # it may grow
         ("timeouts_threshold", "i8"),
         ("stale_results", "i8"),
         # ATP
@@ -414,19 +426,13 @@ SUM = np.dtype(
 
 FLOW = in_lines(
     [
-        *SENDER,
+        *SENDING,
         ("key", "u8"),
         ("words", "i8"),  # address, 0 if only counted
         ("received", "i8"),
         ("words_count", "i8"),
         ("target_link", "i4"),  # the link that acknowledgements leave on
         ("ack_route", "i4"),
-        ("ack_every", "i4"),
-        ("elements", "i4"),
-        ("overhead_bytes", "i4"),
-        ("first_bytes", "i4"),
-        ("last_bytes", "i4"),
-        ("ack_bytes", "i4"),
         ("backoff", "i4"),
         ("expected", "i4"),  # receiver
         ("unacknowledged", "i4"),
@@ -440,7 +446,6 @@ FLOW = in_lines(
         ("schedule", "i4"),  # row of the schedule that it is of, and the transfer that it carries; −1: none
         ("transfer", "i4"),
         ("next_free", "i4"),  # row, of one that is closed
-        ("waits_for_loss", "i4"),
         ("opened_ps", "i8"),
     ]
 )
@@ -493,16 +498,7 @@ SCHEDULE = np.dtype(
         ("scratch_next", "i8"),  # the part of the last block that was never used
         ("scratch_end", "i8"),
         ("scratch_count", "i8"),  # free buffers
-        # flows
-        ("timeout_ps", "i8"),
-        ("window", "i4"),
-        ("ack_every", "i4"),
-        ("elements", "i4"),
-        ("overhead_bytes", "i4"),
-        ("first_bytes", "i4"),
-        ("last_bytes", "i4"),
-        ("ack_bytes", "i4"),
-        ("waits_for_loss", "i4"),
+        ("sender", SENDER),  # of its flows
     ],
     align=True,
 )
@@ -678,6 +674,12 @@ class World(NamedTuple):
     schedules: Table
     done: Table
     log: Table
+
+
+def write_sender(row: Any, sender: Sender) -> None:
+    """Fill a row's `sender`."""
+    for name in SENDER.names or ():
+        row.sender[name] = getattr(sender.frame if hasattr(sender.frame, name) else sender, name)
 
 
 def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:

@@ -348,7 +348,8 @@ class Fabric:
         now_ps = int(self._environment.now)
         self.engine.advance(now_ps)
         number = self.engine.open_flow(flow)
-        size_bytes = flow.frame.wire_bytes(min(flow.words_count, flow.frame.elements), first=True, last=True)
+        frame = flow.sender.frame
+        size_bytes = frame.wire_bytes(min(flow.words_count, frame.elements), first=True, last=True)
         self._flows[number] = WaitingFlow(
             flow.source, flow.target, flow.route, flow.route_back, now_ps, size_bytes, flow.job
         )

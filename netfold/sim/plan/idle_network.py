@@ -459,8 +459,8 @@ def vain_warnings(
             "collective.window and collective.chunk, or a routing that keeps packets in order",
         )
     return (
-        f"{what}were acknowledged later than the timeout of {TIME.format(job.collective.timeout_ps)}; use a "
-        "longer collective.timeout, or a smaller collective.window or collective.chunk",
+        f"{what}were acknowledged later than the timeout of {TIME.format(job.collective.sender.timeout_ps)}; "
+        "use a longer collective.timeout, or a smaller collective.window or collective.chunk",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 import networkx as nx
 
 from netfold.homomorphic.codec import Codec
-from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule
+from netfold.sim.engine.interface import NEVER_PS, Condition, Frame, Job, Overflow, Rule, Sender
 from netfold.sim.keys import Count, CustomFrame, Location, Option, Placement
 from netfold.sim.workload import FileSpec, SyntheticSpec, TrainingSpec
 from netfold.sim.workload.fusion_rules import Costs
@@ -79,10 +79,7 @@ class CollectivePlan:
 
     kind: str
     """Its name in the registry of collectives."""
-    frame: Frame
-    window: int  # packets that a worker may have outstanding
-    timeout_ps: int  # 0: nothing is ever sent again
-    timeout_max_ps: int  # the longest timeout of its traffic
+    sender: Sender  # of each worker, or of each connection of two
     held_bytes: int
     """Memory that a run takes per element, for all workers together."""
     settled: Mapping[str, str | int]  # resolved values of keys with computed defaults, as in a scenario
@@ -93,7 +90,6 @@ class CollectivePlan:
     has_exponents_ahead: bool = False  # it agrees on block exponents while it sends the words
     needs_lossless: bool = False  # it must run on a network that drops nothing
     is_timeout_released: bool = False  # the timeout is that of its protocol's own client
-    waits_for_loss: bool = False  # nothing is sent again while nothing was lost
 
     @property
     def aggregation(self) -> Job | None:
@@ -370,7 +366,7 @@ class VariantPlan:
     def timeout_max_ps(self) -> int:
         """The longest timeout of its traffic."""
         others_ps = 0 if self.admission is None else self.admission.timeout_max_ps
-        return max(others_ps, *(job.collective.timeout_max_ps for job in self.jobs))
+        return max(others_ps, *(job.collective.sender.timeout_max_ps for job in self.jobs))
 
 
 # Packet formats for the engine: all sizes are sizes on the wire.

@@ -26,7 +26,7 @@ from netfold.sim.checks.finding import NOTHING_EXEMPT
 from netfold.sim.checks.rounds import Totals, compare
 from netfold.sim.engine import tables
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Flow, Job, Segment
+from netfold.sim.engine.interface import Flow, Job, Segment, Sender
 from netfold.sim.engine.loop import HANDLERS, run_until
 from netfold.sim.engine.observe import in_flight
 from netfold.sim.network.fabric import Sampler
@@ -75,15 +75,15 @@ def compile_engine(is_whole: bool = False) -> None:
     Two workers send a few words, which do not arrive unless handlers may be called.
     """
     engine = _between_two()
-    frame, timeouts = frame_of("roce-1024"), (PS_PER_S, PS_PER_S, PS_PER_S)
+    frame = frame_of("roce-1024")
     words = np.zeros(frame.elements, np.int32)
-    engine.add_job(Job((0, 1), 2, 0, 1, 1, frame, *timeouts, routes=(0, 0)))
+    engine.add_job(Job((0, 1), 2, 0, 1, Sender(frame, 1, PS_PER_S, 1, PS_PER_S), routes=(0, 0)))
     for worker in range(2):
         engine.open_stream(0, worker, [Segment(words, words.copy(), Merge.ADD)])
     if not is_whole:
         engine.run(0)
         return
-    engine.open_flow(Flow(0, 1, words.size, words, words.copy(), frame, 2, PS_PER_S, 1, 0, 0))
+    engine.open_flow(Flow(0, 1, words.size, words, words.copy(), Sender(frame, 2, PS_PER_S), 0, 0))
     sampler = Sampler(engine, 1)
     sampler.add_job(0)
     sampler.open()

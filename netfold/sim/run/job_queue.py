@@ -160,7 +160,7 @@ class Arrivals:
         rules = self._simulation.variant.faults.rules
         if not rules and not running.collective.retransmitted_packets():
             return 0
-        return self.jobs[index].collective.timeout_ps + max((one.delay_ps for one in rules), default=0)
+        return self.jobs[index].collective.sender.timeout_ps + max((one.delay_ps for one in rules), default=0)
 
     def _wait_for_copies(self, index: int, pause_ps: int) -> Generator[simpy.Event, Any, None]:
         """Wait for a time, and as often again as copies are on their way then and may still arrive."""

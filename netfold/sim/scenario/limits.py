@@ -284,7 +284,7 @@ def check_duration(
     rate_bps = slowest_bps(network, faults)
     if (host_bps := _host_bps(network, job)) < rate_bps:
         rate_bps, rate_key = host_bps, "hosts"
-    if job.collective.timeout_max_ps > TIME_MAX_PS:
+    if job.collective.sender.timeout_max_ps > TIME_MAX_PS:
         raise location.error(
             rate_key,
             f"at {RATE.format(rate_bps)} a full window waits for more than {LIMIT}",
@@ -330,11 +330,9 @@ def _waiting_bytes(jobs: Sequence[JobPlan], network: Network, link: int) -> int:
     source = int(network.link_source[link])
     size_bytes = 0
     for job in jobs:
-        plan = job.collective
+        sender, frame = job.collective.sender, job.collective.sender.frame
         senders = sum(host == source for host in job.hosts) if network.is_host[source] else len(job.hosts)
-        size_bytes += (
-            senders * plan.window * plan.frame.wire_bytes(plan.frame.elements, first=True, last=True)
-        )
+        size_bytes += senders * sender.window * frame.wire_bytes(frame.elements, first=True, last=True)
     buffer_bytes = int(network.buffer_bytes[link])
     is_limited = buffer_bytes > 0 and not network.is_host[source]
     return min(size_bytes, buffer_bytes) if is_limited else size_bytes
@@ -355,7 +353,7 @@ def _is_inside(network: Network) -> NDArray[np.bool_]:
 
 def _host_bps(network: Network, job: JobPlan) -> int:
     """Rate at which the slowest host works on packets of a job; very high where that takes no time."""
-    frame = job.collective.frame
+    frame = job.collective.sender.frame
     size_bytes = frame.wire_bytes(frame.elements, first=False, last=False)
     inside = np.flatnonzero(_is_inside(network)).tolist()
     rates_bps = [packet_rate_bps(network, link, size_bytes, 1) for link in inside]

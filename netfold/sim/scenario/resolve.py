@@ -475,7 +475,7 @@ def _with_timer_warnings(variants: tuple[VariantPlan, ...]) -> tuple[VariantPlan
         if not any(rule.fate in _LOSING and rule.probability > 0 for rule in variant.faults.rules):
             continue
         for job in variant.jobs:
-            if timeout_ps := job.collective.timeout_ps:
+            if timeout_ps := job.collective.sender.timeout_ps:
                 timeouts_ps[job.label] = timeout_ps
                 released += [job.label] if job.collective.is_timeout_released else []
     if not (sentence := timer_warning(timeouts_ps, released)):
@@ -596,7 +596,7 @@ class _VariantResolver:
         queue = Queue(site, wanted, self._job)
         pairs = queue.alone()
         jobs, others = [first for first, _ in pairs], [second for _, second in pairs if second is not None]
-        longest_ps = max((one.collective.timeout_max_ps for one in others), default=0)
+        longest_ps = max((one.collective.sender.timeout_max_ps for one in others), default=0)
         return site, tuple(jobs), Admission(FIFO, queue.begin, queue.room([*jobs, *others]), longest_ps)
 
     def _work(self, hosts: Sequence[tuple[str, ...]]) -> dict[int, HostProfile]:

@@ -331,7 +331,7 @@ class AtpWorker:
         self.stream_number += 1
         self.window_end = self.window - 1
         self._pump(stream)
-        self.deadline_ps = self.fabric.now_ps + self.job.first_timeout_ps
+        self.deadline_ps = self.fabric.now_ps + self.job.sender.first_timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def receive(self, reply: Reply, packet: Packet) -> None:
@@ -339,7 +339,7 @@ class AtpWorker:
         if stream is None or reply.stream != self.stream_number:
             self.counters["stale_results"] += 1
             return
-        self.deadline_ps = self.fabric.now_ps + self.job.timeout_ps
+        self.deadline_ps = self.fabric.now_ps + self.job.sender.timeout_ps
         if stream.acknowledged[reply.unit]:
             self.counters["stale_results"] += 1
         elif reply.is_request:
@@ -428,8 +428,12 @@ class AtpWorker:
         assert stream is not None, "the timer of an ended stream is void"
         is_first = stream.attempts[stream.base] == 1
         if self.deadline_ps <= self.fabric.now_ps:
-            if self.job.waits_for_loss and is_first and self.fabric.lost_ps < stream.sent_ps[stream.base]:
-                self.deadline_ps = self.fabric.now_ps + self.job.timeout_ps
+            if (
+                self.job.sender.waits_for_loss
+                and is_first
+                and self.fabric.lost_ps < stream.sent_ps[stream.base]
+            ):
+                self.deadline_ps = self.fabric.now_ps + self.job.sender.timeout_ps
             else:
                 self._time_out(stream)
         self.fabric.arm(self.timer, self.deadline_ps)
@@ -440,8 +444,8 @@ class AtpWorker:
         gap_end = stream.gap_end()
         self._resend(stream, stream.base + 1 if gap_end is None else gap_end)
         identity = (self.number, self.rank, self.stream_number, stream.base, self.counters["timeouts"])
-        jitter_ps = self.fabric.key(KEY_JITTER, *identity) % max(self.job.timeout_ps // 4, 1)
-        timeout_ps = backed_off_ps(self.job, self.job.timeout_ps, stream.attempts[stream.base] - 1)
+        jitter_ps = self.fabric.key(KEY_JITTER, *identity) % max(self.job.sender.timeout_ps // 4, 1)
+        timeout_ps = backed_off_ps(self.job, self.job.sender.timeout_ps, stream.attempts[stream.base] - 1)
         self.deadline_ps = self.fabric.now_ps + timeout_ps + jitter_ps
 
 

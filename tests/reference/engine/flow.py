@@ -53,7 +53,7 @@ class Receiver:
         while self.expected < self.packets and self.arrived[self.expected]:
             self.expected += 1
         complete = self.expected == self.packets
-        if self.expected != before + 1 or self.unacknowledged == self.flow.ack_every or complete:
+        if self.expected != before + 1 or self.unacknowledged == self.flow.sender.ack_every or complete:
             self._acknowledge(packet, transmission, copy)
         if complete:
             self.delivered()
@@ -66,8 +66,8 @@ class Receiver:
         flow = self.flow
         if flow.words is None or flow.received is None:
             return
-        start = packet * flow.frame.elements
-        end = min(start + flow.frame.elements, flow.words_count)
+        start = packet * flow.sender.frame.elements
+        end = min(start + flow.sender.frame.elements, flow.words_count)
         flow.received.view(np.int32)[start:end] = flow.words.view(np.int32)[start:end]
 
 
@@ -78,7 +78,7 @@ class Sender:
         self.fabric = fabric
         self.flow = flow
         self.number = number
-        self.packets = max(1, -(-flow.words_count // flow.frame.elements))
+        self.packets = max(1, -(-flow.words_count // flow.sender.frame.elements))
         self.receiver = Receiver(flow, self.packets, self._send_ack, delivered)
         self.timer = Timer(FLOW_TIMER, Label(number), self._time_out, flow.source)
         self.base = 0  # all before are acknowledged
@@ -94,7 +94,7 @@ class Sender:
         self.timeouts = 0
         self.retransmitted_packets = 0
         is_sprayed = fabric.network.policy.is_sprayed
-        self.quarter = max(1, min(flow.window, self.packets) // 4) if is_sprayed else 0
+        self.quarter = max(1, min(flow.sender.window, self.packets) // 4) if is_sprayed else 0
         self.tolerance = self.quarter  # transmissions by which others may overtake one that is not lost
         self.widens_from = 0  # transmission from which on the tolerance may grow again
 
@@ -112,7 +112,7 @@ class Sender:
         if self.flow.source in self.fabric.crashed:
             return
         self._pump()
-        self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+        self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def ack(self, cumulative: int, packet: int, transmission: int, again: bool) -> None:
@@ -121,7 +121,7 @@ class Sender:
             self.acknowledged[packet] = True
         if cumulative > self.base:
             self.base = cumulative
-            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+            self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
             self.backoff = 0
         if self.base == self.packets:
             self.closed = True
@@ -137,25 +137,25 @@ class Sender:
         self._pump()
 
     def _pump(self) -> None:
-        while self.next < min(self.packets, self.base + self.flow.window):
+        while self.next < min(self.packets, self.base + self.flow.sender.window):
             self._send(self.next)
             self.next += 1
 
     def _time_out(self) -> None:
-        is_vain = self.flow.waits_for_loss and self.fabric.lost_ps < self.opened_ps
+        is_vain = self.flow.sender.waits_for_loss and self.fabric.lost_ps < self.opened_ps
         if is_vain and self.deadline_ps <= self.fabric.now_ps:
-            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps
+            self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
         elif self.deadline_ps <= self.fabric.now_ps:
             self.backoff = min(self.backoff + 1, BACKOFF_MAX)
             self.timeouts += 1
             for packet in range(self.base, self.next):
                 if not self.acknowledged[packet]:
                     self._send(packet)
-            self.deadline_ps = self.fabric.now_ps + self.flow.timeout_ps * 2**self.backoff
+            self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps * 2**self.backoff
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def _send(self, packet: int) -> None:
-        flow, frame = self.flow, self.flow.frame
+        flow, frame = self.flow, self.flow.sender.frame
         transmission = self.transmissions
         self.transmissions += 1
         self.latest[packet] = transmission
@@ -189,7 +189,7 @@ class Sender:
             if not self.closed:
                 self.ack(cumulative, packet, transmission, again)
 
-        size_bytes = flow.frame.ack_bytes
+        size_bytes = flow.sender.frame.ack_bytes
         ack = Packet(
             flow.source, flow.route_back, size_bytes, key, label, deliver, has_priority=True, copy=copy
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -139,7 +139,7 @@ class ScheduleRun:
         return sum(cell.count for cell, _ in self._ends(transfer) if cell.workers)
 
     def _packets(self, transfer: int) -> int:
-        return max(1, -(-self._words(transfer) // self.operation.frame.elements))
+        return max(1, -(-self._words(transfer) // self.operation.sender.frame.elements))
 
     def _send_or_wait(self, transfer: int) -> None:
         lane = self.lanes.get(int(self.schedule.lane[transfer]))
@@ -155,7 +155,7 @@ class ScheduleRun:
 
     def _has_room(self, lane: Lane, transfer: int) -> bool:
         packets = self._packets(transfer)
-        return not lane.outstanding or lane.outstanding + packets <= self.operation.window
+        return not lane.outstanding or lane.outstanding + packets <= self.operation.sender.window
 
     def _go_on(self, lane: Lane) -> None:
         """Send the first transfer that waits in a lane, if there is room for it."""
@@ -169,22 +169,18 @@ class ScheduleRun:
     def _send(self, transfer: int) -> None:
         operation, schedule = self.operation, self.schedule
         source, step = int(schedule.source[transfer]), int(schedule.step[transfer])
-        packets = self._packets(transfer)
+        packets, sender = self._packets(transfer), operation.sender
         flow = Flow(
             source=operation.hosts[source],
             target=self._target_host(transfer),
             words_count=self._words(transfer),
             words=None,
             received=None,
-            frame=operation.frame,
-            window=min(operation.window, max(operation.ack_every, packets)),
-            timeout_ps=operation.timeout_ps,
-            ack_every=operation.ack_every,
+            sender=replace(sender, window=min(sender.window, max(sender.ack_every, packets))),
             route=self._key(transfer),
             ack_route=self._key(transfer, is_back=True),
             key=mix_plain(FLOW_SEED, operation.job, operation.number, step, source),
             job=operation.job,
-            waits_for_loss=operation.waits_for_loss,
         )
         self._open_flow(flow, partial(self._delivered, transfer, packets))
 

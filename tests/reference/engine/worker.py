@@ -305,9 +305,9 @@ class Worker:
     def _begin(self, stream: Stream) -> None:
         self.stream = stream
         self.stream_number += 1
-        self.timeout_ps = self.job.timeout_ps
+        self.timeout_ps = self.job.sender.timeout_ps
         for unit in range(min(stream.units, stream.window)):
-            self._start(stream, unit, self.job.first_timeout_ps)
+            self._start(stream, unit, self.job.sender.first_timeout_ps)
 
     def receive(self, result: Chunk) -> None:
         """Take in one result packet; a complete unit releases what waited for it."""
@@ -385,7 +385,7 @@ class Worker:
             if outstanding is None or outstanding.deadline_ps > self.fabric.now_ps:
                 continue
             is_first = outstanding.attempt == 0
-            if self.job.waits_for_loss and is_first and self.fabric.lost_ps < outstanding.sent_ps:
+            if self.job.sender.waits_for_loss and is_first and self.fabric.lost_ps < outstanding.sent_ps:
                 outstanding.deadline_ps = self.fabric.now_ps + self.timeout_ps
                 continue
             self.counters["timeouts"] += 1
@@ -394,8 +394,9 @@ class Worker:
             cause = Cause(self.rank, self.stream_number, outstanding.unit, 0, outstanding.attempt)
             timeout_ps = backed_off_ps(self.job, self.timeout_ps, outstanding.attempt)
             outstanding.deadline_ps = self.fabric.now_ps + timeout_ps + self._jitter_ps(cause)
-            if not self.job.waits_for_loss and self.counters["timeouts"] >= self.threshold:
-                self.timeout_ps = max(self.timeout_ps, min(2 * self.timeout_ps, self.job.timeout_max_ps))
+            if not self.job.sender.waits_for_loss and self.counters["timeouts"] >= self.threshold:
+                longer_ps = min(2 * self.timeout_ps, self.job.sender.timeout_max_ps)
+                self.timeout_ps = max(self.timeout_ps, longer_ps)
                 self.threshold += 100
         self.fabric.arm(self.timer, min(o.deadline_ps for o in self.outstanding if o is not None))
 
@@ -412,7 +413,9 @@ class Worker:
 
 def backed_off_ps(job: Job, timeout_ps: int, attempt: int) -> int:
     """The timeout after the `attempt`-th copy: twice as long each time, if the job waits for losses."""
-    return min(timeout_ps * 2 ** min(attempt, 6), job.timeout_max_ps) if job.waits_for_loss else timeout_ps
+    if not job.sender.waits_for_loss:
+        return timeout_ps
+    return min(timeout_ps * 2 ** min(attempt, 6), job.sender.timeout_max_ps)
 
 
 def in_sequence(outstanding: Outstanding, result: Chunk) -> bool:

@@ -15,7 +15,7 @@ import simpy
 from netfold.homomorphic.message import Merge
 from netfold.sim.checks.bottleneck import BottleneckCause, NetworkTime, Piece, critical_path, network_time
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Job, Segment, losses
+from netfold.sim.engine.interface import Job, Segment, Sender, losses
 from netfold.sim.engine.observe import Samples
 from netfold.sim.network.fabric import Fabric, Sampler
 from netfold.sim.plan.plan import frame_of
@@ -514,8 +514,8 @@ class Aggregation:
         self.engine = Engine(network, 1, losses([loss] * len(network.link_names)))
         self.engine.start_log()
         self.sampler = Sampler(self.engine, 1)
-        timeouts = (10**8, 10**8, 10**9)
-        job = Job((0, 1), 2, 0, slots, 1, frame_of("udp-256"), *timeouts, routes=(0, 0))
+        sender = Sender(frame_of("udp-256"), slots, 10**8, 1, 10**8, 10**9)
+        job = Job((0, 1), 2, 0, 1, sender, routes=(0, 0))
         fabric = Fabric(environment, self.engine, 10**9, ("",), self.sampler if is_sampled else None)
         fabric.add_job(job)
         sent = [np.arange(words, dtype=np.int32)] * 2

@@ -466,7 +466,7 @@ def test_the_first_packet_of_a_message_says_who_contributed(
     """Where workers may be absent; RoCE's first packet has 16 B more than the others without it."""
     training = "workload={kind: training, model: mlp, batch: 2, steps: 2}"
     sets = (f"workers={workers}", "topology.hosts=33", training, "codec={kind: sasg_summed}")
-    frame = job_plan(only(tmp_path, *sets, "collective={kind: ring}")).collective.frame
+    frame = job_plan(only(tmp_path, *sets, "collective={kind: ring}")).collective.sender.frame
 
     assert (frame.overhead_bytes, frame.first_bytes) == (82, 16 + bitmap_bytes)
 

@@ -19,7 +19,7 @@ from netfold.homomorphic.merge import lift
 from netfold.homomorphic.message import Merge, Merged, Message, Scaling
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.in_network_run import InNetwork, Places, Shares, Units, divided
-from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Shared, all_members
+from netfold.sim.engine.interface import Flow, Frame, Job, Segment, Sender, Shared, all_members
 from netfold.sim.engine.interface import Operation as ScheduledOperation
 from netfold.sim.network.fabric import Fabric as EngineFabric
 from netfold.sim.plan.idle_network import job_pace
@@ -104,12 +104,8 @@ JOB = Job(
     hosts=(0, 1, 2),
     switch=3,
     slot_base=0,
-    slots_count=8,
     unit_packets=1,
-    frame=FRAME,  # of 16 words
-    timeout_ps=1,
-    first_timeout_ps=1,
-    timeout_max_ps=1,
+    sender=Sender(FRAME, 8, timeout_ps=1),  # of 16 words
     routes=(0, 0, 0),
 )
 
@@ -223,7 +219,8 @@ FIRST, SECOND = OperationPlace(0, 0, 0), OperationPlace(0, 0, 1)
 def job_of(window: int, unit_packets: int, program: ProgramSpec = SWITCHML) -> Job:
     frame = Frame("test", elements=4, overhead_bytes=36)
     job = replace(JOB, hosts=(0, 1), switch=2, routes=(0, 0), slot_base=100, frame=frame, program=program)
-    return replace(job, slots_count=window * unit_packets, unit_packets=unit_packets)
+    sender = replace(job.sender, window=window * unit_packets)
+    return replace(job, sender=sender, unit_packets=unit_packets)
 
 
 def segment(size: int) -> Segment:
@@ -394,7 +391,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return flow(self, sent)
 
     def count_headers(self: EngineFabric, operation: ScheduledOperation, *more: Any) -> int:
-        frame = operation.frame
+        frame = operation.sender.frame
         counts["headers"] += operation.schedule.transfers * (frame.first_bytes + frame.last_bytes)
         return open_schedule(self, operation, *more)
 

@@ -504,7 +504,7 @@ def test_jobs_divide_a_switch_that_is_too_small_for_all(tmp_path: Path) -> None:
     for count, slots in ((2, 11), (3, 5)):
         names = ", ".join(f"{{name: j{number}, workers: 2}}" for number in range(count))
         variant = only(tmp_path, *SHARP, "topology.delay=10us", f"jobs=[{names}]", text=STAR)
-        assert [job.collective.window for job in variant.jobs] == [slots] * count
+        assert [job.collective.sender.window for job in variant.jobs] == [slots] * count
 
 
 def test_parts_of_a_hierarchy_divide_a_switch_that_is_too_small_for_all(tmp_path: Path) -> None:
@@ -521,11 +521,12 @@ def test_the_timeout_is_four_round_trips_of_a_full_window(tmp_path: Path) -> Non
         job_of(only(tmp_path, UDP, f"topology.delay={delay}", text=STAR)) for delay in ("1us", "10us")
     )
 
-    assert short.timeout_ps == 20_000_000
+    assert short.sender.timeout_ps == 20_000_000
     trip_ps = 2 * (10_000_000 + 26_560)
     assert long.slots_count == -(-trip_ps // 26_560) + 1
-    assert long.timeout_ps == long.first_timeout_ps == 4 * (trip_ps + (long.slots_count - 1) * 26_560)
-    assert long.timeout_max_ps == 64 * long.timeout_ps
+    assert long.sender.timeout_ps == 4 * (trip_ps + (long.slots_count - 1) * 26_560)
+    assert long.sender.first_timeout_ps == long.sender.timeout_ps
+    assert long.sender.timeout_max_ps == 64 * long.sender.timeout_ps
 
 
 def test_released_timeouts_are_those_of_the_clients(tmp_path: Path) -> None:
@@ -535,9 +536,10 @@ def test_released_timeouts_are_those_of_the_clients(tmp_path: Path) -> None:
         for name in ("switchml", "atp")
     }
 
-    assert {name: one.timeout_ps for name, one in plans.items()} == {"switchml": 10**10, "atp": 2 * 10**8}
-    assert plans["atp"].first_timeout_ps == 5 * 10**10
-    assert not any(one.waits_for_loss for one in plans.values())
+    senders = {name: plan.sender for name, plan in plans.items()}
+    assert (senders["switchml"].timeout_ps, senders["atp"].timeout_ps) == (10**10, 2 * 10**8)
+    assert senders["atp"].first_timeout_ps == 5 * 10**10
+    assert not any(sender.waits_for_loss for sender in senders.values())
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from netfold.sim.engine.interface import (
     Rule,
     Scaled,
     Segment,
+    Sender,
     losses,
 )
 from netfold.sim.plan.plan import frame_of
@@ -131,6 +132,12 @@ def link_between(network: Network, a: int, b: int) -> int:
     return next_links(network, a, b)[0]
 
 
+def changed(sent: Any, **changes: Any) -> Any:
+    """A job, flow or operation with changes, of it or of its sender."""
+    of_sender = {name: changes.pop(name) for name in list(changes) if name in Sender.__dataclass_fields__}
+    return replace(sent, sender=replace(sent.sender, **of_sender), **changes)
+
+
 def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 1, **changes: Any) -> Job:
     """Workers on all hosts, aggregated by the first switch; timers never fire; but for the changes."""
     workers = int(network.is_host.sum())
@@ -138,15 +145,11 @@ def job(network: Network, slots: int, frame: Frame = FRAME, unit_packets: int = 
         hosts=tuple(range(workers)),
         switch=workers,
         slot_base=0,
-        slots_count=slots,
         unit_packets=unit_packets,
-        frame=frame,
-        timeout_ps=FOREVER_PS,
-        first_timeout_ps=FOREVER_PS,
-        timeout_max_ps=FOREVER_PS,
+        sender=Sender(frame, slots, FOREVER_PS, 1, FOREVER_PS, FOREVER_PS),
         routes=(0,) * workers,
     )
-    return replace(plain, **changes)
+    return changed(plain, **changes)
 
 
 def atp_job(network: Network, window: int, entries: int = 1000, **changes: Any) -> Job:
@@ -172,14 +175,11 @@ def flow(source: int, target: int, words: Words, frame: Frame = FRAME, **changes
         words_count=words.size,
         words=words,
         received=np.zeros_like(words),
-        frame=frame,
-        window=packets,
-        timeout_ps=10**12,
-        ack_every=packets,
+        sender=Sender(frame, packets, 10**12, packets),
         route=0,
         key=source,
     )
-    return replace(plain, **changes)
+    return changed(plain, **changes)
 
 
 def message(words_count: int, **changes: Any) -> Flow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from tests.sim.engine.small import (
     X,
     aggregate,
     atp_job,
+    changed,
     check_sums,
     claimed,
     flow,
@@ -267,7 +267,7 @@ def test_marks_halve_the_window_once_a_window(engine: Make, units: int, window: 
     sim = engine(network)
     changes = {"hosts": (0, 1), "routes": (0, 0), "host": 2, "switch": int(network.nodes.index("s0"))}
     made = atp_job(network, 16, is_adaptive=True, ecn_bytes=int(is_busy), **changes)
-    number = sim.add_job(replace(made, first_timeout_ps=10**10, timeout_ps=10**10))
+    number = sim.add_job(changed(made, first_timeout_ps=10**10, timeout_ps=10**10))
     if is_busy:
         sim.open_flow(flow(3, 4, np.zeros(100 * units * ELEMENTS, np.int32)))
         sim.run(X + D + 1)  # the first packet is being sent

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule
+from netfold.sim.engine.interface import Burst, Fate, Flow, Frame, Rule, Sender
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.network import Network
 from tests.reference.engine.engine import ReferenceEngine
@@ -39,6 +39,7 @@ from tests.sim.engine.small import (
     Sim,
     X,
     aggregate,
+    changed,
     check_conservation,
     gradients,
     job,
@@ -322,7 +323,7 @@ def played(make: Any, scene: Scene) -> tuple[Any, list[Arrival]]:
         if isinstance(action, Offer):
             words = (action.size_bytes - OVERHEAD) // 4
             ends = (action.host, 1 - action.host)
-            opened = sim.open_flow(Flow(*ends, words, None, None, frame, 1, 10**17, 1, 0, number))
+            opened = sim.open_flow(Flow(*ends, words, None, None, Sender(frame, 1, 10**17), 0, number))
             assert opened == number
         elif action.name == "set_rate":
             sim.set_rate(ROWS[action.link], action.rate_bps)
@@ -465,7 +466,7 @@ FRAME = Frame("one", elements=1, overhead_bytes=84)
 NETWORK = star_of(2, LinkSpec(10**11, 10**6, 1 << 30))
 FATES_UP, FATES_DOWN, *BACK = ROWS
 NEVER_PS = 10**17
-SINGLE = Flow(0, 1, 1, None, None, FRAME, 1, NEVER_PS, 1, 0, 7)  # a message of one packet
+SINGLE = Flow(0, 1, 1, None, None, Sender(FRAME, 1, NEVER_PS), 0, 7)  # a message of one packet
 
 
 def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
@@ -473,7 +474,7 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
     sim, link = Engine(NETWORK, 1), FATES_UP
     sim.set_rate(link, 1)
     frame = Frame("long", elements=16_000, overhead_bytes=OVERHEAD)
-    sim.open_flow(Flow(0, 1, 16_000 * 12, None, None, frame, 12, 10**17, 1, 0, 1))
+    sim.open_flow(Flow(0, 1, 16_000 * 12, None, None, Sender(frame, 12, 10**17), 0, 1))
 
     with pytest.raises(RuntimeError) as caught:
         sim.run(10**18)
@@ -488,8 +489,8 @@ def test_a_link_too_slow_for_the_clock_is_refused_in_words() -> None:
 def test_a_packet_too_long_for_the_clock_is_refused() -> None:
     fits = Frame("long", elements=1 << 14, overhead_bytes=0)
     with pytest.raises(ValueError, match=r"^a packet of 65537B is too long: 65536B at most on the wire$"):
-        Engine(NETWORK, 1).open_flow(replace(SINGLE, frame=replace(fits, overhead_bytes=1)))
-    Engine(NETWORK, 1).open_flow(replace(SINGLE, frame=fits))
+        Engine(NETWORK, 1).open_flow(changed(SINGLE, frame=replace(fits, overhead_bytes=1)))
+    Engine(NETWORK, 1).open_flow(changed(SINGLE, frame=fits))
 
 
 def test_one_packet_at_one_bit_a_second_is_right() -> None:
@@ -497,7 +498,7 @@ def test_one_packet_at_one_bit_a_second_is_right() -> None:
     sim.start_log()
     sim.set_rate(FATES_UP, 1)
     frame = Frame("one", elements=1000, overhead_bytes=OVERHEAD)
-    sim.open_flow(replace(SINGLE, words_count=1000, frame=frame, timeout_ps=10**18))
+    sim.open_flow(changed(SINGLE, words_count=1000, frame=frame, timeout_ps=10**18))
     run_to(sim, 10**17)
 
     assert sim.log[0][0] == 4020 * 8 * 10**12 + 10**6  # and the delay
@@ -509,7 +510,7 @@ def sent_once(rules: list[Rule], packets: int, seed: int = 1, *, is_answered: bo
     engine.start_log()
     if not is_answered:
         engine.crash(1)
-    engine.open_flow(replace(SINGLE, words_count=packets, window=packets))
+    engine.open_flow(changed(SINGLE, words_count=packets, window=packets))
     engine.run(10**15)
     return engine
 
@@ -566,7 +567,7 @@ def test_a_link_goes_on_in_its_own_state_whatever_other_links_do(engine: Make) -
     sim = engine(NETWORK, rules=[both])
     sim.crash(1)
     for number in range(8):
-        sim.open_flow(replace(SINGLE, key=number))
+        sim.open_flow(changed(SINGLE, key=number))
         sim.run((number + 1) * 10**8)
 
     first, second = (sim.link_counters()[link] for link in (FATES_UP, FATES_DOWN))
@@ -605,7 +606,7 @@ def test_what_flows_have_sent_again_is_counted_when_they_are_over_too() -> None:
     flows, packets = 30, 40
     for number in range(flows):
         job = number % 2
-        engine.open_flow(Flow(0, 1, packets, None, None, FRAME, 8, 10**8, 2, 0, number, job))
+        engine.open_flow(Flow(0, 1, packets, None, None, Sender(FRAME, 8, 10**8, 2), 0, number, job))
         while not engine.run(10**15):
             pass
     while (time_ps := engine.next_event_ps()) is not None:

@@ -31,6 +31,7 @@ from tests.sim.engine.small import (
     D,
     X,
     atp_job,
+    changed,
     compiled,
     gradients,
     job,
@@ -193,4 +194,4 @@ def test_windows_and_entries_may_be_as_large_as_the_server_says() -> None:
     """No more slots than its windows have, and no more of these than entries."""
     compiled(NETWORK).add_job(atp_job(NETWORK, 4, entries=4))
     with pytest.raises(ValueError, match="window_max"):
-        compiled(NETWORK).add_job(replace(atp_job(NETWORK, 4), slots_count=5))
+        compiled(NETWORK).add_job(changed(atp_job(NETWORK, 4), window=5))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule
+from netfold.sim.engine.interface import NONE, Completion, Joint, Operation, Schedule, Sender
 from tests.examples import examples
 from tests.sim.engine.checked_schedule import check_schedule
-from tests.sim.engine.small import FRAME, A, D, Make, X, logged, reference, run, star_of
+from tests.sim.engine.small import FRAME, A, D, Make, X, changed, logged, reference, run, star_of
 from tests.sim.exchanges import ring_schedule, torus_schedule
 
 LONG_PS = 10**12
@@ -48,17 +48,14 @@ def operation(of: Schedule, words: int, merge: Merge | None = None, **fields: An
     found = Operation(
         schedule=of,
         hosts=tuple(workers),
-        frame=FRAME,
-        window=64,
-        timeout_ps=LONG_PS,
-        ack_every=1,
+        sender=Sender(FRAME, 64, LONG_PS),
         number=0,
         seed=1,
         ends=of.ends(words),
         merge=merge,
         result=None if merge is None else np.zeros(words, np.int32),
     )
-    return replace(found, **fields)
+    return changed(found, **fields)
 
 
 def end_ps(make: Make, given: Operation, words: list[Any] | None = None) -> int:
@@ -121,7 +118,7 @@ def test_a_ring_takes_the_time_of_its_segments(engine: Make, workers: int, packe
     given = operation(ring_schedule(workers), words, Merge.ADD)
 
     steps = 2 * (workers - 1)
-    took_ps = end_ps(engine, replace(given, ack_every=64), own)
+    took_ps = end_ps(engine, changed(given, ack_every=64), own)
 
     assert took_ps == steps * ((packets + 1) * X + 2 * D) + (steps - 1) * A
     assert given.result is not None
@@ -191,12 +188,12 @@ def test_a_flow_that_never_starts_has_sent_nothing() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     engine = Engine(star_of(3), 1)
     given = operation(ring_schedule(3), 30, Merge.ADD)
-    for changed, told in (
+    for wrong, told in (
         (replace(given, hosts=(0, 1, 1)), "two workers share a host"),
         (replace(given, hosts=(0, 1)), "2 hosts for 3 workers"),
         (replace(given, hosts=(0, 1, 3)), "must be a host"),
-        (replace(given, ack_every=65), "ack_every must be from 1 to the window"),
-        (replace(given, ack_every=0), "ack_every must be from 1 to the window"),
+        (changed(given, ack_every=65), "ack_every must be from 1 to the window"),
+        (changed(given, ack_every=0), "ack_every must be from 1 to the window"),
         (replace(given, ends=given.ends[:-1]), "ends is a contiguous array"),
         (replace(given, ends=np.repeat(given.ends, 2)[::2]), "ends is a contiguous array"),
         (replace(given, merge_ps=np.zeros((3, 2), np.int64)), "merge_ps is a contiguous array"),
@@ -205,7 +202,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (replace(given, result=np.zeros(29, np.int32)), "expected 30 words"),
     ):
         with pytest.raises(ValueError, match=told):
-            engine.open_schedule(changed)
+            engine.open_schedule(wrong)
     number = engine.open_schedule(given)
     with pytest.raises(ValueError, match="expected 30 words"):
         engine.begin(number, 0, np.zeros(31, np.int32))
@@ -347,14 +344,14 @@ def test_what_joint_operations_need_is_checked() -> None:
     engine = Engine(star_of(3), 1)
     good = operation(passed_on(3, 1), 4, ranks=(0, 1, 2), joint=joint_of(engine, 3, 2))
     good = replace(good, lane_names=np.arange(2, dtype=np.int64))
-    for changed, told in (
+    for wrong, told in (
         (replace(good, schedule=ring_schedule(3), ends=np.arange(4)), "joint operations merge nothing"),
         (replace(good, lane_names=None), "lane_names is a contiguous array of int64 of shape"),
         (replace(good, lane_names=np.array([0, 3])), "lane_names are from 0 to 2"),
         (replace(good, ranks=(0, 1, 3)), "ranks are from 0 to 2"),
     ):
         with pytest.raises(ValueError, match=told):
-            engine.open_schedule(changed)
+            engine.open_schedule(wrong)
 
 
 def test_other_words_than_those_sent_are_a_broken_invariant() -> None:

@@ -17,7 +17,17 @@ from netfold.homomorphic.message import Merge
 from netfold.sim.collectives.collective import OperationPlace
 from netfold.sim.collectives.in_network.in_network_run import Results
 from netfold.sim.engine.engine import Engine
-from netfold.sim.engine.interface import Completion, Fate, Flow, Frame, Overflow, Rule, Scaled, Segment
+from netfold.sim.engine.interface import (
+    Completion,
+    Fate,
+    Flow,
+    Frame,
+    Overflow,
+    Rule,
+    Scaled,
+    Segment,
+    Sender,
+)
 from netfold.switch.programs.timed import TIMED
 from netfold.topologies.graph import LinkSpec
 from netfold.topologies.network import HostWork, Network, path, with_host_links
@@ -145,7 +155,8 @@ def test_neighbours_on_a_star_send_at_line_rate() -> None:
     sim = compiled(star_of(8, FAST))
     for host in range(8):
         ends = (host, (host + 1) % 8)
-        sim.open_flow(Flow(*ends, 25 * 10**6, None, None, SMALL, 100_000, FOREVER_PS, 100_000, 0, host))
+        sender = Sender(SMALL, 100_000, FOREVER_PS, 100_000)
+        sim.open_flow(Flow(*ends, 25 * 10**6, None, None, sender, 0, host))
     done = run(sim, 8)
 
     assert {8_002_080_000} == {completion.time_ps for completion in done}
@@ -164,7 +175,7 @@ def two_hosts(loss_until_ps: int = 0) -> Engine:
 
 
 def ended_ps(sim: Engine, timeout_ps: int) -> int:
-    sim.open_flow(Flow(0, 1, 2500, None, None, SMALL, 8, timeout_ps, 4, 0, 7))
+    sim.open_flow(Flow(0, 1, 2500, None, None, Sender(SMALL, 8, timeout_ps, 4), 0, 7))
     (done,) = sim.run(FAR_PS)
     return done.time_ps
 

@@ -19,6 +19,7 @@ from netfold.sim.engine.interface import (
     Job,
     Outstanding,
     PointView,
+    Sender,
     SlotState,
 )
 from netfold.sim.network.stall import (
@@ -50,12 +51,8 @@ JOB = Job(
     hosts=(0, 1, 2),
     switch=4,
     slot_base=8,
-    slots_count=4,
     unit_packets=1,
-    frame=Frame("test", elements=16, overhead_bytes=36),
-    timeout_ps=10**9,
-    first_timeout_ps=10**9,
-    timeout_max_ps=10**9,
+    sender=Sender(Frame("test", elements=16, overhead_bytes=36), 4, 10**9, first_timeout_ps=10**9),
     routes=(0, 0, 0),
 )
 IDLE = SlotState(0, WORKERS, 0, -1, -1, "", False)
@@ -119,7 +116,7 @@ FIRST_WAITS = Inside([waits(0)], {(0, 8, 0): state(0, missing=2)})
 WRONG_COUNTER = Inside([waits(0)], {(0, 8, 0): state(0, 1, 2, missing=2)})
 LACKS_RESULT = Inside([waits(1)], {(0, 8, 0): state(1, missing=0)})
 SOME_OPENED = {(0, 0): Opened(1, 0), (0, 2): Opened(1, 0)}
-UNITS_OF_TWO = dataclasses.replace(JOB, slots_count=8, unit_packets=2)
+UNITS_OF_TWO = dataclasses.replace(JOB, sender=dataclasses.replace(JOB.sender, window=8), unit_packets=2)
 TREE_ONCE = dataclasses.replace(JOB, program=TREE)
 SMALL_BUFFERS = dataclasses.replace(NETWORK, buffer_bytes=np.full(8, 99))
 CLEARED_AT_1MS = (NodeEvent(10**9, 4, CLEARED),)

@@ -209,7 +209,7 @@ def test_steps_of_hosts_one_after_the_other(tmp_path: Path, kind: str, shares: l
     own = "hosts={per_packet_send: 3us, message: 2us, per_byte_send: 10ps, per_packet_receive: 5us}"
     sets = ("workers=4", "workload.elements=160", "codec={kind: none}", f"collective={{kind: {kind}}}", own)
     variant = only(tmp_path, *sets)
-    frame = job_plan(variant).collective.frame
+    frame = job_plan(variant).collective.sender.frame
     sizes = [frame.wire_bytes(160 // share, first=True, last=True) for share in shares]
     steps = [
         way_ps(variant, 0, 1, size, (5 * 10**6 + 10 * size, 5 * 10**6 + -(-size * 8 // 1000)))

@@ -291,7 +291,7 @@ def test_atp(tmp_path: Path) -> None:
     assert (job.program.name, job.overflow) == ("atp", Overflow.STICKY)
     assert (job.slots_count, job.unit_packets) == (100, 1)
     assert (job.frame.elements, job.frame.wire_bytes(62, first=True, last=True)) == (62, 332)
-    assert (job.timeout_ps, job.first_timeout_ps) == (200 * 10**6, 50 * 10**9)
+    assert (job.sender.timeout_ps, job.sender.first_timeout_ps) == (200 * 10**6, 50 * 10**9)
     assert job.server is not None
     assert variant.network.nodes[job.server.host] == "h3"
     assert (job.server.entries, job.server.window_max, job.server.ecn_bytes) == (20_000, 100, 80_000)
@@ -306,7 +306,7 @@ def test_timed(tmp_path: Path) -> None:
     job = job_of(only(tmp_path, *TIMED, *released, "topology.switch=trio", text=BARE))
 
     assert (job.program.name, job.overflow, job.slot_timer_ps) == ("timed", Overflow.WRAP, 2 * 10**9)
-    assert (job.frame.name, job.slots_count, job.timeout_ps) == ("udp-1024", 512, 10**10)
+    assert (job.frame.name, job.slots_count, job.sender.timeout_ps) == ("udp-1024", 512, 10**10)
 
 
 def test_two_jobs_of_atp_share_entries_and_may_share_their_server(tmp_path: Path) -> None:

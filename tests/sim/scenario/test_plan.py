@@ -45,7 +45,8 @@ def test_an_in_network_job_fits_its_switch(tmp_path: Path) -> None:
     assert job.hosts == job_plan(variant).hosts
     assert (job.slots_count, job.unit_packets, job.frame.elements) == (64, 4, 256)
     assert job.slots_count % job.unit_packets == 0
-    assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (2 * 10**9, 2 * 10**9, 10**11)
+    assert (job.sender.timeout_ps, job.sender.first_timeout_ps) == (2 * 10**9, 2 * 10**9)
+    assert job.sender.timeout_max_ps == 10**11
 
 
 def test_a_job_gets_the_nearest_switch_that_can_aggregate(tmp_path: Path) -> None:
@@ -253,9 +254,9 @@ def test_a_longest_timeout_below_the_first(tmp_path: Path) -> None:
         "  use 10ms or more, or a timeout of 4ms at most"
     )
     same = job_of(only(tmp_path, "collective.timeout=2ms", "collective.timeout_max=2ms"))
-    assert (same.timeout_ps, same.timeout_max_ps) == (2 * 10**9, 2 * 10**9)
+    assert (same.sender.timeout_ps, same.sender.timeout_max_ps) == (2 * 10**9, 2 * 10**9)
     longer = job_of(only(tmp_path, "collective.timeout=200ms"))
-    assert (longer.timeout_ps, longer.timeout_max_ps) == (2 * 10**11, 2 * 10**11)
+    assert (longer.sender.timeout_ps, longer.sender.timeout_max_ps) == (2 * 10**11, 2 * 10**11)
 
 
 def test_a_ring_has_as_little_use_for_a_short_timeout(tmp_path: Path) -> None:
@@ -298,7 +299,7 @@ def test_defaults_of_timeouts_outlast_a_full_window(tmp_path: Path) -> None:
     window_ps = 512 * 332 * 8 * 10**6
     for timeout in ("auto", "released"):
         job = job_of(only(tmp_path, slow, "collective.slots=512", f"collective.timeout={timeout}"))
-        assert job.timeout_ps == job.first_timeout_ps > 2 * window_ps
+        assert job.sender.timeout_ps == job.sender.first_timeout_ps > 2 * window_ps
 
 
 LIMIT_PS = 2**61

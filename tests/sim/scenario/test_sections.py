@@ -483,7 +483,7 @@ def test_slots_are_divided_among_trees_and_do_not_meet(tmp_path: Path) -> None:
     trees = job_plan(variant).collective.aggregations
 
     assert [(tree.slot_base, tree.slots_count) for tree in trees] == [(0, 33), (33, 33), (66, 33)]
-    assert job_plan(variant).collective.window == 99
+    assert job_plan(variant).collective.sender.window == 99
     messages = ("collective.frame=roce-1024", "topology.leaves=2", "workers=8")
     variant = only(tmp_path, TREE, "collective.trees=3", "collective.slots=100", *messages, text=RACKS)
     assert [tree.slots_count for tree in job_plan(variant).collective.aggregations] == [32] * 3
@@ -648,7 +648,7 @@ def test_sharp_needs_no_timers_and_nothing_is_dropped(tmp_path: Path) -> None:
     job = job_of(variant)
 
     assert (job.program.name, job.overflow, job.unit_packets) == ("tree", Overflow.WRAP, 1)
-    assert (job.timeout_ps, job.first_timeout_ps, job.timeout_max_ps) == (0, 0, 0)
+    assert (job.sender.timeout_ps, job.sender.first_timeout_ps, job.sender.timeout_max_ps) == (0, 0, 0)
     assert (job.frame.elements, job.frame.overhead_bytes, job.slots_count) == (512, 82, 16)
     assert set(variant.network.buffer_bytes.tolist()) == {NO_LIMIT_BYTES}
     assert variant.timeout_max_ps == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from netfold.errors import NetfoldError
@@ -211,17 +212,13 @@ def _plan(found: PlacedJob, section: InNetworkSection, network: Network) -> Coll
     roots = {network.nodes[one.switch] for one in found.jobs}  # several roots: none is settled as `switch`
     return CollectivePlan(
         kind=KIND,
-        frame=job.frame,
-        window=window,
-        timeout_ps=job.timeout_ps,
-        timeout_max_ps=job.timeout_max_ps,
+        sender=replace(job.sender, window=window),
         is_timeout_released=section.timeout == "released",
-        waits_for_loss=job.waits_for_loss,
         held_bytes=-(-found.codec.lane_bits // 8) + (SERVER_BYTES if program.has_server else 0),  # results
         settled={
             **({"switch": min(roots)} if len(roots) == 1 else {}),
             **({"slots": window} if section.slots == AUTO else {}),
-            **({"timeout": TIME.format(job.timeout_ps)} if job.timeout_ps else {}),
+            **({"timeout": TIME.format(job.sender.timeout_ps)} if job.sender.timeout_ps else {}),
         },
         aggregations=found.jobs,
         passes=found.passes,

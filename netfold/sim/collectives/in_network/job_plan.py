@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 
@@ -19,7 +20,7 @@ from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candi
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.ring import Ring
-from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow
+from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow, Sender
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
@@ -195,7 +196,7 @@ def with_timeouts(
     """
     job = jobs[0]
     if job.program.timeouts is None:
-        return tuple(dataclasses.replace(one, timeout_max_ps=0) for one in jobs)
+        return tuple(_with_sender(one, timeout_max_ps=0) for one in jobs)
     size_bytes = job.frame.wire_bytes(job.lanes * job.frame.elements, first=True, last=True)
     window = Window(job.frame, job.slots_count, size_bytes)
     trip_ps = full_window_trip_ps(network, job_traffic(network, *jobs), window)
@@ -215,7 +216,7 @@ def with_timeouts(
     check_timeout(location, "first_timeout", first_timeout_ps, trip_ps)
     _check_timeout_max(section, location, timeout_ps)
     return tuple(
-        dataclasses.replace(
+        _with_sender(
             one,
             timeout_ps=timeout_ps,
             first_timeout_ps=first_timeout_ps,
@@ -224,6 +225,10 @@ def with_timeouts(
         )
         for one in jobs
     )
+
+
+def _with_sender(job: Job, **changes: Any) -> Job:
+    return dataclasses.replace(job, sender=dataclasses.replace(job.sender, **changes))
 
 
 def _check_timeout_max(section: InNetworkSection, location: Location, timeout_ps: int) -> None:
@@ -498,14 +503,15 @@ class InNetworkResolver:
             hosts=tuple(network.nodes.index(host) for host in self.hosts),
             switch=tree.switches[0],
             slot_base=slot_base,
-            slots_count=self._slots,
             unit_packets=section.message_packets,
-            frame=with_members(frame_of(section.frame))
-            if self.codec.may_be_absent
-            else frame_of(section.frame),
-            timeout_ps=0,
-            first_timeout_ps=0,
-            timeout_max_ps=section.timeout_max,
+            sender=Sender(
+                with_members(frame_of(section.frame))
+                if self.codec.may_be_absent
+                else frame_of(section.frame),
+                self._slots,
+                timeout_ps=0,
+                timeout_max_ps=section.timeout_max,
+            ),
             routes=tuple(
                 self._tree_route(number) if is_tree else self._route(worker, SWITCHES)
                 for worker in range(len(self.hosts))

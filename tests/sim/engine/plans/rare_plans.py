@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
-from netfold.sim.engine.interface import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule
+from netfold.sim.engine.interface import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule, Sender
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
@@ -357,8 +357,8 @@ def late_copy_that_collides() -> Plan:
     network = star_of(5, LinkSpec(10**9, 0, 300))
     server = AtpServer(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
     atp = Job(
-        (4, 3), 5, 0, 1, 1, Frame("test", 4, 40, 0, 0, 84), 2_000_000, 3_000_000, 40_000_000, (594, 504),
-        program=ATP, overflow=Overflow.STICKY, server=server,
+        (4, 3), 5, 0, 1, Sender(Frame("test", 4, 40, 0, 0, 84), 1, 2_000_000, 1, 3_000_000, 40_000_000),
+        (594, 504), program=ATP, overflow=Overflow.STICKY, server=server,
     )  # fmt: skip
     sent = replace(integers(2, 25), waits_ps=[0, 9_000_000])
     return Plan(network, 0, [(atp, [sent])], [], [Rule(Fate.DUPLICATE, 1.0, tuple(range(8)), 3_000_000)])
