@@ -177,7 +177,10 @@ CHANGES = (
     ),
     ("partials take the worker's route", "    result.route = «lower.route→packet.route»"),
     ("the same gap is resent by every result", "if first >= 0« and stream.base >= stream.resent→»:"),
-    ("a marked window shrinks to nothing", "max(«frame→1», stream.window_bytes // 2)"),
+    (
+        "a marked window shrinks to nothing",
+        "least_bytes, most_bytes = «sender.sender.ack_every * frame→1», sender.window_max * frame",
+    ),
     ("wrong results rank", "return «kind(verdict) not in GOOD→False», value is None, signed"),
     (
         "stalled is worse than wrong",

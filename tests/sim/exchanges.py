@@ -24,7 +24,8 @@ from netfold.sim.collectives.parameter_server import ParameterServer, ParameterS
 from netfold.sim.collectives.ring import Ring
 from netfold.sim.collectives.torus_2d import Torus2d, squarest
 from netfold.sim.collectives.tree import Tree
-from netfold.sim.engine.interface import BACKOFF_MAX, Condition, Frame, Job, Schedule, Sender
+from netfold.sim.engine.interface import Condition, Frame, Job, Schedule, Sender
+from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.network.fabric import Fabric, HostTimes
 from netfold.sim.plan.plan import frame_of
 from netfold.sim.workload.devices import NoDevice

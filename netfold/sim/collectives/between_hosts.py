@@ -22,7 +22,8 @@ from netfold.sim.collectives.collective import (
 )
 from netfold.sim.collectives.costs import Estimate, Routed, carrier_of, estimate_of, tables_bytes, timeout_of
 from netfold.sim.collectives.transfers import Cut, Outline, Transfers, compiled, outline_of
-from netfold.sim.engine.interface import BACKOFF_MAX, Sender
+from netfold.sim.engine.interface import Sender
+from netfold.sim.engine.policies import BACKOFF_MAX
 from netfold.sim.keys import AutoTime, Count, HostFrame, Size
 from netfold.sim.plan.idle_network import Window, crowding_warnings
 from netfold.sim.plan.plan import CollectivePlan, frame_of, with_members

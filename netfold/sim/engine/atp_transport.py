@@ -19,7 +19,9 @@ from netfold.sim.engine.links import (
     take_payload,
 )
 from netfold.sim.engine.memory_access import bits_at, bytes_at, copy_words, words_at
+from netfold.sim.engine.policies import frame_bytes, on_open
 from netfold.sim.engine.sender import (
+    acknowledge,
     arm,
     backed_off_ps,
     is_in_vain,
@@ -45,9 +47,6 @@ from netfold.switch.registers import add_sticky
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8
 
-INCREASE_BYTES = 1500
-"""What a worker's window grows by, after a window without marks."""
-
 
 @kernel
 def open_atp_stream(world: World, row: int) -> None:
@@ -57,19 +56,10 @@ def open_atp_stream(world: World, row: int) -> None:
     stream.is_open = 1
     stream.entry_order = -1
     stream.completed_count = stream.base = stream.next = stream.resent = stream.transmissions = 0
-    stream.window_max = world.servers[world.jobs[stream.job].server].window_max
-    stream.window = stream.window_bytes // frame_bytes(world, row)
-    stream.window_end = stream.window - 1
+    on_open(stream, stream.window_bytes)
     pump(world, stream, world.places, row, send)
     stream.deadline_ps = world.clock[0].now_ps + world.jobs[stream.job].sender.first_timeout_ps
     arm(world, stream, STREAM_TIMER | row, stream.deadline_ps)
-
-
-@inlined
-def frame_bytes(world: World, row: int) -> int:
-    """Bytes that a packet counts in a worker's window."""
-    job = world.jobs[world.streams[row].job]
-    return job.sender.overhead_bytes + 4 * job.sender.elements
 
 
 @inlined
@@ -94,7 +84,7 @@ def send_by_call(at: int, row: int, unit: int) -> None:
     packet.version = place.entry
     packet.bits = np.uint32(1) << np.uint32(stream.worker)
     place.sent_ps = world.clock[0].now_ps
-    packet.size_bytes = frame_bytes(world, row) + job.sender.first_bytes + job.sender.last_bytes
+    packet.size_bytes = frame_bytes(stream) + job.sender.first_bytes + job.sender.last_bytes
     packet.point = stream.point
     packet.child = stream.child
     packet.merge = 0
@@ -151,16 +141,12 @@ def on_atp_result(at: int, index: int) -> None:
     if stream.completed_count == stream.units_count:
         end_stream(world, row)
         return
-    is_window_end = unit == stream.window_end
-    if is_window_end and world.servers[job.server].is_adaptive:
-        adapt_window(world, row, packet.is_marked)
+    acknowledge(stream, unit, unit, packet.is_marked)
     first = first_acknowledged(world, row)
     if first >= 0 and stream.base >= stream.resent:
         stream.resent = first
         resend(world, row, first)
     pump(world, stream, world.places, row, send)
-    if is_window_end:
-        stream.window_end = max(stream.next - 1, unit + 1)
 
 
 @inlined
@@ -187,18 +173,6 @@ def store(world: World, row: int, index: int) -> None:
     elements = world.jobs[world.streams[row].job].sender.elements
     address = segment.result if segment.shared == 0 else segment.shared
     write_result(world, segment, unit, address + 4 * unit * elements, index)
-
-
-@inlined
-def adapt_window(world: World, row: int, is_marked: int) -> None:
-    """Additive increase, multiplicative decrease, once a window."""
-    stream = world.streams[row]
-    frame = frame_bytes(world, row)
-    if is_marked:
-        stream.window_bytes = max(frame, stream.window_bytes // 2)
-    else:
-        stream.window_bytes = min(stream.window_max * frame, stream.window_bytes + INCREASE_BYTES)
-    stream.window = stream.window_bytes // frame
 
 
 @inlined

@@ -51,6 +51,7 @@ class EngineSchedules(EngineViews):
         for host in operation.hosts:
             self._check_host("host", host)
         jobs.check_operation(operation)
+        setup.mark(self.world, operation.sender)
         self._add_flows(jobs.flow_window(operation))
         self.world = setup.add_job_counter(self.world, operation.job)
         number = self._schedules_count
@@ -296,6 +297,7 @@ class Engine(EngineSchedules):
         self._check_host("source", flow.source)
         self._check_host("target", flow.target)
         setup.check_sender(flow.sender)
+        setup.mark(self.world, flow.sender)
         self._add_flows(flow.sender.window)
         self.world = setup.add_job_counter(self.world, flow.job)
         clock = self.world.clock[0]

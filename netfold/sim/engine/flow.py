@@ -12,10 +12,10 @@ from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import call_cold, store_tables, world_at
-from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import put, steer, take_packet
 from netfold.sim.engine.memory_access import copy_words, natural, words_at
-from netfold.sim.engine.sender import arm, disarm, is_in_vain, new_packet, pump, send_again
+from netfold.sim.engine.policies import frame_bytes, on_open, on_timeout
+from netfold.sim.engine.sender import acknowledge, arm, disarm, is_in_vain, new_packet, pump, send_again
 from netfold.sim.engine.tables import (
     DELIVERED,
     DONE_FLOW,
@@ -45,6 +45,8 @@ def start_flow(world: World, row: int) -> None:
     flow = world.flows[row]
     flow.is_open = 1
     flow.newest = -1
+    flow.is_marked = 0
+    on_open(flow, flow.window_max * frame_bytes(flow))
     flow.widens_from = flow.reordered_packets = flow.spurious_retransmissions = 0
     if world.clock[0].policy == SPRAYED:
         flow.tolerance_step = max(1, min(flow.window, flow.units_count) // TOLERANCE_STEPS)
@@ -96,6 +98,7 @@ def on_flow_data(world: World, index: int) -> None:
         flow.reordered_packets += 1
     else:
         flow.newest = packet.transmission
+    flow.is_marked |= packet.is_marked
     place = natural(packet.unit % flow.window_max)
     received = world.flights[row, place].received
     is_new = packet.unit >= flow.expected and received != packet.unit + 1
@@ -103,7 +106,7 @@ def on_flow_data(world: World, index: int) -> None:
         flow.spurious_retransmissions += packet.copy == 0
         packet.flags = IS_DUPLICATE
     if not is_new or store_data(world, index, place):
-        acknowledge(world, index)
+        send_ack(world, index)
     if flow.expected == flow.units_count and not flow.is_delivered:
         flow.is_delivered = 1
         report_delivery(world, row)
@@ -160,12 +163,13 @@ def report_delivery(world: World, row: int) -> None:
 
 
 @inlined
-def acknowledge(world: World, cause: int) -> None:
+def send_ack(world: World, cause: int) -> None:
     """Send the source a cumulative acknowledgement that names the causing packet."""
     packet = world.packets[cause]
     row = packet.owner
     flow = world.flows[row]
     flow.unacknowledged = 0
+    is_marked, flow.is_marked = flow.is_marked, 0
     index = take_packet(world.clock, world.packets)
     ack = world.packets[index]
     ack.kind = FLOW_ACK
@@ -177,6 +181,7 @@ def acknowledge(world: World, cause: int) -> None:
     ack.part = flow.expected
     ack.transmission = packet.transmission
     ack.flags = packet.flags
+    ack.is_marked = is_marked
     ack.size_bytes = flow.sender.ack_bytes
     if world.clock[0].is_keyed:
         seed, transmission = world.clock[0].seed, packet.transmission
@@ -200,6 +205,7 @@ def on_flow_ack(world: World, index: int) -> None:
     if sequence >= flow.base:
         world.flights[row, sequence % flow.window_max].acknowledged = 1
     if cumulative > flow.base:
+        acknowledge(flow, flow.base, cumulative - 1, packet.is_marked)
         flow.base = cumulative
         flow.deadline_ps = world.clock[0].now_ps + flow.sender.timeout_ps
         flow.backoff = 0
@@ -230,8 +236,8 @@ def on_flow_timer(world: World, row: int) -> None:
     if flow.deadline_ps <= now_ps and is_in_vain(world, flow, 0, flow.opened_ps):
         flow.deadline_ps = now_ps + flow.sender.timeout_ps
     elif flow.deadline_ps <= now_ps:
-        flow.backoff = min(flow.backoff + 1, BACKOFF_MAX)
+        flow.backoff += 1
         flow.timeouts += 1
         send_lost(world.clock[0].at, row, flow.next, flow.transmissions)
-        flow.deadline_ps = now_ps + (flow.sender.timeout_ps << flow.backoff)
+        flow.deadline_ps = now_ps + on_timeout(flow, flow.sender.timeout_ps, flow.backoff)
     arm(world, flow, FLOW_TIMER | row, flow.deadline_ps)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.homomorphic.message import WORD_BITS, Merge
+from netfold.sim.engine.policies import FIXED
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import default_program
 
 NEVER_PS = 2**63 - 1
 BACKLOG_MAX_PS = 2**59  # 6.7 days; with a packet of the largest size at 1 bps and the time, it fits int64
 TIME_MAX_PS = 2**61  # 26 days; delays and timeouts are far shorter, so their sums fit int64
-BACKOFF_MAX = 6  # how often a flow's timeout doubles at most
 RULES_MAX = 64  # a link's rules are one word of bits
 SEGMENTS_MAX = 8
 """The most segments that a stream has."""
@@ -60,6 +60,10 @@ class Sender:
     timeout_max_ps: int = NEVER_PS
     """Longer timeouts stop growing there."""
     waits_for_loss: bool = False  # timers do nothing before something is lost; those of streams then back off
+    policy: int = FIXED
+    """How its window reacts: a number of `policies.POLICIES`."""
+    ecn_bytes: int = -1
+    """Packets that find this backlog at a switch port are marked; −1: it needs no marks."""
 
 
 class Overflow(IntEnum):
@@ -103,8 +107,6 @@ class AtpServer:
     host: int  # node; no worker runs there
     entries: int  # aggregators of the switch, shared by all jobs on it
     window_max: int  # packets: entries that one worker's window cycles over
-    ecn_bytes: int  # packets that find this backlog at a switch port are marked
-    is_adaptive: bool = True  # whether marks shrink the window (AIMD)
     route: int = 0
 
 

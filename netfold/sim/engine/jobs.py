@@ -25,9 +25,9 @@ from netfold.sim.engine.interface import (
 )
 from netfold.sim.engine.loop import HANDLERS
 from netfold.sim.engine.memory_access import address_of
-from netfold.sim.engine.setup import Derived, check_sender, check_words, derived, enlarged, set_rate
+from netfold.sim.engine.setup import Derived, check_sender, check_words, derived, enlarged, mark
 from netfold.sim.engine.stream import TIMEOUTS_THRESHOLD
-from netfold.sim.engine.tables import DOWN, NEVER, Table, World, records
+from netfold.sim.engine.tables import NEVER, Table, World, records
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers, number_of
@@ -45,6 +45,7 @@ def add_job(world: World, job: Job, room: Mapping[int, int]) -> World:
         Registers that are in use would move.
     """
     check_job(job)
+    mark(world, job.sender)
     is_first = world.clock[0].order == 0  # nothing has been sent
     first, workers = world.streams.size, len(job.hosts)
     jobs, streams = enlarged(world.jobs, world.jobs.size + 1), enlarged(world.streams, first + workers)
@@ -234,7 +235,6 @@ def _add_server(world: World, job: Job, server: AtpServer) -> World:
     row = servers[-1]
     row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
     row.route, row.entries, row.window_max = server.route, server.entries, server.window_max
-    row.is_adaptive = server.is_adaptive
     world.jobs[number].server = servers.size - 1
     sums = enlarged(world.sums, 2 * servers.size)
     sums["serial"][-2:] = -1
@@ -242,23 +242,14 @@ def _add_server(world: World, job: Job, server: AtpServer) -> World:
     places = records((world.streams.size, int(servers["window_max"].max())), rows.PLACE)
     places[: world.places.shape[0], : world.places.shape[1]] = world.places
     first = int(world.jobs[number].first_stream)
-    frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements
     entries = first_entries(int(world.clock[0].seed), number, server.entries, server.window_max)
     places["entry"][first:, : server.window_max] = entries
     used = np.zeros((servers.size, int(servers["entries"].max())), np.int8)
     used[:-1, : world.used.shape[1]] = world.used
     used[-1, entries] = 1
+    world.streams["window_max"][first:] = server.window_max
+    frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements
     world.streams["window_bytes"][first:] = job.slots_count * frame_bytes
-    for link in world.links[: world.clock[0].links_count]:
-        if link.buffer_bytes > 0:  # out of a switch
-            marked = server.ecn_bytes if link.ecn_bytes < 0 else min(server.ecn_bytes, int(link.ecn_bytes))
-            if marked == link.ecn_bytes:
-                continue
-            is_down = link.buffer_ps == DOWN
-            link.ecn_bytes = marked
-            set_rate(link, int(link.rate_bps))
-            if is_down:
-                link.buffer_ps = DOWN
     kept = _with_entries(world.entries, total, world.registers.values.shape[1])
     return world._replace(servers=servers, sums=sums, used=used, entries=kept, places=places)
 

@@ -427,8 +427,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.ack_route = flow_key(schedule.seed, schedule.job, target.rank, source.rank, planned.channel)
     flow.first_link = world.nodes[natural(source.host)].first_set
     flow.target_link = world.nodes[natural(target.host)].first_set
-    flow.window = min(schedule.sender.window, max(schedule.sender.ack_every, packets))
-    flow.window_max = flow.window
+    flow.window_max = min(schedule.sender.window, max(schedule.sender.ack_every, packets))
     flow.base = flow.next = flow.transmissions = flow.backoff = 0
     flow.expected = flow.unacknowledged = flow.is_delivered = 0
     flow.reordered_packets = flow.spurious_retransmissions = 0  # also if it never starts
@@ -437,7 +436,7 @@ def open_transfer(world: World, row: int, number: int, words: int) -> None:
     flow.opened_ps = clock.now_ps
     flow.serial = clock.flows_count
     clock.flows_count += 1
-    for i in range(flow.window):
+    for i in range(flow.window_max):
         world.flights[place, i].received = 0
     if world.hosts[flow.host].away_until_ps == NEVER:
         flow.is_open = 1  # it stays open: its source has crashed

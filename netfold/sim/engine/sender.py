@@ -16,9 +16,9 @@ from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined
 from netfold.kernels.keyed import mix
 from netfold.sim.engine.heap import push
-from netfold.sim.engine.interface import BACKOFF_MAX
 from netfold.sim.engine.links import take_packet
 from netfold.sim.engine.observe import log_timer
+from netfold.sim.engine.policies import on_ack, on_mark, on_send, on_timeout
 from netfold.sim.engine.tables import NEVER, Table, World
 
 Send = Callable[[World, int, int], None]
@@ -89,7 +89,7 @@ def backed_off_ps(stream: Any, timeout_ps: int, attempt: int) -> int:
     """The timeout of a copy, the `attempt`-th of its unit."""
     if not stream.sender.waits_for_loss:
         return timeout_ps
-    return int(min(timeout_ps << min(attempt, BACKOFF_MAX), stream.sender.timeout_max_ps))
+    return on_timeout(stream, timeout_ps, attempt)
 
 
 JITTER_SHARE = 4  # a retransmitted unit waits up to a quarter of the timeout longer
@@ -130,8 +130,18 @@ def pump(world: World, sender: Any, flights: Table, row: int, send: Send) -> Non
         flight = flights[row, sender.next % sender.window_max]
         flight.attempt = 0
         flight.acknowledged = 0
+        on_send(sender, sender.next)
         transmit(world, sender, flights, row, sender.next, send)
         sender.next += 1
+
+
+@inlined
+def acknowledge(sender: Any, first: int, last: int, is_marked: int) -> None:
+    """Tell a sender's policy that units from `first` to `last` are acknowledged."""
+    if is_marked:
+        on_mark(sender, first, last)
+    else:
+        on_ack(sender, first, last)
 
 
 @inlined

@@ -166,6 +166,17 @@ def set_rate(link: Any, rate_bps: int) -> None:
     link.ecn_ps = NEVER if link.ecn_bytes < 0 else min(NEVER, int(link.ecn_bytes) * PS_BYTES // rate_bps)
 
 
+def mark(world: World, sender: Sender) -> None:
+    """Let switches mark packets from the backlog on that a sender asks for, unless they do so earlier."""
+    for link in world.links[: world.clock[0].links_count] if sender.ecn_bytes >= 0 else ():
+        if link.buffer_bytes > 0 and not 0 <= link.ecn_bytes <= sender.ecn_bytes:  # out of a switch
+            is_down = link.buffer_ps == DOWN
+            link.ecn_bytes = sender.ecn_bytes
+            set_rate(link, int(link.rate_bps))
+            if is_down:
+                link.buffer_ps = DOWN
+
+
 def _rules(rules: Sequence[Rule]) -> Table:
     if len(rules) > RULES_MAX:
         raise ValueError(f"{len(rules)} fault rules are too many; a network takes {RULES_MAX}")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from netfold.sim.engine.interface import SEGMENTS_MAX, Sender
 from netfold.sim.engine.memory_access import LINE_BYTES, in_lines, view_of
+from netfold.sim.engine.policies import MEMORY
 from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import Registers, new_registers
 
@@ -234,6 +235,7 @@ SENDER = np.dtype(
         ("window", "i4"),  # packets
         ("ack_every", "i4"),
         ("waits_for_loss", "i4"),
+        ("policy", "i4"),
         ("elements", "i4"),  # of its frame, as the rest: words per packet
         ("overhead_bytes", "i4"),
         ("first_bytes", "i4"),
@@ -285,6 +287,7 @@ SENDING: list[tuple[str, Any]] = [
     ("entry_order", "i8"),
     ("timeouts", "i8"),
     ("retransmitted_packets", "i8"),
+    *MEMORY,
 ]
 
 STREAM = np.dtype(
@@ -304,10 +307,7 @@ STREAM = np.dtype(
         ("timeout_ps", "i8"),  # it may grow
         ("timeouts_threshold", "i8"),
         ("stale_results", "i8"),
-        # ATP
-        ("window_bytes", "i8"),
-        ("resent", "i4"),
-        ("window_end", "i4"),
+        ("resent", "i4"),  # ATP
     ],
     align=True,
 )
@@ -399,7 +399,6 @@ SERVER = np.dtype(
         ("entry_base", "i4"),  # its switch's entries begin there
         ("entries", "i4"),
         ("window_max", "i4"),
-        ("is_adaptive", "i4"),
         ("proposals", "i8"),  # candidates tried so far
     ],
     align=True,
@@ -437,6 +436,7 @@ FLOW = in_lines(
         ("expected", "i4"),  # receiver
         ("unacknowledged", "i4"),
         ("is_delivered", "i4"),
+        ("is_marked", "i4"),  # whether a packet was, since the last acknowledgement
         ("tolerance", "i4"),  # transmissions by which others may overtake a packet that is not lost
         ("tolerance_step", "i4"),  # 0: paths are FIFO
         ("widens_from", "i4"),  # transmission from which on the tolerance may grow again

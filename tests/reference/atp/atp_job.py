@@ -19,6 +19,7 @@ from netfold.sim.engine.interface import Overflow, Segment
 from tests.reference.atp.switch import AtpReference, Verdict
 from tests.reference.engine.fabric import STREAM_TIMER, Fabric, Timer
 from tests.reference.engine.link import Label, Packet
+from tests.reference.engine.policies import POLICIES
 from tests.reference.engine.worker import JobNumber, backed_off_ps
 from tests.reference.switch.merging import INT32_MAX, added, merged_word
 
@@ -223,8 +224,6 @@ def add_floats(old: list[int], new: list[int]) -> list[int]:
 
 # The worker: window, entries, timer, and what it sends as floats.
 
-WINDOW_STEP_BYTES = 1500  # that a window grows by
-
 
 class Unit(NamedTuple):
     """Where a unit is in its segment."""
@@ -300,16 +299,13 @@ class AtpWorker:
         self.numbered = job
         self.job = job.job
         self.number = job.number
-        self.is_adaptive = job.job.server.is_adaptive
         self.rank = rank
         self.entries = list(entries)
         self.to_switch = to_switch
         self.finished = finished
         self.timer = Timer(STREAM_TIMER, Label(job.owner(rank)), self._fire, job.job.hosts[rank])
         self.deadline_ps = 0
-        self.frame_bytes = job.job.frame.overhead_bytes + 4 * job.job.frame.elements
-        self.window_bytes = job.job.slots_count * self.frame_bytes
-        self.window_end = 0  # the unit whose result decides about the window
+        self.policy = POLICIES[job.job.sender.policy](job.job.sender, len(entries))
         self.stream: AtpStream | None = None
         self.stream_number = -1
         self.counters = {"timeouts": 0, "retransmitted_packets": 0, "stale_results": 0}
@@ -317,7 +313,7 @@ class AtpWorker:
     @property
     def window(self) -> int:
         """Packets that may be on their way."""
-        return self.window_bytes // self.frame_bytes
+        return self.policy.window
 
     def open(self, segments: Sequence[Segment]) -> None:
         if self.stream is not None:
@@ -329,7 +325,7 @@ class AtpWorker:
             raise ValueError(f"worker {self.rank} of job {self.number}: a stream needs at least one word")
         self.stream = stream
         self.stream_number += 1
-        self.window_end = self.window - 1
+        self.policy.opened()
         self._pump(stream)
         self.deadline_ps = self.fabric.now_ps + self.job.sender.first_timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
@@ -366,29 +362,18 @@ class AtpWorker:
             self.stream = None
             self.finished()
             return
-        ends_window = self.is_adaptive and unit == self.window_end
-        if ends_window:
-            self._adapt(is_marked)
+        self.policy.acknowledged(unit, unit, is_marked)
         gap_end = stream.gap_end()
         if gap_end is not None and stream.base >= stream.resent:
             self._resend(stream, gap_end)
             stream.resent = gap_end
         self._pump(stream)
-        if ends_window:
-            self.window_end = max(stream.next - 1, unit + 1)
-
-    def _adapt(self, is_marked: bool) -> None:
-        """Halve the window after a mark, else widen it: once per window, by the mark of its last packet."""
-        if is_marked:
-            self.window_bytes = max(self.frame_bytes, self.window_bytes // 2)
-        else:
-            bytes_max = len(self.entries) * self.frame_bytes
-            self.window_bytes = min(bytes_max, self.window_bytes + WINDOW_STEP_BYTES)
 
     def _pump(self, stream: AtpStream) -> None:
         while stream.next < min(len(stream.units), stream.base + self.window):
             self._send(stream, stream.next, is_resend=False)
             stream.next += 1
+        self.policy.sent_up_to(stream.next)
 
     def _resend(self, stream: AtpStream, end: int) -> None:
         for unit in range(stream.base, end):

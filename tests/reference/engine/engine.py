@@ -76,12 +76,16 @@ class ReferenceEngine:
 
     def _aggregation(self, numbered: JobNumber, finished: Callable[[int], None]) -> Aggregation | AtpJob:
         job = numbered.job
+        self._mark(job.sender.ecn_bytes)
         if job.server is None:
             return PROGRAMS[job.program.machine](self.fabric, numbered, finished)
-        smallest = self.fabric.mark_bytes
-        ecn_bytes = job.server.ecn_bytes
-        self.fabric.mark_bytes = ecn_bytes if smallest is None else min(smallest, ecn_bytes)
         return AtpJob(self.fabric, numbered, finished, self.entries.setdefault(job.switch, AtpReference()))
+
+    def _mark(self, ecn_bytes: int) -> None:
+        """Switches mark from the smallest backlog on that a sender asks for; −1: it asks for none."""
+        if ecn_bytes >= 0:
+            smallest = self.fabric.mark_bytes
+            self.fabric.mark_bytes = ecn_bytes if smallest is None else min(smallest, ecn_bytes)
 
     def open_stream(
         self, job: int, worker: int, segments: Sequence[Segment], scaled: Scaled | None = None
@@ -105,12 +109,14 @@ class ReferenceEngine:
     def open_flow(self, flow: Flow) -> int:
         """Start a flow at the current time and return its number: 0, 1, 2 …"""
         number = len(self.flows)
+        self._mark(flow.sender.ecn_bytes)
         self._start_flow(flow, partial(self._finish, "flow", -1, number))
         return number
 
     def open_schedule(self, operation: Operation) -> int:
         """Prepare to carry out a schedule and return its number: 0, 1, 2 …"""
         number = self.open_joint()
+        self._mark(operation.sender.ecn_bytes)
         run = ScheduleRun(
             self.fabric, operation, number, self._queue, self._start_flow, self._finish, self._shared_lanes
         )

@@ -9,22 +9,23 @@ import numpy as np
 from netfold.sim.engine.interface import Flow
 from tests.reference.engine.fabric import FLOW_TIMER, Fabric, Timer
 from tests.reference.engine.link import ACK, DATA, Label, Packet, entropy, via
+from tests.reference.engine.policies import POLICIES
 
 KEY_DATA, KEY_ACK = 3, 4
-BACKOFF_MAX = 6  # a timeout grows at most 64-fold
 
 
 class Receiver:
-    """The target's side of a flow; `acknowledge(expected, packet, transmission, copy, again)` sends an ACK.
+    """The target's side of a flow.
 
-    `again` says that the packet had arrived before.
+    `acknowledge(expected, packet, transmission, copy, again, marked)` sends an ACK. `again` says that the
+    packet had arrived before, `marked` that it or one since the last ACK was marked.
     """
 
     def __init__(
         self,
         flow: Flow,
         packets: int,
-        acknowledge: Callable[[int, int, int, int, bool], None],
+        acknowledge: Callable[[int, int, int, int, bool, bool], None],
         delivered: Callable[[], None],
     ) -> None:
         self.flow = flow
@@ -34,12 +35,14 @@ class Receiver:
         self.arrived = [False] * packets
         self.expected = 0
         self.unacknowledged = 0
+        self.is_marked = False  # whether a packet was, since the last ACK
         self.newest = -1  # the latest transmission that has arrived
         self.reordered_packets = 0
         self.spurious_retransmissions = 0
 
-    def data(self, packet: int, transmission: int, copy: int) -> None:
+    def data(self, packet: int, transmission: int, copy: int, is_marked: bool) -> None:
         """Take in one packet; a duplicate is only acknowledged."""
+        self.is_marked |= is_marked
         self.reordered_packets += transmission < self.newest
         self.newest = max(self.newest, transmission)
         if self.arrived[packet]:
@@ -59,8 +62,8 @@ class Receiver:
             self.delivered()
 
     def _acknowledge(self, packet: int, transmission: int, copy: int, *, again: bool = False) -> None:
-        self.acknowledge(self.expected, packet, transmission, copy, again)
-        self.unacknowledged = 0
+        self.acknowledge(self.expected, packet, transmission, copy, again, self.is_marked)
+        self.unacknowledged, self.is_marked = 0, False
 
     def _store(self, packet: int) -> None:
         flow = self.flow
@@ -89,6 +92,7 @@ class Sender:
         self.transmissions = 0
         self.deadline_ps = 0
         self.backoff = 0
+        self.policy = POLICIES[flow.sender.policy](flow.sender, flow.sender.window)
         self.closed = False
         self.opened_ps = fabric.now_ps
         self.timeouts = 0
@@ -111,15 +115,17 @@ class Sender:
         """Send the first window; a crashed source sends nothing, ever."""
         if self.flow.source in self.fabric.crashed:
             return
+        self.policy.opened()
         self._pump()
         self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
-    def ack(self, cumulative: int, packet: int, transmission: int, again: bool) -> None:
+    def ack(self, cumulative: int, packet: int, transmission: int, again: bool, marked: bool) -> None:
         """Take in an ACK: slide the window, and send again what an arrival that was sent later overtook."""
         if packet >= self.base:
             self.acknowledged[packet] = True
         if cumulative > self.base:
+            self.policy.acknowledged(self.base, cumulative - 1, marked)
             self.base = cumulative
             self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
             self.backoff = 0
@@ -137,21 +143,23 @@ class Sender:
         self._pump()
 
     def _pump(self) -> None:
-        while self.next < min(self.packets, self.base + self.flow.sender.window):
+        while self.next < min(self.packets, self.base + self.policy.window):
             self._send(self.next)
             self.next += 1
+        self.policy.sent_up_to(self.next)
 
     def _time_out(self) -> None:
         is_vain = self.flow.sender.waits_for_loss and self.fabric.lost_ps < self.opened_ps
         if is_vain and self.deadline_ps <= self.fabric.now_ps:
             self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps
         elif self.deadline_ps <= self.fabric.now_ps:
-            self.backoff = min(self.backoff + 1, BACKOFF_MAX)
+            self.backoff += 1
             self.timeouts += 1
             for packet in range(self.base, self.next):
                 if not self.acknowledged[packet]:
                     self._send(packet)
-            self.deadline_ps = self.fabric.now_ps + self.flow.sender.timeout_ps * 2**self.backoff
+            timeout_ps = self.policy.timeout_ps(self.flow.sender.timeout_ps, self.backoff)
+            self.deadline_ps = self.fabric.now_ps + timeout_ps
         self.fabric.arm(self.timer, self.deadline_ps)
 
     def _send(self, packet: int) -> None:
@@ -169,7 +177,7 @@ class Sender:
 
         def deliver(arrived: Packet) -> None:
             if not self.closed:
-                self.receiver.data(packet, transmission, arrived.copy)
+                self.receiver.data(packet, transmission, arrived.copy, arrived.is_marked)
 
         sent = Packet(flow.target, flow.route, size_bytes, key, label, deliver, starts_message=packet == 0)
         self._steer(sent, flow.source, DATA, attempt)
@@ -180,14 +188,16 @@ class Sender:
         packet.via = via(network, source, packet.target, packet.route)
         packet.entropy = entropy(network, self.fabric.seed, self.flow.key, kind, packet.label.unit, number)
 
-    def _send_ack(self, cumulative: int, packet: int, transmission: int, copy: int, again: bool) -> None:
+    def _send_ack(
+        self, cumulative: int, packet: int, transmission: int, copy: int, again: bool, marked: bool
+    ) -> None:
         flow = self.flow
         key = self.fabric.key(KEY_ACK, flow.key, packet, transmission, copy=copy)
         label = Label(self.number, packet, 1, transmission)
 
         def deliver(_: Packet) -> None:
             if not self.closed:
-                self.ack(cumulative, packet, transmission, again)
+                self.ack(cumulative, packet, transmission, again, marked)
 
         size_bytes = flow.sender.frame.ack_bytes
         ack = Packet(

@@ -159,11 +159,12 @@ def atp_job(network: Network, window: int, entries: int = 1000, **changes: Any) 
     """
     workers = int(network.is_host.sum()) - 1
     of_server = {name: changes.pop(name) for name in list(changes) if name in AtpServer.__dataclass_fields__}
-    plain = AtpServer(workers, entries, window_max=window, ecn_bytes=1 << 20, is_adaptive=False)
+    plain = AtpServer(workers, entries, window_max=window)
     server = replace(plain, **of_server)
-    timeouts = {"timeout_ps": 60_000_000, "first_timeout_ps": 100_000_000, "timeout_max_ps": 10**9}
+    sender = {"timeout_ps": 60_000_000, "first_timeout_ps": 100_000_000, "timeout_max_ps": 10**9}
+    sender["ecn_bytes"] = 1 << 20
     ends = {"hosts": tuple(range(workers)), "routes": (0,) * workers}
-    return job(network, window, program=ATP, server=server, **{**timeouts, **ends, **changes})
+    return job(network, window, program=ATP, server=server, **{**sender, **ends, **changes})
 
 
 def flow(source: int, target: int, words: Words, frame: Frame = FRAME, **changes: Any) -> Flow:

@@ -14,6 +14,7 @@ from netfold.kernels import purposes
 from netfold.kernels.keyed import mix_plain
 from netfold.sim.engine.interface import Completion, Fate, Rule, Segment
 from netfold.sim.engine.jobs import first_entries
+from netfold.sim.engine.policies import AIMD, FIXED
 from netfold.topologies.graph import add_host, add_link, add_switch, new_graph
 from netfold.topologies.network import Network, compile_network
 from tests.examples import examples
@@ -70,7 +71,7 @@ def test_sums_do_not_depend_on_loss_window_or_entries(
     network = star_of(workers + 1)
     sim = engine(network, loss, seed)
     for _ in range(2):
-        sim.add_job(atp_job(network, window, entries=window + 1, is_adaptive=is_adaptive))
+        sim.add_job(atp_job(network, window, entries=window + 1, policy=AIMD if is_adaptive else FIXED))
     for stream in range(2):
         words = [gradients(workers, size, seed + stream, MARGIN) for size in (61, 45)]
         own = [[[segment(each[:30]), segment(each[30:])] for each in of_job] for of_job in words]
@@ -88,7 +89,7 @@ def test_three_jobs_compete_for_few_entries(engine: Make) -> None:
     for seed in seeds(engine, 5, 1):
         sim = engine(network, 0.01, seed)
         for number in range(3):
-            sim.add_job(atp_job(network, 16, entries=24, is_adaptive=number == 2))
+            sim.add_job(atp_job(network, 16, entries=24, policy=AIMD if number == 2 else FIXED))
         words = [gradients(4, 400 * ELEMENTS, 10 * seed + number, MARGIN) for number in range(3)]
         own = [[segment(each) for each in of_job] for of_job in words]
         for number, of_job in enumerate(own):
@@ -239,7 +240,7 @@ def test_a_window_grows_by_1500_bytes_once_a_window(engine: Make, units: int, wi
     """From 2 packets of 50 bytes by 30, and not beyond 40."""
     network = star_of(3)
     sim = engine(network)
-    number = sim.add_job(atp_job(network, 2, window_max=40, is_adaptive=True))
+    number = sim.add_job(atp_job(network, 2, window_max=40, policy=AIMD))
     aggregate(sim, number, gradients(2, units * ELEMENTS))
 
     assert windows(sim, number) == [window] * 2
@@ -266,7 +267,7 @@ def test_marks_halve_the_window_once_a_window(engine: Make, units: int, window: 
     network = beside_traffic() if is_busy else star_of(3)
     sim = engine(network)
     changes = {"hosts": (0, 1), "routes": (0, 0), "host": 2, "switch": int(network.nodes.index("s0"))}
-    made = atp_job(network, 16, is_adaptive=True, ecn_bytes=int(is_busy), **changes)
+    made = atp_job(network, 16, policy=AIMD, ecn_bytes=int(is_busy), **changes)
     number = sim.add_job(changed(made, first_timeout_ps=10**10, timeout_ps=10**10))
     if is_busy:
         sim.open_flow(flow(3, 4, np.zeros(100 * units * ELEMENTS, np.int32)))

@@ -306,7 +306,7 @@ STALLS = {
         on_link(
             *(8, 8, 0),
             of="s0->h3",
-            job=dataclasses.replace(JOB, program=ATP, server=AtpServer(3, 100, 4, 1000)),
+            job=dataclasses.replace(JOB, program=ATP, server=AtpServer(3, 100, 4)),
         ),
         "link s0->h3 loses every packet (8 of 8)",
     ),

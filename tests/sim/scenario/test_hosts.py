@@ -10,6 +10,7 @@ from netfold.homomorphic.codecs.fixed_point import FixedPoint
 from netfold.sim.collectives.between_hosts import ChunkedCollective, HostPlan
 from netfold.sim.collectives.parameter_server import ServerPlan
 from netfold.sim.engine.interface import Overflow
+from netfold.sim.engine.policies import AIMD
 from tests.registry import known
 from tests.sim.host_codecs import HostCodec
 from tests.sim.scenes import RING, TINY, job_of, job_plan, measure, only, plan, refused, simulate
@@ -294,8 +295,8 @@ def test_atp(tmp_path: Path) -> None:
     assert (job.sender.timeout_ps, job.sender.first_timeout_ps) == (200 * 10**6, 50 * 10**9)
     assert job.server is not None
     assert variant.network.nodes[job.server.host] == "h3"
-    assert (job.server.entries, job.server.window_max, job.server.ecn_bytes) == (20_000, 100, 80_000)
-    assert job.server.is_adaptive
+    assert (job.server.entries, job.server.window_max, job.sender.ecn_bytes) == (20_000, 100, 80_000)
+    assert job.sender.policy == AIMD
     assert job_plan(variant).codec == FixedPoint(factor=1e6)
     (bound,) = job_plan(variant).references
     assert bound.elements_per_s == pytest.approx(62 / 332 * 12.5e9)

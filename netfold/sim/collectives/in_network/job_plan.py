@@ -20,7 +20,8 @@ from netfold.sim.collectives.in_network.aggregation_tree import Candidate, Candi
 from netfold.sim.collectives.in_network.in_network_keys import InNetworkSection
 from netfold.sim.collectives.in_network.switch_resources import AggregationTree, Switches, SwitchRequest
 from netfold.sim.collectives.ring import Ring
-from netfold.sim.engine.interface import BACKOFF_MAX, AtpServer, Branch, Job, Overflow, Sender
+from netfold.sim.engine.interface import AtpServer, Branch, Job, Overflow, Sender
+from netfold.sim.engine.policies import AIMD, BACKOFF_MAX, FIXED
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.sim.keys import Location
 from netfold.sim.plan.idle_network import (
@@ -175,8 +176,6 @@ def resolve_server(
         network.nodes.index(name),
         entries,
         window,
-        section.option("ecn_threshold"),
-        section.option("adaptive"),
         route,
     )
 
@@ -511,6 +510,8 @@ class InNetworkResolver:
                 self._slots,
                 timeout_ps=0,
                 timeout_max_ps=section.timeout_max,
+                policy=AIMD if section.spec.has_server and section.option("adaptive") else FIXED,
+                ecn_bytes=section.option("ecn_threshold") if section.spec.has_server else -1,
             ),
             routes=tuple(
                 self._tree_route(number) if is_tree else self._route(worker, SWITCHES)

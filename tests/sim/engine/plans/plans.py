@@ -28,6 +28,7 @@ from netfold.sim.engine.interface import (
     Schedule,
     Sender,
 )
+from netfold.sim.engine.policies import POLICIES
 from netfold.sim.engine.tree_paths import with_splits
 from netfold.switch.program import ProgramSpec
 from netfold.switch.programs import runnable
@@ -160,6 +161,8 @@ def scheduled(draw: st.DrawFn, network: Network) -> Scheduled:
             timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
             waits_for_loss=draw(st.booleans()),
             ack_every=draw(st.integers(1, window)),
+            policy=draw(POLICY),
+            ecn_bytes=draw(st.sampled_from([-1, 0, 100, 10_000])),
         ),
         number=draw(st.integers(0, 1000)),
         seed=draw(SEEDS),
@@ -196,6 +199,7 @@ LINKS = st.builds(LinkSpec, RATES, DELAYS, st.sampled_from([300, 2_000, 1 << 20]
 LARGE_LINKS = st.builds(LinkSpec, RATES, DELAYS, st.sampled_from([2_000, 1 << 20]))  # hold a unit's results
 SEEDS = st.integers(0, 2**32)  # of what need not shrink
 WORKERS = st.sampled_from([2, 3, 4, 6, 1])
+POLICY = st.sampled_from(range(len(POLICIES)))
 SOON = st.integers(0, 60_000_000) | st.sampled_from([0, 1_000_000, 10_000_000])  # while plans are busy
 BURSTS = st.builds(
     Burst, st.sampled_from([0.02, 0.3, 1.0]), st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.1])
@@ -478,6 +482,8 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
         unit_packets=1,
         sender=Sender(
             window=draw(st.integers(1, window_max)),
+            policy=draw(POLICY),
+            ecn_bytes=draw(st.sampled_from([0, 100, 10_000])),
             frame=replace(FRAME, first_bytes=extra, last_bytes=2 * extra),
             timeout_ps=draw(st.sampled_from([2_000_000, 9_000_000])),
             first_timeout_ps=draw(st.sampled_from([3_000_000, 20_000_000])),
@@ -492,8 +498,6 @@ def atp_jobs(draw: st.DrawFn, network: Network) -> tuple[Job, list[Exchange]]:
             host=chosen[0],
             entries=draw(st.sampled_from([window_max, window_max + 2, 50])),
             window_max=window_max,
-            ecn_bytes=draw(st.sampled_from([0, 100, 10_000])),
-            is_adaptive=draw(st.booleans()),
             route=draw(st.integers(0, 1000)),
         ),
     )
@@ -517,6 +521,8 @@ def flows(draw: st.DrawFn, network: Network) -> tuple[int, Flow]:
             timeout_ps=draw(st.sampled_from([2_000_000, 30_000_000])),
             waits_for_loss=draw(st.booleans()),
             ack_every=draw(st.integers(1, window)),
+            policy=draw(POLICY),
+            ecn_bytes=draw(st.sampled_from([-1, 0, 100, 10_000])),
         ),
         route=draw(st.integers(-3, 1000)),
         key=draw(st.integers(0, 2**64 - 1)),

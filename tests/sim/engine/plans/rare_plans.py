@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from netfold.homomorphic.message import Merge
 from netfold.sim.engine.interface import AtpServer, Branch, Fate, Frame, Job, Overflow, Rule, Sender
+from netfold.sim.engine.policies import AIMD
 from netfold.switch.programs import runnable
 from netfold.switch.programs.atp import ATP
 from netfold.switch.programs.switchml import SWITCHML
@@ -331,7 +332,7 @@ def entry_of_a_stream_long_over() -> Plan:
     So does the third stream, whose number is even like that of the first.
     """
     network = with_loopbacks(star_of(3, LINK), LINK)
-    server = AtpServer(host=2, entries=1, window_max=1, ecn_bytes=1 << 20, is_adaptive=False)
+    server = AtpServer(host=2, entries=1, window_max=1)
     atp = job(2, 1, switch=3, program=ATP, overflow=Overflow.STICKY, server=server)
     up = (network.link_names.index("h0->s0"),)
     copied = Rule(Fate.DUPLICATE, 1.0, up, delay_ps=3_000_000, until_ps=1_000)
@@ -343,8 +344,9 @@ def mark_of_an_earlier_packet() -> Plan:
 
     What leaves an entry with the last packet has the mark of the others.
     """
-    server = AtpServer(host=3, entries=50, window_max=4, ecn_bytes=50)
-    atp = job(3, 4, switch=6, program=ATP, overflow=Overflow.STICKY, server=server)
+    server = AtpServer(host=3, entries=50, window_max=4)
+    marks = {"policy": AIMD, "ecn_bytes": 50}
+    atp = job(3, 4, switch=6, program=ATP, overflow=Overflow.STICKY, server=server, **marks)
     late = replace(integers(3, 80), waits_ps=[0, 0, 9_000_000])
     return Plan(two_racks(), 1, [(atp, [late])], [])
 
@@ -355,9 +357,10 @@ def late_copy_that_collides() -> Plan:
     The unit's next reply proposes an entry then too. The reference made proposals only when a unit was done.
     """
     network = star_of(5, LinkSpec(10**9, 0, 300))
-    server = AtpServer(host=2, entries=3, window_max=1, ecn_bytes=0, is_adaptive=False)
+    server = AtpServer(host=2, entries=3, window_max=1)
     atp = Job(
-        (4, 3), 5, 0, 1, Sender(Frame("test", 4, 40, 0, 0, 84), 1, 2_000_000, 1, 3_000_000, 40_000_000),
+        (4, 3), 5, 0, 1,
+        Sender(Frame("test", 4, 40, 0, 0, 84), 1, 2_000_000, 1, 3_000_000, 40_000_000, ecn_bytes=0),
         (594, 504), program=ATP, overflow=Overflow.STICKY, server=server,
     )  # fmt: skip
     sent = replace(integers(2, 25), waits_ps=[0, 9_000_000])
