@@ -1,15 +1,19 @@
-"""ATP: its workers' windows, its switches and its parameter server (README, ATP)."""
+"""ATP: its tables, its workers' windows, its switches and its parameter server (README, ATP)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from netfold.homomorphic.merge import float_add_words
 from netfold.homomorphic.message import WORD_MAX
 from netfold.kernels import purposes
 from netfold.kernels.compiled import inlined, kernel
-from netfold.kernels.keyed import mix
+from netfold.kernels.keyed import mix, mix_plain
 from netfold.sim.engine.heap import store_tables, world_at
+from netfold.sim.engine.interface import AtpServer, Job
 from netfold.sim.engine.links import (
     detach_words,
     dispatch,
@@ -18,7 +22,7 @@ from netfold.sim.engine.links import (
     take_packet,
     take_payload,
 )
-from netfold.sim.engine.memory_access import bits_at, bytes_at, copy_words, words_at
+from netfold.sim.engine.memory_access import address_of, bits_at, bytes_at, copy_words, words_at
 from netfold.sim.engine.policies import frame_bytes, on_open
 from netfold.sim.engine.sender import (
     acknowledge,
@@ -38,11 +42,96 @@ from netfold.sim.engine.tables import (
     ATP_FORWARD,
     ATP_LOOP,
     ATP_RESULT,
+    PLACE,
     STREAM_TIMER,
+    Table,
     World,
+    enlarged,
+    records,
 )
 from netfold.switch.programs import atp
+from netfold.switch.programs.atp import Entries, new_entries
 from netfold.switch.registers import add_sticky
+
+# What a job of ATP has besides: its server, entries at its switch, and its workers' windows.
+
+
+def add_server(world: World, job: Job, server: AtpServer) -> World:
+    """World with the job's parameter server, its switch's entries, and its workers' windows."""
+    number = world.jobs.size - 1
+    servers = enlarged(world.servers, world.servers.size + 1)
+    row = servers[-1]
+    row.host, row.switch, row.loopback_link = server.host, job.switch, job.loopback_link
+    row.route, row.entries, row.window_max = server.route, server.entries, server.window_max
+    world.jobs[number].server = servers.size - 1
+    sums = enlarged(world.sums, 2 * servers.size)
+    sums["serial"][-2:] = -1
+    total = place_entries(servers)
+    places = records((world.streams.size, int(servers["window_max"].max())), PLACE)
+    places[: world.places.shape[0], : world.places.shape[1]] = world.places
+    first = int(world.jobs[number].first_stream)
+    entries = first_entries(int(world.clock[0].seed), number, server.entries, server.window_max)
+    places["entry"][first:, : server.window_max] = entries
+    used = np.zeros((servers.size, int(servers["entries"].max())), np.int8)
+    used[:-1, : world.used.shape[1]] = world.used
+    used[-1, entries] = 1
+    world.streams["window_max"][first:] = server.window_max
+    frame_bytes = job.frame.overhead_bytes + 4 * job.frame.elements
+    world.streams["window_bytes"][first:] = job.slots_count * frame_bytes
+    kept = with_entries(world.entries, total, world.registers.values.shape[1])
+    return world._replace(servers=servers, sums=sums, used=used, entries=kept, places=places)
+
+
+def with_entries(old: Entries, count: int, words: int) -> Entries:
+    """Entries that begin with the old ones: a switch keeps its range, new switches come behind it."""
+    found = new_entries(count, words)
+    found.rows[: len(old.rows)] = old.rows
+    found.values[: len(old.rows), : old.values.shape[1]] = old.values
+    return found
+
+
+def place_entries(servers: Table) -> int:
+    """Give each switch its own range of entries, shared by its jobs; returns all entries together."""
+    sizes: dict[int, int] = {}
+    for server in servers:
+        sizes[int(server.switch)] = max(int(server.entries), sizes.get(int(server.switch), 0))
+    total = 0
+    for switch, size in sizes.items():
+        servers["entry_base"][servers["switch"] == switch] = total
+        total += size
+    return total
+
+
+def first_entries(seed: int, job: int, entries: int, count: int) -> list[int]:
+    """Entries of a job's windows, by place: hashed and distinct."""
+    found: list[int] = []
+    taken: set[int] = set()
+    for place in range(count):
+        salt = 0
+        while (entry := mix_plain(seed, purposes.FIRST_ENTRY, job, place, salt) % entries) in taken:
+            salt += 1
+        taken.add(entry)
+        found.append(entry)
+    return found
+
+
+def open_sums(world: World, job: int, serial: int, units_count: int, has_floats: bool) -> list[object]:
+    """Allocate a server's state for a stream, in place of the last but one; returns the arrays to pin."""
+    row = world.sums[2 * int(world.jobs[job].server) + serial % 2]
+    if row.serial == serial:
+        return []
+    arrays: dict[str, NDArray[Any]] = {
+        "got": np.zeros(units_count, np.uint32),
+        "state": np.zeros(units_count, np.int8),
+        "replies": np.zeros(units_count, np.int32),
+        "proposal": np.full(units_count, -2, np.int32),
+        "words": np.zeros((units_count, int(world.jobs[job].sender.elements)), np.int32),
+    }
+    for name, array in arrays.items():
+        row[name] = address_of(array)
+    row.serial, row.units_count, row.has_floats = serial, units_count, has_floats
+    return list(arrays.values())
+
 
 # Flags of packets.
 RESEND, FLOATS, COLLIDED, REQUEST = 1, 2, 4, 8

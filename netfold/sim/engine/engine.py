@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netfold.sim.engine import jobs, setup, tables
-from netfold.sim.engine.atp_transport import open_atp_stream
+from netfold.sim.engine.atp_transport import open_atp_stream, open_sums
 from netfold.sim.engine.flow import open_flow
 from netfold.sim.engine.interface import (
     BACKLOG_MAX_PS,
@@ -280,7 +280,7 @@ class Engine(EngineSchedules):
         self._keep_alive.stream(row, segments, scaled)
         self._make_room(self._reserve)
         if self._jobs[job].program.has_server:
-            if sums := jobs.open_sums(self.world, job, int(stream.serial), units, shape.has_floats):
+            if sums := open_sums(self.world, job, int(stream.serial), units, shape.has_floats):
                 self._keep_alive.sums(job, sums)
             open_atp_stream(self.world, row)
         else:

@@ -47,6 +47,7 @@ from netfold.sim.engine.tables import (
     Table,
     World,
     empty_world,
+    enlarged,
     records,
 )
 from netfold.switch import registers
@@ -281,13 +282,6 @@ def with_room(world: World, packets_count: int, payloads_count: int) -> World:
     if clock.is_logging and clock.log_count >= world.log.size:
         world = world._replace(log=enlarged(world.log, 2 * world.log.size + 4096))
     return world
-
-
-def enlarged(table: Table, count: int) -> Table:
-    """A longer table that begins with the old rows."""
-    larger = records(count, table.dtype)
-    larger[: table.size] = table
-    return larger
 
 
 def check_sender(sender: Sender) -> None:

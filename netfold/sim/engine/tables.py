@@ -691,6 +691,13 @@ def records(count: int | tuple[int, ...], dtype: np.dtype[Any]) -> Table:
     return block[start : start + size_bytes].view(dtype).reshape(shape).view(np.recarray)
 
 
+def enlarged(table: Table, count: int) -> Table:
+    """A longer table that begins with the old rows."""
+    larger = records(count, table.dtype)
+    larger[: table.size] = table
+    return larger
+
+
 def empty_world() -> World:
     """Tables without rows, except the clock."""
     return World(
